@@ -1,0 +1,44 @@
+"""The few errors that a user can meet, each saying what is wrong and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FSLSTMError(Exception):
+    """A failure that the user can mend; the command line prints it and exits with code 1."""
+
+
+class UsageError(FSLSTMError, ValueError):
+    """A wrong value or combination of options; the command line exits with code 2."""
+
+
+class DataError(FSLSTMError):
+    """Data that is missing, incomplete or damaged."""
+
+
+class RunError(FSLSTMError):
+    """A run folder, checkpoint or cache that is missing, damaged or does not fit."""
+
+
+class UnknownNameError(UsageError):
+    """A name that is not registered; the message suggests the nearest one that is.
+
+    Args:
+        kind: What was looked for, for example ``"head"``.
+        name: The unknown name.
+        known: The names that exist.
+
+    Example:
+        >>> raise UnknownNameError("head", "lsvm", ["lssvm", "svm"])
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UnknownNameError: There is no head 'lsvm'. Did you mean 'lssvm'? Known: lssvm, svm.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}.")

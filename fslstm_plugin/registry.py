@@ -1,0 +1,107 @@
+"""The named parts: heads, transductive modules, backbones, data sets.
+
+The plugin's own parts are named here as ``"module:attribute"`` and imported when they are asked for, so that
+listing names costs nothing. Other packages add parts through entry points of the groups
+``fslstm_plugin.heads``, ``fslstm_plugin.transduction``, ``fslstm_plugin.backbones`` and
+``fslstm_plugin.datasets``:
+
+.. code-block:: toml
+
+    [project.entry-points."fslstm_plugin.heads"]
+    centroid = "my_package:CentroidHead"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from .errors import UnknownNameError
+
+
+class Registry:
+    """Names of one kind of part, resolved to the object itself on demand.
+
+    Args:
+        kind: The singular, for error messages (``"head"``).
+        group: Entry-point group in which other packages name theirs.
+        builtin: The plugin's own parts, name to ``"module:attribute"``.
+
+    Example:
+        >>> HEADS.names()[:4]
+        ['lssvm', 'nn', 'rr', 'svm']
+        >>> HEADS.get("rr").__name__
+        'RidgeClassifier'
+    """
+
+    def __init__(self, kind: str, group: str, builtin: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.group = group
+        self._builtin = dict(builtin)
+
+    @cached_property
+    def _entries(self) -> dict[str, EntryPoint]:
+        """Third parties' parts first, so that a built-in name always means the built-in part."""
+        entries = {entry.name: entry for entry in entry_points(group=self.group)}
+        entries.update(
+            {name: EntryPoint(name, value, self.group) for name, value in self._builtin.items()}
+        )
+        return entries
+
+    def names(self) -> list[str]:
+        """All registered names, sorted."""
+        return sorted(self._entries)
+
+    def get(self, name: str) -> Any:
+        """The part with this name.
+
+        Raises:
+            UnknownNameError: If nothing has that name; the message suggests the nearest.
+        """
+        if name not in self._entries:
+            raise UnknownNameError(self.kind, name, self._entries)
+        return self._entries[name].load()
+
+
+HEADS = Registry(
+    "head",
+    "fslstm_plugin.heads",
+    {
+        "nn": "fslstm_plugin.heads:PrototypeClassifier",
+        "rr": "fslstm_plugin.heads:RidgeClassifier",
+        "svm": "fslstm_plugin.heads:SVMClassifier",
+        "lssvm": "fslstm_plugin.heads:LSSVMClassifier",
+    },
+)
+
+TRANSDUCTION = Registry(
+    "transductive module",
+    "fslstm_plugin.transduction",
+    {
+        "psm": "fslstm_plugin.transduction:PseudoSupportModule",
+        "can": "fslstm_plugin.transduction:CandidateSelection",
+    },
+)
+
+BACKBONES = Registry(
+    "backbone",
+    "fslstm_plugin.backbones",
+    {
+        "conv4": "fslstm_plugin.backbones:Conv4",
+        "resnet12": "fslstm_plugin.backbones:ResNet12",
+    },
+)
+
+DATASETS = Registry(
+    "data set",
+    "fslstm_plugin.datasets",
+    {
+        "cifar-fs": "fslstm_plugin.data.cifarfs:CIFAR_FS",
+        "mini": "fslstm_plugin.data.mini:MINI",
+        "glyphs": "fslstm_plugin.data.glyphs:GLYPHS",
+        "fc100": "fslstm_plugin.data.l2l_benchmarks:FC100",
+        "tiered": "fslstm_plugin.data.l2l_benchmarks:TIERED",
+    },
+)
