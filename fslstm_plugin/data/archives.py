@@ -1,0 +1,135 @@
+"""Extraction of zip and tar archives that strangers made: nothing leaves the folder, nothing floods the disk."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, NamedTuple
+
+from ..errors import DataError
+
+MAX_MEMBERS = 1_000_000
+
+# What the standard library raises on damaged archives, besides its own classes.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    LZMAError,
+    EOFError,
+    ValueError,
+    RuntimeError,  # encrypted; NotImplementedError, an unknown compression, is one too
+)
+
+
+class _Member(NamedTuple):
+    """One entry: its name, its size, and its content, None for a folder."""
+
+    name: str
+    size: int
+    content: IO[bytes] | None
+
+
+def extract(archive: Path, target: Path, max_bytes: int) -> None:
+    """Extract regular files and folders into ``target``.
+
+    Args:
+        archive: A zip file or a tar file with any of tar's compressions.
+        target: A folder that the caller removes if this fails.
+        max_bytes: The most that the files may hold together.
+
+    Raises:
+        DataError: If the archive is missing, no archive, truncated, too large, or holds a link, a device
+            or a name that leads out of the folder; the message names the archive.
+    """
+    check_file(archive)
+    total = 0
+    try:
+        for number, member in enumerate(_members(archive)):
+            total += member.size
+            if total > max_bytes or number >= MAX_MEMBERS:
+                raise DataError(
+                    f"{archive} holds more than {max_bytes:,} bytes or {MAX_MEMBERS:,} files, "
+                    "which is more than this data set has."
+                )
+            _write(member, target / _safe(member.name, archive))
+    except (*_DAMAGE, tarfile.ReadError) as error:
+        raise DataError(f"{archive} is truncated or damaged ({error}): download it again.") from error
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is not there, no file, empty, or a web page saved in place of the file.
+
+    Raises:
+        DataError: Naming the path and what it is.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there'}.")
+    with path.open("rb") as file:
+        start = file.read(256).lstrip().lower()
+    if not start:
+        raise DataError(f"{path} is empty: download it again.")
+    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        raise DataError(f"{path} is a web page (HTML) in place of the data: download it again.")
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    if zipfile.is_zipfile(archive):
+        return _zip_members(archive)
+    with archive.open("rb") as file:
+        if file.read(4) == b"PK\x03\x04":  # begins as a zip file, but its directory at the end is missing
+            raise DataError(f"{archive} is a truncated zip file: download it again.")
+    if not tarfile.is_tarfile(archive):
+        raise DataError(f"{archive} is neither a zip nor a tar archive, or it is truncated.")
+    return _tar_members(archive)
+
+
+def _zip_members(archive: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            if info.is_dir():
+                yield _Member(info.filename, 0, None)
+                continue
+            if (info.external_attr >> 28) not in (
+                0,
+                8,
+            ):  # the upper bits of the Unix mode: 8 is a regular file
+                raise _forbidden(archive, info.filename)
+            with file.open(info) as content:
+                yield _Member(info.filename, info.file_size, content)
+
+
+def _tar_members(archive: Path) -> Iterator[_Member]:
+    with tarfile.open(archive) as file:
+        for info in file:
+            if info.isdir():
+                yield _Member(info.name, 0, None)
+                continue
+            if not info.isreg():
+                raise _forbidden(archive, info.name)
+            yield _Member(info.name, info.size, file.extractfile(info))
+
+
+def _forbidden(archive: Path, name: str) -> DataError:
+    return DataError(f"{archive} holds a link or device ('{name}'): only files and folders are extracted.")
+
+
+def _safe(name: str, archive: Path) -> PurePosixPath:
+    path, windows = PurePosixPath(name), PureWindowsPath(name)
+    if path.is_absolute() or windows.drive or ".." in windows.parts or "\0" in name:
+        raise DataError(f"{archive} holds the name '{name}', which leads out of the folder: not extracted.")
+    return path
+
+
+def _write(member: _Member, path: Path) -> None:
+    if member.content is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        shutil.copyfileobj(member.content, file)

@@ -1,0 +1,165 @@
+"""What every data set offers: it is prepared once, then a split is opened in well under a second."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from ..errors import DataError, UnknownNameError
+from .prepared import RawSplit, exclusive, open_images, read_index, whole_folder, write_prepared
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The images of one split, ready for episodes.
+
+    Args:
+        dataset: Name of the data set, for example ``"cifar-fs"``.
+        name: ``"train"``, ``"val"`` or ``"test"``.
+        images: uint8 ``(N, H, W, 3)``, memory-mapped from the prepared file; writing to it never reaches the file.
+        labels: int64 ``(N,)``, 0 to classes - 1, images of one class together.
+        class_names: Name of each class, by label.
+    """
+
+    dataset: str
+    name: str
+    images: torch.Tensor
+    labels: torch.Tensor
+    class_names: tuple[str, ...]
+
+
+def _silent(message: str) -> None:
+    """Tell nobody."""
+
+
+class Dataset(ABC):
+    """A data set with train, val and test classes, kept under ``<root>/fslstm/<name>``.
+
+    A subclass sets the attributes and writes :meth:`read`; the registry holds one instance of it.
+
+    Attributes:
+        name: As typed on the command line.
+        title: As written in sentences.
+        image_size: Height and width of the prepared images.
+        classes: Number of classes of each split.
+        images_per_class: Number of images of every class, or None if it varies.
+        source_option: What ``fslstm data prepare NAME`` needs besides, for example ``--archive cifar100.zip``.
+        version: Raised when :meth:`read` comes to give other images, so that older ones are made again.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    image_size: ClassVar[int]
+    classes: ClassVar[Mapping[str, int]]
+    images_per_class: ClassVar[int | None]
+    source_option: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+
+    @abstractmethod
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Iterator[RawSplit]:
+        """The three splits from the source, or, without one, from where it usually is.
+
+        Args:
+            root: The data root.
+            source: An archive or folder, or None.
+            report: Called with a sentence on what is being done.
+
+        Yields:
+            Each split; its images are decoded while the prepared files are written.
+
+        Raises:
+            DataError: If the source is missing, damaged or something else.
+        """
+
+    def folder(self, root: Path) -> Path:
+        """Where the prepared form is."""
+        return root / "fslstm" / self.name
+
+    def prepare(
+        self, root: Path, source: Path | None = None, report: Callable[[str], None] = _silent
+    ) -> None:
+        """Make the prepared form, unless it is there. Several processes may do so at once.
+
+        Args:
+            root: The data root; made if absent.
+            source: An archive or folder; None looks under the root, then downloads if the data set can.
+            report: Called with a sentence on what is being done; says nothing by default.
+
+        Raises:
+            DataError: If the source is missing, damaged or something else, or the root cannot be written.
+        """
+        folder = self.folder(root)
+        if self.is_prepared(root):
+            report(f"{self.title} is already prepared in {folder}.")
+            return
+        try:
+            with exclusive(folder):
+                if self.is_prepared(root):  # another process made it while this one waited
+                    return
+                with whole_folder(folder) as partial:
+                    splits = map(self._checked, self.read(root, source, report))
+                    write_prepared(partial, self._header(), self.image_size, splits)
+        except OSError as error:
+            raise DataError(f"{self.title} could not be prepared in {folder}: {error}.") from error
+        report(f"{self.title} is prepared in {folder}.")
+
+    def is_prepared(self, root: Path) -> bool:
+        """Whether the prepared form is there, whole and of this version."""
+        return read_index(self.folder(root), self._header()) is not None
+
+    def load(self, root: Path, split: str) -> Split:
+        """Open one split.
+
+        Args:
+            root: The data root.
+            split: ``"train"``, ``"val"`` or ``"test"``.
+
+        Returns:
+            The split, its images memory-mapped.
+
+        Raises:
+            UnknownNameError: If there is no such split.
+            DataError: If the data set is not prepared, or damaged; the message has the command that mends it.
+        """
+        if split not in SPLITS:
+            raise UnknownNameError("split", split, SPLITS)
+        folder = self.folder(root)
+        index = read_index(folder, self._header())
+        if index is None:
+            state = "damaged or of another version" if folder.exists() else "missing"
+            raise DataError(f"{self.title} is {state} in {folder}: run `{self.prepare_command(root)}`.")
+        counts = index[split]
+        labels = np.repeat(np.arange(len(counts)), list(counts.values()))
+        images = torch.from_numpy(open_images(folder, split))
+        return Split(self.name, split, images, torch.from_numpy(labels), tuple(counts))
+
+    def prepare_command(self, root: Path) -> str:
+        """The command that prepares this data set under this root."""
+        option = f" {self.source_option}" if self.source_option else ""
+        return f"fslstm data prepare {self.name}{option} --data-root {root}"
+
+    def _header(self) -> dict[str, str | int]:
+        return {"dataset": self.name, "version": self.version}
+
+    def _checked(self, split: RawSplit) -> RawSplit:
+        """The same split, if it has as many classes and images as it should."""
+        expected = self.classes[split.name]
+        if len(split.classes) != expected:
+            raise DataError(
+                f"{self.title} has {expected} {split.name} classes, but the source has {len(split.classes)}."
+            )
+        for name, count in split.counts().items():
+            if count == 0 or (self.images_per_class is not None and count != self.images_per_class):
+                wanted = self.images_per_class or "at least 1"
+                raise DataError(
+                    f"Class '{name}' ({split.name}) of {self.title} has {count} images, expected {wanted}."
+                )
+        return split

@@ -1,0 +1,154 @@
+"""CIFAR-FS: the 100 classes of CIFAR-100, 64/16/20, 600 images each (Bertinetto et al. 2019).
+
+Every source is first brought into learn2learn's own folders, so that
+``learn2learn.vision.datasets.CIFARFS(root)`` finds its data too, and the prepared form is made from those:
+both archives give identical arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ..errors import DataError
+from .archives import extract
+from .base import SPLITS, Dataset
+from .decode import read_rgb
+from .pickles import load_dict
+from .prepared import RawSplit, scratch_folder, whole_folder
+
+MAX_BYTES = 1 << 30  # the original archive holds 178 MB, learn2learn's 134 MB
+
+
+def split_classes(split: str) -> list[str]:
+    """The classes of a split, in alphabetical order (Bertinetto et al. 2019).
+
+    Args:
+        split: ``"train"``, ``"val"`` or ``"test"``.
+
+    Returns:
+        64, 16 or 20 names, as CIFAR-100 has them.
+
+    Example:
+        >>> split_classes("val")[:3]
+        ['beaver', 'beetle', 'butterfly']
+    """
+    return (Path(__file__).parent / "splits" / f"cifarfs_{split}.txt").read_text(encoding="utf-8").split()
+
+
+class CIFARFS(Dataset):
+    """CIFAR-FS from learn2learn's ``cifar100.zip`` or the original ``cifar-100-python.tar.gz``.
+
+    Without an archive: what learn2learn left under the root, else torchvision's verified download.
+
+    Example:
+        >>> CIFAR_FS.prepare_command(Path("data"))
+        'fslstm data prepare cifar-fs --archive cifar100.zip --data-root data'
+    """
+
+    name = "cifar-fs"
+    title = "CIFAR-FS"
+    image_size = 32
+    classes = {"train": 64, "val": 16, "test": 20}  # noqa: RUF012
+    images_per_class = 600
+    source_option = "--archive cifar100.zip"
+
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Iterator[RawSplit]:
+        """The splits, the images of a class ordered by file name; see :meth:`Dataset.read`."""
+        folder = root / "cifarfs" / "cifar100"
+        if folder.exists():
+            report(f"Using the images in {folder}.")
+        else:
+            self._fill(folder, root, source, report)
+        _link_processed(root / "cifarfs" / "processed")
+        for split in SPLITS:
+            report(f"Reading the {split} images.")
+            yield _raw_split(folder, split)
+
+    def _fill(self, folder: Path, root: Path, source: Path | None, report: Callable[[str], None]) -> None:
+        """Make learn2learn's folder from an archive, whole or not at all."""
+        with whole_folder(folder) as partial, scratch_folder(folder.parent / ".archive.partial") as scratch:
+            archive = source or self._download(scratch, root, report)
+            report(f"Extracting {archive}.")
+            extract(archive, scratch, MAX_BYTES)
+            if (scratch / "cifar100" / "data").is_dir():
+                (scratch / "cifar100" / "data").rename(partial / "data")
+            elif (scratch / "cifar-100-python").is_dir():
+                report("Writing the images as PNG files, as learn2learn has them.")
+                _write_pngs(scratch / "cifar-100-python", partial / "data")
+            else:
+                raise DataError(
+                    f"{archive} holds neither cifar100/data (as learn2learn's cifar100.zip) nor "
+                    "cifar-100-python (as the original archive): it is not CIFAR-100."
+                )
+            for split in SPLITS:
+                self._checked(_raw_split(partial, split))
+                _write_split_list(partial / "splits" / "bertinetto" / f"{split}.txt", split)
+
+    def _download(self, folder: Path, root: Path, report: Callable[[str], None]) -> Path:
+        from torchvision.datasets import CIFAR100
+        from torchvision.datasets.utils import download_url
+
+        report(f"Downloading {CIFAR100.url}.")
+        try:
+            download_url(CIFAR100.url, str(folder), CIFAR100.filename, CIFAR100.tgz_md5)
+        except (OSError, RuntimeError) as error:
+            raise DataError(
+                f"{self.title} is not in {root} and could not be downloaded ({error}): get learn2learn's "
+                "cifar100.zip or the original cifar-100-python.tar.gz, and run "
+                f"`{self.prepare_command(root)}`."
+            ) from error
+        return folder / CIFAR100.filename
+
+
+def _raw_split(folder: Path, split: str) -> RawSplit:
+    return RawSplit(split, {name: _pngs(folder / "data" / name) for name in split_classes(split)}, read_rgb)
+
+
+def _pngs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.png"), key=lambda path: path.name)
+
+
+def _write_pngs(source: Path, target: Path) -> None:
+    """The original archive's images as files; their names are in it, and learn2learn's archive keeps them."""
+    names = load_dict(source / "meta", "fine_label_names")["fine_label_names"]
+    for part in ("train", "test"):
+        batch = load_dict(source / part, "data", "fine_labels", "filenames")
+        images = _images(batch["data"], source / part)
+        for image, label, file_name in zip(images, batch["fine_labels"], batch["filenames"], strict=True):
+            path = target / names[label] / file_name
+            if path.parent.parent != target or path.name != file_name:
+                raise DataError(
+                    f"{source / part} has an image named {file_name!r}, expected a plain file name."
+                )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path, "png", compress_level=1)
+
+
+def _images(data: np.ndarray, path: Path) -> np.ndarray:
+    """Rows of 3072 bytes, one colour plane after another, to uint8 ``(N, 32, 32, 3)``."""
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3072,):
+        raise DataError(f"{path} does not hold uint8 rows of 3072, as CIFAR-100 does.")
+    return np.ascontiguousarray(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def _write_split_list(path: Path, split: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{name}\n" for name in split_classes(split)), encoding="utf-8")
+
+
+def _link_processed(folder: Path) -> None:
+    """learn2learn's second copy of the images, by split, as links: making it takes it long, and is not atomic."""
+    if folder.exists():
+        return
+    with whole_folder(folder) as partial:
+        for split in SPLITS:
+            (partial / split).mkdir()
+            for name in split_classes(split):
+                (partial / split / name).symlink_to(Path("..", "..", "cifar100", "data", name), True)
+
+
+CIFAR_FS = CIFARFS()

@@ -1,0 +1,44 @@
+"""One image file of any mode to uint8 RGB."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ..errors import DataError
+
+
+def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
+    """Decode an image: greyscale, palette and CMYK become RGB, an alpha channel is dropped.
+
+    Args:
+        source: A file, or the encoded bytes.
+        image_size: Height and width in pixels: the shorter side is resized to it (bicubic) and the centre
+            of the longer one kept. None, the default, leaves the image as large as it is.
+
+    Returns:
+        uint8 ``(H, W, 3)``.
+
+    Raises:
+        DataError: If it is truncated or no image; the message has its path.
+
+    Example:
+        >>> import io
+        >>> png = io.BytesIO()
+        >>> Image.new("L", (6, 4), 128).save(png, "png")
+        >>> read_rgb(png.getvalue()).shape, read_rgb(png.getvalue(), 2).shape
+        ((4, 6, 3), (2, 2, 3))
+    """
+    name = source if isinstance(source, Path) else f"of {len(source)} bytes"
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            rgb = image.convert("RGB")
+    # Pillow's decoders raise all of these on damaged files.
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise DataError(f"The image {name} is truncated or no image ({error}).") from error
+    if image_size is not None and rgb.size != (image_size, image_size):
+        rgb = ImageOps.fit(rgb, (image_size, image_size), Image.Resampling.BICUBIC)
+    return np.asarray(rgb)

@@ -1,0 +1,133 @@
+"""Pickles that strangers made: only arrays of numbers and plain containers come out, and nothing runs.
+
+NumPy's own unpickling is never reached with what the file says: a crafted dtype can make it take numbers for
+pointers. Stand-ins receive the file's values, check them, and build the array themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from .archives import check_file
+
+
+class _ForbiddenError(pickle.UnpicklingError):
+    """The pickle asks for something other than arrays and plain containers."""
+
+
+class _DType:
+    """Stands in for ``numpy.dtype``: booleans, integers and floats only, no objects, no records."""
+
+    def __init__(self, code: str, align: bool = False, copy: bool = True) -> None:
+        if not isinstance(code, str) or not re.fullmatch("b1|[iu][1248]|f[248]", code):
+            raise _ForbiddenError(f"arrays of type {code!r}")
+        self.value = np.dtype(code)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        byte_order, rest = state[1], state[2:5]
+        if byte_order not in ("<", ">", "|", "=") or any(part is not None for part in rest):
+            raise _ForbiddenError("a dtype with fields")
+        self.value = self.value.newbyteorder(byte_order)
+
+
+class _Array(np.ndarray):
+    """Stands in for ``numpy.ndarray``: its content is checked before NumPy gets it."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, content = state
+        checked = _build(content, dtype, shape, "F" if fortran else "C")
+        super().__setstate__((1, checked.shape, checked.dtype, bool(fortran), checked.tobytes("A")))
+
+
+def _build(content: Any, dtype: Any, shape: Any, order: Any = "C") -> np.ndarray:
+    raw = content.encode("latin1") if isinstance(content, str) else content
+    if not isinstance(dtype, _DType) or not isinstance(raw, (bytes, bytearray)):
+        raise _ForbiddenError("arrays of objects")
+    if not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise _ForbiddenError(f"an array of shape {shape!r}")
+    if math.prod(shape) * dtype.value.itemsize != len(raw):
+        raise pickle.UnpicklingError(f"an array of shape {shape} does not have {len(raw)} bytes")
+    return np.frombuffer(raw, dtype.value).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
+    """An empty array, which the pickle then fills through ``__setstate__``."""
+    if kind is not _Array:
+        raise _ForbiddenError("a subclass of numpy.ndarray")
+    return _Array((0,), np.uint8)
+
+
+def _scalar(dtype: Any, content: Any) -> Any:
+    return _build(content, dtype, ())[()]
+
+
+def _encode(text: Any, encoding: Any) -> bytes:
+    """Bytes as Python 3 writes them at protocol 2; other encodings could import modules."""
+    if encoding not in ("latin1", "latin-1"):
+        raise _ForbiddenError(f"the encoding {encoding!r}")
+    return str.encode(text, "latin1")
+
+
+# `numpy.core` until NumPy 2, `numpy._core` since.
+_ADMITTED = {
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _DType,
+    ("_codecs", "encode"): _encode,
+    **{
+        (f"numpy.{core}.{module}", name): value
+        for core in ("core", "_core")
+        for module, name, value in (
+            ("multiarray", "_reconstruct", _reconstruct),
+            ("multiarray", "scalar", _scalar),
+            ("numeric", "_frombuffer", _build),
+        )
+    },
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ADMITTED[module, name]
+        except KeyError:
+            raise _ForbiddenError(f"{module}.{name}") from None
+
+
+def load_arrays(path: Path) -> Any:
+    """Read a pickle of NumPy arrays, strings, numbers, lists, tuples and dictionaries.
+
+    Args:
+        path: The file, of any protocol, written by Python 2 or 3 and any NumPy.
+
+    Returns:
+        The object. Strings of Python 2 are decoded as Latin-1.
+
+    Raises:
+        DataError: If the file is missing, truncated, no pickle, or asks for anything else. Nothing it asks
+            for has run then.
+    """
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            return _ArrayUnpickler(file, encoding="latin1").load()
+    except _ForbiddenError as error:
+        raise DataError(f"{path} is refused: it asks for {error}, not plain NumPy arrays.") from error
+    except OSError:
+        raise
+    except Exception as error:  # a damaged pickle can raise anything
+        raise DataError(f"{path} is a truncated or damaged pickle ({error}).") from error
+
+
+def load_dict(path: Path, *keys: str) -> dict[str, Any]:
+    """Read a pickled dictionary that must have these keys, see :func:`load_arrays`."""
+    content = load_arrays(path)
+    if not isinstance(content, dict) or not set(keys) <= set(content):
+        raise DataError(f"{path} is not the expected dictionary with {', '.join(keys)}.")
+    return content
