@@ -1,0 +1,1 @@
+"""The ``fslstm`` command line: one file a command; nothing heavy is imported before a command runs."""

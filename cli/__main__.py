@@ -1,0 +1,5 @@
+"""``python -m fslstm_cli`` is ``fslstm``."""
+
+from .main import run
+
+run()

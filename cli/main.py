@@ -1,0 +1,64 @@
+"""The Typer application, and how its errors reach the user."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from fslstm_plugin import __version__
+from fslstm_plugin.errors import FSLSTMError, UsageError
+
+from . import data, pretrain, train
+
+app = typer.Typer(
+    name="fslstm",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Few-shot learning with an LSSVM base learner and transductive modules, on learn2learn.",
+    epilog="Try it: [bold]fslstm demo[/bold]. Every command has --help with examples.",
+)
+app.add_typer(data.app, name="data", rich_help_panel="Data")
+app.command(rich_help_panel="Training", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
+app.command(rich_help_panel="Training", epilog=train.EXAMPLES)(train.train)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fslstm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"fslstm: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def run() -> None:
+    """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
+    try:
+        app()
+    except UsageError as error:
+        _fail(str(error), 2)
+    except FSLSTMError as error:
+        _fail(str(error), 1)
+    except BrokenPipeError:
+        # The reader of a pipe left, as in `fslstm ... | head -1`; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        _fail(f"The operating system refused: {error.strerror or error}{place}.", 1)

@@ -1,0 +1,85 @@
+"""Options that several commands share, as annotated types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.registry import BACKBONES, DATASETS, Registry
+
+
+def complete(registry: Registry):  # type: ignore[no-untyped-def]
+    """Shell completion of a registry's names."""
+    return lambda incomplete: [name for name in registry.names() if name.startswith(incomplete)]
+
+
+Backbone = Annotated[
+    str, typer.Option(help="conv4, resnet12, or a registered one.", autocompletion=complete(BACKBONES))
+]
+DataRoot = Annotated[
+    Optional[Path],
+    typer.Option(help="Where the data sets are; $FSLSTM_DATA_ROOT, then ~/data, if not given.", show_default=False),
+]
+Dataset = Annotated[
+    str, typer.Option(help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=complete(DATASETS))
+]
+RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
+Seed = Annotated[int, typer.Option(min=0, help="What every random choice follows from.")]
+Json = Annotated[Optional[Path], typer.Option("--json", help="Also write the rows to this JSON file.", show_default=False)]
+
+ENGINE = "Engine"
+Accelerator = Annotated[str, typer.Option(help="Lightning's accelerator: auto, cpu, gpu, ...", rich_help_panel=ENGINE)]
+Devices = Annotated[str, typer.Option(help="Number of devices, or auto.", rich_help_panel=ENGINE)]
+NumNodes = Annotated[int, typer.Option(min=1, help="Number of machines.", rich_help_panel=ENGINE)]
+Strategy = Annotated[str, typer.Option(help="Lightning's strategy: auto, ddp, ...", rich_help_panel=ENGINE)]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="auto, 32 or bf16; auto is bf16 where the processor computes with it.", rich_help_panel=ENGINE
+    ),
+]
+CheckpointEvery = Annotated[
+    int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=ENGINE)
+]
+
+# Options that may accompany --resume: they do not change what is trained.
+_WITH_RESUME = {
+    "resume", "name", "runs", "data_root", "accelerator", "devices", "num_nodes", "strategy", "precision",
+    "checkpoint_every", "workers",
+}  # fmt: skip
+
+
+def refuse_with_resume(context: typer.Context) -> None:
+    """A continued run keeps its configuration: any option that would change it is an error."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in _WITH_RESUME:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} cannot be used with --resume: the run keeps its own configuration.")
+
+
+def device_count(devices: str) -> int | str:
+    """``--devices`` as Lightning wants it.
+
+    Raises:
+        UsageError: If it is neither ``auto`` nor a positive number.
+    """
+    if devices == "auto":
+        return devices
+    if not devices.isdecimal() or int(devices) < 1:
+        raise UsageError(f"--devices must be a positive number or auto, but got '{devices}'.")
+    return int(devices)
+
+
+def check_precision(precision: str) -> str:
+    """``--precision``, if it is one of the three.
+
+    Raises:
+        UsageError: If not.
+    """
+    if precision not in ("auto", "32", "bf16"):
+        raise UsageError(f"--precision must be auto, 32 or bf16, but got '{precision}'.")
+    return precision

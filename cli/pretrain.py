@@ -1,0 +1,100 @@
+"""``fslstm pretrain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import UsageError
+
+from . import options
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm pretrain --dataset cifar-fs --backbone conv4
+
+fslstm pretrain --dataset mini --backbone resnet12 --epochs 30 --name mini-base
+
+fslstm pretrain --places ~/data/places365 --backbone resnet12 --image-size 84
+
+fslstm pretrain --resume --name mini-base
+"""
+
+RECIPE = "Recipe (defaults: 12 epochs for a benchmark, the published 90 for Places365 and folders)"
+
+
+def pretrain(
+    context: typer.Context,
+    dataset: Annotated[
+        Optional[str], typer.Option(help="Benchmark whose training classes are learned.", show_default=False)
+    ] = None,
+    places: Annotated[
+        Optional[Path], typer.Option(help="Folder of Places365-standard, as torchvision has it.", show_default=False)
+    ] = None,
+    images: Annotated[
+        Optional[Path], typer.Option(help="Any folder with a folder of images for each class.", show_default=False)
+    ] = None,
+    backbone: options.Backbone = "conv4",
+    image_size: Annotated[
+        Optional[int], typer.Option(min=16, help="Side of the images; the data set's, or 84.", show_default=False)
+    ] = None,
+    seed: options.Seed = 0,
+    name: Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)] = None,
+    runs: options.RunsFolder = Path("runs"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")] = False,
+    data_root: options.DataRoot = None,
+    epochs: Annotated[Optional[int], typer.Option(min=1, rich_help_panel=RECIPE, show_default=False)] = None,
+    batch_size: Annotated[Optional[int], typer.Option(min=2, rich_help_panel=RECIPE, show_default=False)] = None,
+    lr: Annotated[Optional[float], typer.Option(help="Highest learning rate.", rich_help_panel=RECIPE, show_default=False)] = None,
+    schedule: Annotated[
+        Optional[str], typer.Option(help="one-cycle, or steps: divided by 10 after each third.", rich_help_panel=RECIPE, show_default=False)
+    ] = None,
+    weight_decay: Annotated[Optional[float], typer.Option(min=0, rich_help_panel=RECIPE, show_default=False)] = None,
+    max_steps: Annotated[
+        Optional[int], typer.Option(min=1, help="Stop after so many steps; the schedule fits them.", rich_help_panel=RECIPE, show_default=False)
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode a folder's images.", rich_help_panel=options.ENGINE)] = 2,
+    accelerator: options.Accelerator = "auto",
+    devices: options.Devices = "auto",
+    num_nodes: options.NumNodes = 1,
+    strategy: options.Strategy = "auto",
+    precision: options.Precision = "auto",
+    checkpoint_every: options.CheckpointEvery = 200,
+) -> None:
+    """Pretrain a backbone as a classifier."""
+    if resume:
+        options.refuse_with_resume(context)
+    elif sum(value is not None for value in (dataset, places, images)) != 1:
+        raise UsageError("Name what to pretrain on with one of --dataset, --places and --images.")
+    options.check_precision(precision)
+    device_count = options.device_count(devices)
+
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from fslstm_plugin.registry import DATASETS
+    from fslstm_plugin.training.engine import EngineOptions
+    from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
+    from fslstm_plugin.training.recipes import base_class_pretraining, folder_pretraining
+    from fslstm_plugin.training.runs import Run, new_run_folder
+
+    console = Console(stderr=True)
+    engine = EngineOptions(precision, accelerator, device_count, num_nodes, strategy, checkpoint_every)
+    if resume:
+        run = Run.to_resume(runs, name, "pretrain")
+    else:
+        source = PretrainSource(dataset, places, images)
+        size = image_size or (DATASETS.get(dataset).image_size if dataset else 84)
+        recipe = base_class_pretraining(size) if dataset else folder_pretraining()
+        given = {
+            "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
+        }  # fmt: skip
+        recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})
+        config = pretrain_config(source, backbone, size, recipe, max_steps, seed)
+        run = Run.create(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
+    pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=console)
+    print(f"Saved the backbone in {run.weights}.")

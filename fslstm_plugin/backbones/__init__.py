@@ -1,0 +1,8 @@
+"""Convolutional backbones: batches of images to feature vectors."""
+
+from .base import Backbone, Normalization
+from .conv4 import Conv4
+from .dropblock import drop_block
+from .resnet12 import ResNet12
+
+__all__ = ["Backbone", "Conv4", "Normalization", "ResNet12", "drop_block"]

@@ -1,0 +1,97 @@
+"""What the plugin's backbones share: a feature map, its pooling, and the normalisation of their images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UsageError
+from ..registry import BACKBONES
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Mean and standard deviation of each colour channel, for pixels in [0, 1].
+
+    Args:
+        mean: Mean of red, green and blue.
+        std: Standard deviation of red, green and blue.
+    """
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+IMAGENET_NORMALIZATION = Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+class Backbone(nn.Module):
+    """Base of the plugin's backbones; subclasses build ``self.blocks``.
+
+    Any ``nn.Module`` that maps ``(batch, 3, H, W)`` images to ``(batch, d)`` vectors can take a backbone's place;
+    one that has the attributes below also gets its own normalisation and, in pretraining, global pooling.
+
+    Args:
+        image_size: Side of the square images in pixels; 32 and 84 are the published sizes.
+
+    Raises:
+        UsageError: If the image is too small for four halvings.
+
+    Attributes:
+        normalization: Normalisation that the published weights and recipes expect.
+        out_features: Length of the feature vector.
+        map_channels: Channels of the feature map before pooling.
+    """
+
+    normalization: ClassVar[Normalization] = IMAGENET_NORMALIZATION
+    widths: ClassVar[tuple[int, int, int, int]]
+    blocks: nn.Module
+
+    def __init__(self, image_size: int = 84) -> None:
+        super().__init__()
+        if image_size < 16:
+            raise UsageError(f"image_size must be at least 16 for four halvings, but got {image_size}.")
+        self.image_size = image_size
+        self.map_channels = self.widths[-1]
+        side = image_size // 16
+        # At 84 x 84 the published models average the 5 x 5 map to 3 x 3; at 32 x 32 they keep it as it is.
+        self.pool: nn.Module = nn.AvgPool2d(2, padding=1) if side > 2 else nn.Identity()
+        pooled = side // 2 + 1 if side > 2 else side
+        self.out_features = self.map_channels * pooled * pooled
+
+    def feature_map(self, images: Tensor) -> Tensor:
+        """Feature map ``(batch, map_channels, h, w)`` of normalised images ``(batch, 3, H, W)``."""
+        return self.blocks(images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Feature vectors ``(batch, out_features)`` of normalised images ``(batch, 3, H, W)``."""
+        return self.pool(self.feature_map(images)).flatten(1)
+
+
+def initialize_convolutions(module: nn.Module) -> None:
+    """Kaiming-normal weights (fan-out, leaky ReLU) for every convolution, as in the published models."""
+    for child in module.modules():
+        if isinstance(child, nn.Conv2d):
+            with torch.no_grad():
+                nn.init.kaiming_normal_(child.weight, mode="fan_out", nonlinearity="leaky_relu")
+
+
+def build_backbone(name: str, image_size: int) -> nn.Module:
+    """A registered backbone with fresh weights.
+
+    Args:
+        name: Registered name, for example ``"conv4"``.
+        image_size: Side of the square images in pixels.
+
+    Raises:
+        UnknownNameError: If no backbone has that name.
+    """
+    return BACKBONES.get(name)(image_size=image_size)
+
+
+def normalization_of(backbone: nn.Module) -> Normalization:
+    """The backbone's own normalisation, or ImageNet's for one that names none."""
+    return getattr(backbone, "normalization", IMAGENET_NORMALIZATION)

@@ -1,0 +1,130 @@
+"""Classification of a benchmark's training classes: the module and the batches of a pretraining."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..backbones.base import Normalization
+from ..data.base import Split
+from ..data.images import make_images
+from ..errors import UsageError
+from .recipes import PretrainRecipe
+from .runs import Run
+
+
+def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
+    """The order in which an epoch visits the images, from the seed and the epoch alone: int64 ``(images,)``."""
+    return torch.from_numpy(np.random.default_rng([seed, epoch]).permutation(images))
+
+
+class SplitBatches:
+    """Batches of augmented images of a benchmark's split, made on its device.
+
+    Iterating begins at the module's global step, so that a continued training sees what it would have seen.
+
+    Args:
+        split: The training split.
+        recipe: Batch size and augmentation.
+        normalization: The backbone's.
+        seed: What order and augmentation follow from.
+
+    Attributes:
+        module: The module in training, set before the training begins.
+    """
+
+    module: pl.LightningModule
+
+    def __init__(self, split: Split, recipe: PretrainRecipe, normalization: Normalization, seed: int) -> None:
+        self.split, self.recipe, self.normalization, self.seed = split, recipe, normalization, seed
+
+    def __len__(self) -> int:
+        return self.recipe.steps_per_epoch(len(self.split.labels))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        trainer = self.module.trainer
+        images = self.split.images.to(self.module.device)
+        labels = self.split.labels.to(self.module.device)
+        share = self.recipe.batch_size // trainer.world_size
+        epoch, first = divmod(trainer.global_step, len(self))
+        order = epoch_order(len(labels), self.seed, epoch)
+        for step in range(first, len(self)):
+            begin = step * self.recipe.batch_size + trainer.global_rank * share
+            indices = order[begin : begin + share].to(self.module.device)
+            keys = [(self.seed, epoch, step, trainer.global_rank)]
+            batch = make_images(images, indices, self.normalization, self.recipe.augmentation, keys)
+            yield batch, labels[indices]
+
+
+class Classification(pl.LightningModule):
+    """A backbone with a linear classifier on its globally pooled features.
+
+    Args:
+        backbone: The backbone; one without a feature map is classified on its feature vector.
+        classes: Number of classes.
+        recipe: Optimiser and schedule.
+        total_steps: Optimiser steps of the whole training.
+    """
+
+    def __init__(self, backbone: nn.Module, classes: int, recipe: PretrainRecipe, total_steps: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        width = getattr(backbone, "map_channels", None) or getattr(backbone, "out_features", None)
+        if width is None:
+            raise UsageError(f"{type(backbone).__name__} needs an attribute out_features to be pretrained.")
+        self.classifier = nn.Linear(width, classes)
+        self.recipe, self.total_steps = recipe, total_steps
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Class logits ``(batch, classes)`` of normalised images ``(batch, 3, H, W)``."""
+        if hasattr(self.backbone, "feature_map"):
+            return self.classifier(self.backbone.feature_map(images).mean((2, 3)))
+        return self.classifier(self.backbone(images))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
+        """Cross entropy of one batch of images and labels."""
+        images, labels = batch
+        logits = self(images)
+        loss = F.cross_entropy(logits, labels)
+        self.log("train_loss", loss)
+        self.log("train_accuracy", (logits.argmax(1) == labels).float().mean() * 100)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """Stochastic gradient descent under the recipe's schedule."""
+        recipe = self.recipe
+        optimizer = torch.optim.SGD(
+            self.parameters(),
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.nesterov,
+        )
+        schedule: torch.optim.lr_scheduler.LRScheduler
+        if recipe.schedule == "one-cycle":
+            schedule = torch.optim.lr_scheduler.OneCycleLR(
+                optimizer, max_lr=recipe.lr, total_steps=self.total_steps, cycle_momentum=False
+            )
+        else:
+            thirds = [self.total_steps // 3, 2 * self.total_steps // 3]
+            schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=thirds, gamma=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class SaveEachEpoch(pl.Callback):
+    """Writes the backbone's weights after each epoch, so that a stopped pretraining is of use."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classification) -> None:  # type: ignore[override]
+        if trainer.is_global_zero:
+            self.run.save_weights(module.backbone)
+
+    on_train_end = on_train_epoch_end

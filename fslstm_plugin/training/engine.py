@@ -1,0 +1,289 @@
+"""What both trainings share: the Lightning Trainer, exact checkpoints, a clean end on Ctrl-C, progress."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import signal
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..errors import FSLSTMError, RunError
+from ..files import replacing
+from .runs import Run
+
+
+class Interrupted(FSLSTMError):
+    """The user stopped the training; its state is saved."""
+
+
+class NonFiniteLossError(FSLSTMError):
+    """The loss became infinite or not a number."""
+
+
+def resolve_precision(precision: str) -> str:
+    """Lightning's name for a precision option.
+
+    Args:
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``. ``"auto"`` is bfloat16 where the processor computes with it.
+
+    Example:
+        >>> resolve_precision("32"), resolve_precision("bf16")
+        ('32-true', 'bf16-mixed')
+    """
+    if precision == "auto":
+        precision = "bf16" if _has_bfloat16() else "32"
+    return {"32": "32-true", "bf16": "bf16-mixed"}[precision]
+
+
+def _has_bfloat16() -> bool:
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return bool(probe and probe())
+
+
+class StepSeed(pl.Callback):
+    """Seeds the global generator from (seed, step, rank), so that dropout does not depend on interruptions."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        words = np.random.SeedSequence([self.seed, trainer.global_step, trainer.global_rank]).generate_state(1)
+        torch.manual_seed(int(words[0]))
+
+
+class Checkpoints(pl.Callback):
+    """Keeps ``last.ckpt`` whole and recent, and ends the training between two steps when asked to.
+
+    Args:
+        run: Where to keep it.
+        every: Steps between two checkpoints.
+    """
+
+    def __init__(self, run: Run, every: int) -> None:
+        self.run = run
+        self.every = every
+        self.stop_signal: int | None = None
+
+    def request_stop(self, signum: int, _: object) -> None:
+        """Signal handler: the first signal ends the training after its step, the second one at once."""
+        if self.stop_signal is not None:
+            raise KeyboardInterrupt
+        self.stop_signal = signum
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        if self.stop_signal is None and trainer.global_step % self.every:
+            return
+        self.save(trainer)
+        if self.stop_signal is not None:
+            raise Interrupted(
+                f"Stopped at step {trainer.global_step}; everything is saved. "
+                f"Continue with --resume --name {self.run.name}."
+            )
+
+    def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.save(trainer)
+
+    def save(self, trainer: pl.Trainer) -> None:
+        """Write the checkpoint; every rank takes part, since some strategies gather their state."""
+        if trainer.world_size > 1:
+            trainer.save_checkpoint(self.run.checkpoint)
+            return
+        with replacing(self.run.checkpoint) as temporary:
+            trainer.save_checkpoint(temporary)
+
+
+class FiniteLoss(pl.Callback):
+    """Stops when the loss is not a number, looking every few steps so that a GPU need not wait."""
+
+    def __init__(self, every: int = 20) -> None:
+        self.every = every
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        if trainer.global_step % self.every and trainer.accelerator.__class__.__name__ != "CPUAccelerator":
+            return
+        if not torch.isfinite(outputs["loss"]).item():
+            rate = trainer.optimizers[0].param_groups[0]["lr"]
+            raise NonFiniteLossError(
+                f"The loss became {outputs['loss'].item()} at step {trainer.global_step} with learning rate {rate:g}. "
+                "The last good checkpoint is kept; try a smaller learning rate or --precision 32."
+            )
+
+
+class TrainingProgress(pl.Callback):
+    """A Rich progress bar over the whole training; plain lines where no terminal is attached.
+
+    Args:
+        unit: What is counted for the rate, for example ``"episodes"``.
+        units_per_step: How many of them a step processes.
+        console: Where to write.
+    """
+
+    def __init__(self, unit: str, units_per_step: int, console: Console) -> None:
+        self.unit, self.units_per_step, self.console = unit, units_per_step, console
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=console,
+        )
+        self.task = self.progress.add_task("step", total=None, numbers="")
+        self.shown = self.began = time.monotonic()
+        self.first_step = 0
+
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_rank:
+            return
+        self.shown = self.began = time.monotonic()
+        self.first_step = trainer.global_step
+        self.progress.update(self.task, total=trainer.max_steps, completed=trainer.global_step)
+        if self.console.is_terminal:
+            self.progress.start()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        patience = 0.5 if self.console.is_terminal else 30
+        now = time.monotonic()
+        if trainer.global_rank or (now - self.shown < patience and trainer.global_step < trainer.max_steps):
+            return
+        self.shown = now
+        rate = (trainer.global_step - self.first_step) * self.units_per_step / (now - self.began)
+        metrics = trainer.callback_metrics
+        values = [f"{name.removeprefix('train_')} {value:.4g}" for name, value in metrics.items() if value.numel() == 1]
+        numbers = "  ".join([*values, f"{rate:.1f} {self.unit}/s"])
+        self.progress.update(self.task, completed=trainer.global_step, numbers=numbers)
+        if not self.console.is_terminal:
+            self.console.print(f"step {trainer.global_step}/{trainer.max_steps}  {numbers}", highlight=False)
+
+    def on_train_end(self, *_: Any) -> None:
+        self.progress.stop()
+
+    def on_exception(self, *_: Any) -> None:
+        self.progress.stop()
+
+
+def _loggers(run: Run) -> list[Any]:
+    """CSV always; TensorBoard where it is installed. A continued run adds a new version beside the old ones."""
+    from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+
+    loggers: list[Any] = [CSVLogger(run.path, name="metrics", flush_logs_every_n_steps=50)]
+    if importlib.util.find_spec("tensorboard"):
+        loggers.append(TensorBoardLogger(run.path, name="tensorboard"))
+    return loggers
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Lightning's advice about loaders and devices does not concern the users of the command line."""
+    logger = logging.getLogger("pytorch_lightning")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
+        warnings.filterwarnings("ignore", message=".*(ckpt_path|resuming|dataloader|num_workers|srun|tensorboard).*")
+        yield
+    logger.setLevel(level)
+
+
+@contextmanager
+def _signals(checkpoints: Checkpoints) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the training between two steps while the block runs."""
+    old = {number: signal.signal(number, checkpoints.request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How Lightning's Trainer is to run.
+
+    Args:
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``.
+        accelerator: Lightning's accelerator, for example ``"cpu"``.
+        devices: Number of devices, or ``"auto"``.
+        num_nodes: Number of machines.
+        strategy: Lightning's strategy, for example ``"ddp"``.
+        checkpoint_every: Steps between two checkpoints.
+    """
+
+    precision: str = "auto"
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    num_nodes: int = 1
+    strategy: str = "auto"
+    checkpoint_every: int = 200
+
+
+def fit(
+    module: pl.LightningModule,
+    batches: Any,
+    run: Run,
+    *,
+    max_steps: int,
+    steps_per_epoch: int,
+    seed: int,
+    options: EngineOptions,
+    progress: TrainingProgress,
+    callbacks: Sequence[pl.Callback] = (),
+    resume: bool = False,
+) -> None:
+    """Train until ``max_steps`` optimiser steps, or continue up to there.
+
+    Args:
+        module: The Lightning module.
+        batches: Iterable with a length; begins at the module's global step.
+        run: The run folder that takes checkpoints and metrics.
+        max_steps: Optimiser steps in all.
+        steps_per_epoch: Optimiser steps between two epoch ends.
+        seed: What the order of data, augmentation and dropout follow from.
+        options: Devices and precision.
+        progress: The progress display.
+        callbacks: Further Lightning callbacks, run before the checkpoint is written.
+        resume: Continue from the run's last checkpoint.
+
+    Raises:
+        Interrupted: If the user stopped the training; the state is saved.
+        NonFiniteLossError: If the loss is not a number.
+        RunError: If the run has no checkpoint to continue from, or a damaged one.
+    """
+    if resume and not run.checkpoint.is_file():
+        raise RunError(f"{run.path} has no checkpoint to continue from: {run.checkpoint} is missing.")
+    checkpoints = Checkpoints(run, options.checkpoint_every)
+    with _quiet_lightning(), _signals(checkpoints):
+        trainer = pl.Trainer(
+            accelerator=options.accelerator,
+            devices=options.devices,
+            num_nodes=options.num_nodes,
+            strategy=options.strategy,
+            precision=resolve_precision(options.precision),  # type: ignore[arg-type]
+            max_steps=max_steps,
+            limit_train_batches=steps_per_epoch,
+            callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, progress, checkpoints],
+            logger=_loggers(run),
+            log_every_n_steps=max(1, min(50, steps_per_epoch // 10)),
+            default_root_dir=run.path,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+        )
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        trainer.fit(module, batches, ckpt_path=str(run.checkpoint) if resume else None, weights_only=True)

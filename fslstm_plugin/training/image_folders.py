@@ -1,0 +1,74 @@
+"""Folders of images to pretrain on: Places365, or any folder with a folder for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ..backbones.base import Normalization
+from ..errors import DataError
+from .classification import epoch_order
+from .recipes import PretrainRecipe
+
+
+def open_folder(folder: Path, image_size: int, normalization: Normalization, places: bool) -> Any:
+    """A torchvision data set with the published transform: resize, random resized crop, flip.
+
+    Args:
+        folder: Root of Places365 as torchvision lays it out, or a folder of class folders.
+        image_size: Side of the crops in pixels; the images are resized to 92 before crops of 84, to 36 before 32.
+        normalization: The backbone's.
+        places: Whether the folder is Places365-standard.
+
+    Raises:
+        DataError: If the folder is missing or holds no such data.
+    """
+    from torchvision import datasets, transforms
+
+    transform = transforms.Compose(
+        [
+            transforms.Resize(image_size + (8 if image_size > 32 else 4)),
+            transforms.RandomResizedCrop(image_size),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(normalization.mean, normalization.std),
+        ]
+    )
+    try:
+        if places:
+            return datasets.Places365(str(folder), small=True, transform=transform)
+        return datasets.ImageFolder(str(folder), transform=transform)
+    except (OSError, RuntimeError) as error:
+        layout = "Places365-standard (small images, as torchvision keeps it)" if places else "a folder for each class"
+        raise DataError(f"{folder} does not hold {layout}: {str(error).splitlines()[0]}") from error
+
+
+class FolderBatches:
+    """Batches of a folder's images, decoded by worker processes in the order of :func:`epoch_order`.
+
+    Args:
+        images: A torchvision data set.
+        recipe: Its batch size.
+        seed: What the order follows from.
+        workers: Number of worker processes.
+    """
+
+    module: pl.LightningModule
+
+    def __init__(self, images: Any, recipe: PretrainRecipe, seed: int, workers: int) -> None:
+        self.images, self.recipe, self.seed, self.workers = images, recipe, seed, workers
+
+    def __len__(self) -> int:
+        return self.recipe.steps_per_epoch(len(self.images))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        trainer, size = self.module.trainer, self.recipe.batch_size
+        epoch, first = divmod(trainer.global_step, len(self))
+        order = epoch_order(len(self.images), self.seed, epoch)[: len(self) * size].view(len(self), size)
+        mine = order[first:, trainer.global_rank :: trainer.world_size]
+        yield from DataLoader(self.images, batch_sampler=mine.tolist(), num_workers=self.workers)

@@ -1,0 +1,215 @@
+"""Run folders: configuration, weights, checkpoint, metrics and evaluations of one training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import RunError, UsageError
+from ..files import replacing, write_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training's folder.
+
+    ``config.json`` holds everything that the training was asked for, ``model.safetensors`` the chosen weights,
+    ``last.ckpt`` the state to continue from, ``metrics/`` the logged numbers and ``evaluations/`` later results.
+
+    Args:
+        path: The folder.
+        config: Content of ``config.json``.
+    """
+
+    path: Path
+    config: dict[str, Any]
+
+    @classmethod
+    def create(cls, path: Path, config: dict[str, Any]) -> Run:
+        """Make a new run folder.
+
+        Raises:
+            RunError: If a run is there already, or the folder cannot be written.
+        """
+        if (path / "config.json").exists():
+            raise RunError(
+                f"{path} already holds a run. Continue it with --resume, or choose another name with --name."
+            )
+        config = {"format": FORMAT, **config}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"Cannot make the run folder {path}: {error.strerror or error}.") from error
+        write_json(path / "config.json", config)
+        return cls(path, config)
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open an existing run folder.
+
+        Raises:
+            RunError: If there is none, or its configuration cannot be read.
+        """
+        file = path / "config.json"
+        if not file.is_file():
+            raise RunError(f"There is no run at {path}: {file} is missing.")
+        try:
+            config = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"Cannot read {file}: {error}.") from error
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise RunError(f"{file} is not a run configuration of format {FORMAT}.")
+        return cls(path, config)
+
+    @classmethod
+    def newest(cls, folder: Path, kind: str | None = None) -> Run:
+        """The run with weights in ``folder`` that was trained last.
+
+        Args:
+            folder: Folder of run folders, ``runs`` by default on the command line.
+            kind: Only runs of this kind, ``"pretrain"`` or ``"train"``; any by default.
+
+        Raises:
+            RunError: If there is none; the message says how to get one.
+        """
+        weights = sorted(folder.glob("*/model.safetensors"), key=lambda file: file.stat().st_mtime, reverse=True)
+        for file in weights:
+            run = cls.open(file.parent)
+            if kind in (None, run.config.get("kind")):
+                return run
+        raise RunError(
+            f"There is no trained model in {folder}. Get one with 'fslstm demo', or with "
+            "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'."
+        )
+
+    @classmethod
+    def to_resume(cls, folder: Path, name: str | None, kind: str) -> Run:
+        """The run of this name, or the one of this kind with the newest checkpoint.
+
+        Args:
+            folder: Folder of run folders.
+            name: Name of the run, or None.
+            kind: ``"pretrain"`` or ``"train"``.
+
+        Raises:
+            RunError: If there is none, or it is of another kind.
+        """
+        if name is None:
+            checkpoints = sorted(folder.glob("*/last.ckpt"), key=lambda file: file.stat().st_mtime, reverse=True)
+            runs = [run for run in map(cls.open, (file.parent for file in checkpoints)) if run.config["kind"] == kind]
+            if not runs:
+                raise RunError(f"There is no {kind} run to resume in {folder}.")
+            return runs[0]
+        run = cls.open(folder / name)
+        if run.config["kind"] != kind:
+            raise RunError(f"{run.path} is a {run.config['kind']} run: resume it with 'fslstm {run.config['kind']}'.")
+        return run
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.path.name
+
+    @property
+    def checkpoint(self) -> Path:
+        """The state to continue from."""
+        return self.path / "last.ckpt"
+
+    @property
+    def weights(self) -> Path:
+        """The chosen model's weights."""
+        return self.path / "model.safetensors"
+
+    def save_weights(self, module: nn.Module) -> None:
+        """Write the module's state as safetensors, whole or not at all."""
+        from safetensors.torch import save_file
+
+        state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+        with replacing(self.weights) as temporary:
+            save_file(state, temporary)
+
+    def load_weights(self, prefix: str = "") -> dict[str, Tensor]:
+        """The saved tensors whose names begin with ``prefix``, without it.
+
+        Raises:
+            RunError: If the file is missing or damaged.
+        """
+        return load_tensors(self.weights, prefix)
+
+
+def new_run_folder(folder: Path, name: str | None, default: str) -> Path:
+    """Where a new run goes: under its name, or under the default with the first free number."""
+    if name is not None:
+        if not name or Path(name).name != name or name.startswith("."):
+            raise UsageError(f"A run's name must be a plain folder name, but got '{name}'.")
+        return folder / name
+    path, number = folder / default, 1
+    while path.exists():
+        number += 1
+        path = folder / f"{default}-{number}"
+    return path
+
+
+def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:
+    """Tensors of a safetensors file, or of a ``.pth``/``.ckpt`` file read without running any code in it.
+
+    Args:
+        file: The file.
+        prefix: Keep only names that begin so, and cut it off.
+
+    Raises:
+        RunError: If the file is missing, damaged, or holds more than tensors and plain containers.
+    """
+    if not file.is_file():
+        raise RunError(f"There are no weights at {file}. Train first, or name another run or file.")
+    try:
+        state = _read_tensors(file)
+    except Exception as error:  # every reader has its own errors for the many ways of being damaged
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(f"Cannot read weights from {file}: it is damaged or not a weights file ({reason}).") from error
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    import torch
+    from safetensors.torch import load_file
+
+    if file.suffix == ".safetensors":
+        return load_file(file)
+    content = torch.load(file, map_location="cpu", weights_only=True)
+    for nested in ("state_dict", "params", "model"):
+        if isinstance(content, dict) and isinstance(content.get(nested), dict):
+            content = content[nested]
+    if not isinstance(content, dict):
+        raise TypeError("expected a dictionary of tensors")
+    return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+
+
+def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:
+    """Load a state whose names and shapes must fit exactly.
+
+    Raises:
+        RunError: Naming the tensors that are missing, unexpected or of another shape.
+    """
+    own = module.state_dict()
+    missing = sorted(own.keys() - state.keys())
+    unexpected = sorted(state.keys() - own.keys())
+    reshaped = sorted(
+        f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}"
+        for key in own.keys() & state.keys()
+        if own[key].shape != state[key].shape
+    )
+    faults = [
+        f"{what}: {', '.join(keys[:4])}{f' and {len(keys) - 4} more' if len(keys) > 4 else ''}"
+        for what, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
+        if keys
+    ]
+    if faults:
+        raise RunError(f"The weights in {source} do not fit this {type(module).__name__} ({'; '.join(faults)}).")
+    module.load_state_dict(state)

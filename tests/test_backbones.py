@@ -1,0 +1,86 @@
+"""The backbones against the published implementation, and DropBlock's behaviour."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fslstm_plugin.backbones import Conv4, ResNet12, drop_block
+from fslstm_plugin.errors import UsageError
+
+GOLDEN = np.load(Path(__file__).parent / "golden" / "backbones.npz")
+
+
+def fill_deterministically(model: nn.Module) -> None:
+    """The formulas of the reference numbers: sines of the flat index."""
+    seen: Counter[torch.Size] = Counter()
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            weight = module.weight
+            i = torch.arange(weight.numel(), dtype=torch.float64)
+            fan = weight[0].numel()
+            values = torch.sin(0.7 * i + seen[weight.shape] + 1.3 * (i % 7)) * (2 / fan) ** 0.5 * 1.2
+            seen[weight.shape] += 1
+            weight.data.copy_(values.view_as(weight))
+        elif isinstance(module, nn.BatchNorm2d):
+            i = torch.arange(module.num_features, dtype=torch.float64)
+            module.weight.data.copy_(1 + 0.2 * torch.sin(i))
+            module.bias.data.copy_(0.1 * torch.cos(i))
+            module.running_mean.copy_(0.05 * torch.sin(2 * i))
+            module.running_var.copy_(1 + 0.3 * torch.cos(3 * i))
+
+
+@pytest.mark.parametrize("size", [32, 84])
+@pytest.mark.parametrize(("name", "backbone_class"), [("conv4", Conv4), ("resnet12", ResNet12)])
+def test_forward_equals_published(name, backbone_class, size):
+    model = backbone_class(image_size=size).eval()
+    fill_deterministically(model)
+    i = torch.arange(2 * 3 * size * size, dtype=torch.float64)
+    images = torch.sin(0.013 * i + torch.cos(0.37 * i)).view(2, 3, size, size).float()
+    with torch.no_grad():
+        features = model(images).numpy()
+    expected = GOLDEN[f"{name}_{size}"]
+    assert features.shape == expected.shape == (2, model.out_features)
+    assert np.abs(features - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_drop_block_zeroes_whole_squares_and_keeps_the_mean():
+    torch.manual_seed(0)
+    dropped = drop_block(torch.ones(64, 32, 10, 10), rate=0.1, block_size=3)
+    zero = dropped == 0
+    assert 0.07 < zero.float().mean() < 0.11
+    assert dropped.mean() == pytest.approx(1, abs=1e-5)
+    # Every zero belongs to a 3x3 square of zeros: opening the mask with the square leaves it unchanged.
+    mask = zero.float()
+    eroded = -nn.functional.max_pool2d(-mask, 3, stride=1)
+    opened = nn.functional.max_pool2d(nn.functional.pad(eroded, [2] * 4), 3, stride=1)
+    assert torch.equal(opened, mask)
+
+
+def test_drop_block_clamps_to_a_map_smaller_than_the_block():
+    torch.manual_seed(0)
+    dropped = drop_block(torch.ones(512, 1, 2, 2), rate=0.5, block_size=5)
+    whole = (dropped == 0).flatten(1)
+    assert bool((whole.all(1) | ~whole.any(1)).all())
+    assert 0.4 < whole[:, 0].float().mean() < 0.6
+
+
+def test_drop_block_schedule_counts_training_passes_only_and_is_saved():
+    model = ResNet12(image_size=32)
+    images = torch.randn(2, 3, 32, 32)
+    model.train()(images)
+    model.eval()(images)
+    state = model.state_dict()
+    counts = [value.item() for key, value in state.items() if key.endswith("passes")]
+    assert counts == [1, 1]
+
+
+@pytest.mark.parametrize("backbone_class", [Conv4, ResNet12])
+def test_too_small_images_are_refused(backbone_class):
+    with pytest.raises(UsageError, match="at least 16"):
+        backbone_class(image_size=8)
