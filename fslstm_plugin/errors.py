@@ -42,3 +42,20 @@ class UnknownNameError(UsageError):
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}.")
+
+
+def require_positive(**values: float) -> None:
+    """Check named numbers.
+
+    Raises:
+        UsageError: Naming the first that is not above zero.
+
+    Example:
+        >>> require_positive(batch_size=0)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: batch size must be positive, but got 0.
+    """
+    for name, value in values.items():
+        if not value > 0:
+            raise UsageError(f"{name.replace('_', ' ')} must be positive, but got {value}.")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import RunError, UsageError
 from ..files import replacing, write_json
+from .weights import load_tensors
 
 FORMAT = 1
 
@@ -154,62 +155,3 @@ def new_run_folder(folder: Path, name: str | None, default: str) -> Path:
         number += 1
         path = folder / f"{default}-{number}"
     return path
-
-
-def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:
-    """Tensors of a safetensors file, or of a ``.pth``/``.ckpt`` file read without running any code in it.
-
-    Args:
-        file: The file.
-        prefix: Keep only names that begin so, and cut it off.
-
-    Raises:
-        RunError: If the file is missing, damaged, or holds more than tensors and plain containers.
-    """
-    if not file.is_file():
-        raise RunError(f"There are no weights at {file}. Train first, or name another run or file.")
-    try:
-        state = _read_tensors(file)
-    except Exception as error:  # every reader has its own errors for the many ways of being damaged
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunError(f"Cannot read weights from {file}: it is damaged or not a weights file ({reason}).") from error
-    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-
-
-def _read_tensors(file: Path) -> dict[str, Tensor]:
-    import torch
-    from safetensors.torch import load_file
-
-    if file.suffix == ".safetensors":
-        return load_file(file)
-    content = torch.load(file, map_location="cpu", weights_only=True)
-    for nested in ("state_dict", "params", "model"):
-        if isinstance(content, dict) and isinstance(content.get(nested), dict):
-            content = content[nested]
-    if not isinstance(content, dict):
-        raise TypeError("expected a dictionary of tensors")
-    return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
-
-
-def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:
-    """Load a state whose names and shapes must fit exactly.
-
-    Raises:
-        RunError: Naming the tensors that are missing, unexpected or of another shape.
-    """
-    own = module.state_dict()
-    missing = sorted(own.keys() - state.keys())
-    unexpected = sorted(state.keys() - own.keys())
-    reshaped = sorted(
-        f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}"
-        for key in own.keys() & state.keys()
-        if own[key].shape != state[key].shape
-    )
-    faults = [
-        f"{what}: {', '.join(keys[:4])}{f' and {len(keys) - 4} more' if len(keys) > 4 else ''}"
-        for what, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
-        if keys
-    ]
-    if faults:
-        raise RunError(f"The weights in {source} do not fit this {type(module).__name__} ({'; '.join(faults)}).")
-    module.load_state_dict(state)

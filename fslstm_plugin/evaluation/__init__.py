@@ -1,0 +1,1 @@
+"""Evaluation: features computed once, many episodes and methods on them, statistics."""

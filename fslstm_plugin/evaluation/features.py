@@ -1,0 +1,113 @@
+"""Features of a whole split: computed once, kept beside the run, noticed when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..backbones.base import Normalization, normalization_of
+from ..data.base import Split
+from ..data.images import make_images
+from ..files import replacing
+
+
+def extract_features(
+    backbone: nn.Module,
+    split: Split,
+    device: torch.device | str = "cpu",
+    batch_size: int = 256,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Tensor:
+    """Features of every image of a split.
+
+    Args:
+        backbone: Maps images to vectors; put into evaluation mode for the call.
+        split: The images.
+        device: Where to compute.
+        batch_size: Images a forward pass.
+        report: Called with the number of images done and their total.
+
+    Returns:
+        float32 ``(N, d)`` on the processor.
+    """
+    normalization = normalization_of(backbone)
+    was_training = backbone.training
+    backbone = backbone.eval().to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    parts = []
+    with torch.inference_mode():
+        for indices in torch.arange(len(split.labels)).split(batch_size):
+            images = make_images(split.images[indices].to(device), torch.arange(len(indices), device=device), normalization)
+            parts.append(backbone(images).float().cpu())
+            report(int(indices[-1]) + 1, len(split.labels))
+    backbone.train(was_training)
+    return torch.cat(parts)
+
+
+def cache_key(backbone: nn.Module, split: Split, normalization: Normalization) -> str:
+    """What features depend on: weights, images and normalisation, as a short hexadecimal digest."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(backbone.state_dict().items()):
+        digest.update(f"{name}{tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    # The images are identified by name, number and a sample of pixels: reading them all would cost more than it saves.
+    digest.update(f"{split.dataset}/{split.name}{tuple(split.images.shape)}{normalization}".encode())
+    digest.update(split.images[:: max(1, len(split.images) // 64)].contiguous().numpy().tobytes())
+    digest.update(torch.__version__.encode())
+    return digest.hexdigest()
+
+
+def cached_features(
+    folder: Path,
+    backbone: nn.Module,
+    split: Split,
+    device: torch.device | str = "cpu",
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Tensor:
+    """Features of a split from the cache, or computed and put there.
+
+    Args:
+        folder: Cache folder; made if needed.
+        backbone: Maps images to vectors.
+        split: The images.
+        device: Where to compute what is not cached.
+        report: Called with the number of images done and their total while computing.
+
+    Returns:
+        float32 ``(N, d)``. A cache file that is damaged or of something else is made anew.
+    """
+    from safetensors.torch import save_file
+
+    key = cache_key(backbone, split, normalization_of(backbone))
+    file = folder / f"{split.dataset}-{split.name}-{key}.safetensors"
+    features = _read(file)
+    if features is None:
+        features = extract_features(backbone, split, device, report=report)
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as temporary:
+            save_file({"features": features}, temporary, {"checksum": str(_checksum(features))})
+    return features
+
+
+def _checksum(features: Tensor) -> int:
+    return zlib.crc32(memoryview(features.numpy()).cast("B"))
+
+
+def _read(file: Path) -> Tensor | None:
+    """The features in a cache file, or None if it is absent or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    if not file.is_file():
+        return None
+    try:
+        with safe_open(file, framework="pt") as content:
+            features = content.get_tensor("features")
+            expected = (content.metadata() or {}).get("checksum")
+    except (SafetensorError, OSError, ValueError, json.JSONDecodeError):
+        return None
+    return features if expected == str(_checksum(features)) else None

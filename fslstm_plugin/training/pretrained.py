@@ -1,0 +1,40 @@
+"""Where a meta-training begins: the backbone of a run folder, or of a weights file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from ..errors import RunError
+from .runs import Run
+from .weights import load_into, load_tensors
+
+
+def load_backbone(backbone: nn.Module, source: Path) -> None:
+    """Load a backbone's weights from a run folder or a weights file.
+
+    Args:
+        backbone: Where to load them.
+        source: A run folder, or a ``.safetensors``, ``.pth`` or ``.ckpt`` file. Tensors of a classifier or other
+            parts beside a backbone kept under ``features.`` or ``backbone.`` are left out.
+
+    Raises:
+        RunError: If there are no weights, or they do not fit.
+    """
+    if source.is_dir():
+        run = Run.open(source)
+        state, origin = run.load_weights(), run.weights
+    elif source.is_file():
+        state, origin = load_tensors(source), source
+    else:
+        raise RunError(f"There is no run folder or weights file at {source}.")
+    load_into(backbone, _backbone_part(state), origin)
+
+
+def _backbone_part(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    for prefix in ("features.", "backbone."):
+        part = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        if part:
+            return part
+    return state
