@@ -11,7 +11,7 @@ import typer
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError, UsageError
 
-from . import data, pretrain, train
+from . import compare_heads, data, demo, eval, pretrain, train
 
 app = typer.Typer(
     name="fslstm",
@@ -25,6 +25,9 @@ app = typer.Typer(
 app.add_typer(data.app, name="data", rich_help_panel="Data")
 app.command(rich_help_panel="Training", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
 app.command(rich_help_panel="Training", epilog=train.EXAMPLES)(train.train)
+app.command("eval", rich_help_panel="Evaluation", epilog=eval.EXAMPLES)(eval.evaluate)
+app.command("compare-heads", rich_help_panel="Evaluation", epilog=compare_heads.EXAMPLES)(compare_heads.compare_heads)
+app.command(rich_help_panel="First contact", epilog=demo.EXAMPLES)(demo.demo)
 
 
 def _show_version(wanted: bool) -> None:

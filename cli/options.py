@@ -28,7 +28,9 @@ Dataset = Annotated[
 ]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
 Seed = Annotated[int, typer.Option(min=0, help="What every random choice follows from.")]
-Json = Annotated[Optional[Path], typer.Option("--json", help="Also write the rows to this JSON file.", show_default=False)]
+Json = Annotated[
+    Optional[Path], typer.Option("--json", help="Also write the rows to this JSON file.", show_default=False)
+]
 
 ENGINE = "Engine"
 Accelerator = Annotated[str, typer.Option(help="Lightning's accelerator: auto, cpu, gpu, ...", rich_help_panel=ENGINE)]
@@ -37,13 +39,9 @@ NumNodes = Annotated[int, typer.Option(min=1, help="Number of machines.", rich_h
 Strategy = Annotated[str, typer.Option(help="Lightning's strategy: auto, ddp, ...", rich_help_panel=ENGINE)]
 Precision = Annotated[
     str,
-    typer.Option(
-        help="auto, 32 or bf16; auto is bf16 where the processor computes with it.", rich_help_panel=ENGINE
-    ),
+    typer.Option(help="auto, 32 or bf16; auto is bf16 where the processor computes with it.", rich_help_panel=ENGINE),
 ]
-CheckpointEvery = Annotated[
-    int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=ENGINE)
-]
+CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=ENGINE)]
 
 # Options that may accompany --resume: they do not change what is trained.
 _WITH_RESUME = {

@@ -32,14 +32,17 @@ def pretrain(
         Optional[str], typer.Option(help="Benchmark whose training classes are learned.", show_default=False)
     ] = None,
     places: Annotated[
-        Optional[Path], typer.Option(help="Folder of Places365-standard, as torchvision has it.", show_default=False)
+        Optional[Path],
+        typer.Option(help="Folder of Places365-standard, as torchvision has it.", show_default=False),
     ] = None,
     images: Annotated[
-        Optional[Path], typer.Option(help="Any folder with a folder of images for each class.", show_default=False)
+        Optional[Path],
+        typer.Option(help="Any folder with a folder of images for each class.", show_default=False),
     ] = None,
     backbone: options.Backbone = "conv4",
     image_size: Annotated[
-        Optional[int], typer.Option(min=16, help="Side of the images; the data set's, or 84.", show_default=False)
+        Optional[int],
+        typer.Option(min=16, help="Side of the images; the data set's, or 84.", show_default=False),
     ] = None,
     seed: options.Seed = 0,
     name: Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)] = None,
@@ -48,15 +51,32 @@ def pretrain(
     data_root: options.DataRoot = None,
     epochs: Annotated[Optional[int], typer.Option(min=1, rich_help_panel=RECIPE, show_default=False)] = None,
     batch_size: Annotated[Optional[int], typer.Option(min=2, rich_help_panel=RECIPE, show_default=False)] = None,
-    lr: Annotated[Optional[float], typer.Option(help="Highest learning rate.", rich_help_panel=RECIPE, show_default=False)] = None,
+    lr: Annotated[
+        Optional[float],
+        typer.Option(help="Highest learning rate.", rich_help_panel=RECIPE, show_default=False),
+    ] = None,
     schedule: Annotated[
-        Optional[str], typer.Option(help="one-cycle, or steps: divided by 10 after each third.", rich_help_panel=RECIPE, show_default=False)
+        Optional[str],
+        typer.Option(
+            help="one-cycle, or steps: divided by 10 after each third.",
+            rich_help_panel=RECIPE,
+            show_default=False,
+        ),
     ] = None,
     weight_decay: Annotated[Optional[float], typer.Option(min=0, rich_help_panel=RECIPE, show_default=False)] = None,
     max_steps: Annotated[
-        Optional[int], typer.Option(min=1, help="Stop after so many steps; the schedule fits them.", rich_help_panel=RECIPE, show_default=False)
+        Optional[int],
+        typer.Option(
+            min=1,
+            help="Stop after so many steps; the schedule fits them.",
+            rich_help_panel=RECIPE,
+            show_default=False,
+        ),
     ] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode a folder's images.", rich_help_panel=options.ENGINE)] = 2,
+    workers: Annotated[
+        int,
+        typer.Option(min=0, help="Processes that decode a folder's images.", rich_help_panel=options.ENGINE),
+    ] = 2,
     accelerator: options.Accelerator = "auto",
     devices: options.Devices = "auto",
     num_nodes: options.NumNodes = 1,
@@ -95,6 +115,6 @@ def pretrain(
         }  # fmt: skip
         recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})
         config = pretrain_config(source, backbone, size, recipe, max_steps, seed)
-        run = Run.create(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
+        run = Run(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
     pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=console)
     print(f"Saved the backbone in {run.weights}.")

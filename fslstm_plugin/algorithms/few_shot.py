@@ -6,7 +6,6 @@ from argparse import ArgumentParser
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from learn2learn.algorithms.lightning import LightningEpisodicModule
 from torch import Tensor, nn
 
@@ -80,9 +79,7 @@ class LightningFewShot(LightningEpisodicModule):
     psm_iterations: int = 0
     feature_size: int | None = None
 
-    def __init__(
-        self, features: nn.Module, loss: Any = None, recipe: MetaRecipe | None = None, **options: Any
-    ) -> None:
+    def __init__(self, features: nn.Module, loss: Any = None, recipe: MetaRecipe | None = None, **options: Any) -> None:
         super().__init__()
         for name in (*self.task_options, *self.head_options, "iam", "feature_size"):
             setattr(self, name, options.get(name, getattr(self, name)))
@@ -200,9 +197,7 @@ class LightningFewShot(LightningEpisodicModule):
         ]
         if self.adjust is not None:
             groups.append({"params": self.adjust.parameters(), "lr": recipe.iam_lr})
-        optimizer = torch.optim.SGD(
-            groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
-        )
+        optimizer = torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True)
         total = self.trainer.max_steps
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.factor(step / total))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

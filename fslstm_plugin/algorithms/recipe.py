@@ -83,9 +83,7 @@ class MetaRecipe:
         return 1.0 if passed == 0 else self.factors[passed - 1]
 
 
-def meta_training(
-    dataset: str, backbone: str, image_size: int, pretrained: bool, test_shots: int = 5
-) -> MetaRecipe:
+def meta_training(dataset: str, backbone: str, image_size: int, pretrained: bool, test_shots: int = 5) -> MetaRecipe:
     """The paper's recipe for a data set, backbone and number of shots in testing.
 
     Args:

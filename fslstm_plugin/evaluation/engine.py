@@ -13,9 +13,8 @@ from ..data.sampler import EpisodeSampler
 from ..errors import DataError
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
-from ..transduction import CandidateSelection, InverseAttentionModule, PseudoSupportModule
+from ..transduction import InverseAttentionModule, TransductiveModule
 
-Transduction = PseudoSupportModule | CandidateSelection
 FeatureSource = Callable[[Tensor], Tensor]
 
 
@@ -27,14 +26,14 @@ class Method:
         head_name: As in the tables.
         head: The head.
         adjust: The Inverse Attention Module, or None.
-        transduction: PSM or CAN, or None.
+        transduction: PSM, CAN or another, or None.
         modules: Names of the modules, as in the tables.
     """
 
     head_name: str
     head: Head
     adjust: InverseAttentionModule | None = None
-    transduction: Transduction | None = None
+    transduction: TransductiveModule | None = None
     modules: tuple[str, ...] = ()
 
     @property

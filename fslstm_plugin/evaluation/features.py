@@ -42,7 +42,9 @@ def extract_features(
     parts = []
     with torch.inference_mode():
         for indices in torch.arange(len(split.labels)).split(batch_size):
-            images = make_images(split.images[indices].to(device), torch.arange(len(indices), device=device), normalization)
+            images = make_images(
+                split.images[indices].to(device), torch.arange(len(indices), device=device), normalization
+            )
             parts.append(backbone(images).float().cpu())
             report(int(indices[-1]) + 1, len(split.labels))
     backbone.train(was_training)

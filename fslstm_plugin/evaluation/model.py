@@ -42,9 +42,7 @@ class TrainedModel:
             load_into(backbone, run.load_weights(), run.weights)
             return cls(backbone.eval(), None, None)
         algorithm = Composition.parse(run.config["algorithm"])
-        module = algorithm_for(algorithm.head)(
-            backbone, iam=algorithm.iam, iam_reduction=run.config["iam_reduction"]
-        )
+        module = algorithm_for(algorithm.head)(backbone, iam=algorithm.iam, iam_reduction=run.config["iam_reduction"])
         load_into(module, run.load_weights(), run.weights)
         return cls(module.features.eval(), module.adjust.eval() if module.adjust else None, algorithm)
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError, RunError
+from ..errors import FSLSTMError
 from ..files import replacing
 from .runs import Run
 
@@ -111,9 +112,7 @@ class FiniteLoss(pl.Callback):
     def __init__(self, every: int = 20) -> None:
         self.every = every
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, *_: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         if trainer.global_step % self.every and trainer.accelerator.__class__.__name__ != "CPUAccelerator":
             return
         if not torch.isfinite(outputs["loss"]).item():
@@ -257,15 +256,15 @@ def fit(
         options: Devices and precision.
         progress: The progress display.
         callbacks: Further Lightning callbacks, run before the checkpoint is written.
-        resume: Continue from the run's last checkpoint.
+        resume: Continue from the run's last checkpoint instead of making the run folder.
 
     Raises:
         Interrupted: If the user stopped the training; the state is saved.
         NonFiniteLossError: If the loss is not a number.
-        RunError: If the run has no checkpoint to continue from, or a damaged one.
+        RunError: If the run folder holds another run, or its checkpoint is damaged.
     """
-    if resume and not run.checkpoint.is_file():
-        raise RunError(f"{run.path} has no checkpoint to continue from: {run.checkpoint} is missing.")
+    if not resume and rank_zero_only.rank == 0:
+        run.create()
     checkpoints = Checkpoints(run, options.checkpoint_every)
     with _quiet_lightning(), _signals(checkpoints):
         trainer = pl.Trainer(
@@ -285,5 +284,7 @@ def fit(
             enable_model_summary=False,
             num_sanity_val_steps=0,
         )
+        # A run that was stopped before its first checkpoint begins again, with the same outcome.
+        checkpoint = str(run.checkpoint) if resume and run.checkpoint.is_file() else None
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        trainer.fit(module, batches, ckpt_path=str(run.checkpoint) if resume else None, weights_only=True)
+        trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)

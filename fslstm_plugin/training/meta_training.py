@@ -159,7 +159,7 @@ def train(
     val_split = load_split(config["dataset"], "val", data_root)
     pl.seed_everything(seed, verbose=False)
     backbone = build_backbone(config["backbone"], config["image_size"])
-    if config["pretrained"] and not resume:
+    if config["pretrained"] and not run.checkpoint.is_file():
         load_backbone(backbone, Path(config["pretrained"]))
     module = algorithm_for(algorithm.head)(
         backbone,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,30 +26,27 @@ class Run:
 
     Args:
         path: The folder.
-        config: Content of ``config.json``.
+        config: Content of ``config.json``; nothing is written before :meth:`create`.
     """
 
     path: Path
     config: dict[str, Any]
 
-    @classmethod
-    def create(cls, path: Path, config: dict[str, Any]) -> Run:
-        """Make a new run folder.
+    def create(self) -> None:
+        """Make the folder with its configuration.
 
         Raises:
-            RunError: If a run is there already, or the folder cannot be written.
+            RunError: If a run is there already, or the folder cannot be made.
         """
-        if (path / "config.json").exists():
+        if (self.path / "config.json").exists():
             raise RunError(
-                f"{path} already holds a run. Continue it with --resume, or choose another name with --name."
+                f"{self.path} already holds a run. Continue it with --resume, or choose another name with --name."
             )
-        config = {"format": FORMAT, **config}
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"Cannot make the run folder {path}: {error.strerror or error}.") from error
-        write_json(path / "config.json", config)
-        return cls(path, config)
+            raise RunError(f"Cannot make the run folder {self.path}: {error.strerror or error}.") from error
+        write_json(self.path / "config.json", {"format": FORMAT, **self.config})
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -69,21 +67,18 @@ class Run:
         return cls(path, config)
 
     @classmethod
-    def newest(cls, folder: Path, kind: str | None = None) -> Run:
+    def newest(cls, folder: Path) -> Run:
         """The run with weights in ``folder`` that was trained last.
 
         Args:
             folder: Folder of run folders, ``runs`` by default on the command line.
-            kind: Only runs of this kind, ``"pretrain"`` or ``"train"``; any by default.
 
         Raises:
             RunError: If there is none; the message says how to get one.
         """
         weights = sorted(folder.glob("*/model.safetensors"), key=lambda file: file.stat().st_mtime, reverse=True)
-        for file in weights:
-            run = cls.open(file.parent)
-            if kind in (None, run.config.get("kind")):
-                return run
+        if weights:
+            return cls.open(weights[0].parent)
         raise RunError(
             f"There is no trained model in {folder}. Get one with 'fslstm demo', or with "
             "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'."
@@ -112,6 +107,17 @@ class Run:
             raise RunError(f"{run.path} is a {run.config['kind']} run: resume it with 'fslstm {run.config['kind']}'.")
         return run
 
+    @classmethod
+    def find(cls, wanted: str | None, folder: Path) -> Run:
+        """The run that an option names: a path, a name in ``folder``, or the newest with weights.
+
+        Raises:
+            RunError: If there is none; the message says how to get one.
+        """
+        if wanted is None:
+            return cls.newest(folder)
+        return cls.open(Path(wanted) if Path(wanted).is_dir() else folder / wanted)
+
     @property
     def name(self) -> str:
         """Name of the folder."""
@@ -134,6 +140,22 @@ class Run:
         state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
         with replacing(self.weights) as temporary:
             save_file(state, temporary)
+
+    def save_evaluation(self, command: str, rows: Sequence[Any]) -> Path:
+        """Keep the rows of an evaluation in the run folder, beside earlier ones.
+
+        Args:
+            command: Which command made them.
+            rows: Rows of :mod:`fslstm_plugin.evaluation.experiment`.
+
+        Returns:
+            The new file ``evaluations/<command>-<number>.json``.
+        """
+        folder = self.path / "evaluations"
+        number = 1 + len(list(folder.glob(f"{command}-*.json")))
+        file = folder / f"{command}-{number}.json"
+        write_json(file, {"rows": [row.as_dict() for row in rows]})
+        return file
 
     def load_weights(self, prefix: str = "") -> dict[str, Tensor]:
         """The saved tensors whose names begin with ``prefix``, without it.

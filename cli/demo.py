@@ -1,0 +1,57 @@
+"""``fslstm demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm demo
+
+fslstm demo --runs /tmp/runs --seed 1
+"""
+
+
+def demo(
+    context: typer.Context,
+    runs: options.RunsFolder = Path("runs"),
+    data_root: options.DataRoot = None,
+    seed: options.Seed = 0,
+    pretrain_steps: Annotated[int, typer.Option(min=1, help="Steps of the pretraining.")] = 400,
+    train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 40,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 1000,
+) -> None:
+    """The whole road in minutes, without any download: pretrain, meta-train, evaluate, compare.
+
+    It draws the data set glyphs, and runs the commands that it shows.
+    """
+    import shlex
+
+    from fslstm_plugin.data.root import data_root as default_root
+    from fslstm_plugin.training.runs import new_run_folder
+
+    program = context.find_root().command
+    root = default_root(data_root)
+    pretrained = new_run_folder(runs, None, "demo-pretrained")
+    trained = new_run_folder(runs, None, "demo-trained")
+    shared = ["--runs", str(runs), "--data-root", str(root), "--seed", str(seed)]
+    settings = ["--dataset", "glyphs", "--backbone", "conv4"]
+    measured = ["--episodes", str(episodes)]
+    commands = [
+        ["data", "prepare", "glyphs", "--data-root", str(root)],
+        ["pretrain", *settings, "--max-steps", str(pretrain_steps), "--batch-size", "64", "--name", pretrained.name],
+        ["train", *settings, "--algorithm", "lssvm+iam", "--pretrained", str(pretrained), "--name", trained.name]
+        + ["--max-steps", str(train_steps), "--episodes-per-step", "4", "--val-episodes", "300"],
+        ["eval", "--run", trained.name, "--psm-iters", "10", "--can", *measured],
+        ["compare-heads", "--run", trained.name, *measured],
+    ]
+    for command in commands:
+        arguments = command if command[0] == "data" else [*command, *shared]
+        typer.secho(f"\n$ fslstm {shlex.join(arguments)}", bold=True)
+        program.main(arguments, prog_name="fslstm", standalone_mode=False)

@@ -1,0 +1,126 @@
+"""``fslstm eval``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.registry import HEADS, TRANSDUCTION
+
+from . import options, results
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm eval --psm-iters 10
+
+fslstm eval --run train-mini-resnet12-lssvm+iam --shots 1 --episodes 10000 --json results.json
+
+fslstm eval --no-iam --can --head rr
+
+fslstm eval --bn --psm-iters 0
+"""
+
+
+def evaluate(
+    run: results.RunOption = None,
+    runs: options.RunsFolder = Path("runs"),
+    head: Annotated[
+        Optional[str],
+        typer.Option(help="Another head than the run's.", autocompletion=options.complete(HEADS), show_default=False),
+    ] = None,
+    psm_iters: Annotated[
+        int, typer.Option(min=0, help="Iterations of the Pseudo Support Module; 0 leaves its row out.")
+    ] = 10,
+    can: Annotated[bool, typer.Option("--can", help="Also a row with CAN's transduction.")] = False,
+    transduction: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="Also a row with another registered module.",
+            autocompletion=options.complete(TRANSDUCTION),
+            show_default=False,
+        ),
+    ] = None,
+    iam: Annotated[
+        Optional[bool],
+        typer.Option(
+            "--iam/--no-iam", help="With the Inverse Attention Module; as the run was trained.", show_default=False
+        ),
+    ] = None,
+    bn: Annotated[
+        bool, typer.Option("--bn", help="Batch normalisation with the statistics of each episode's own images.")
+    ] = False,
+    dataset: Annotated[
+        Optional[str],
+        typer.Option(
+            help="Another data set than the run's.",
+            autocompletion=options.complete(options.DATASETS),
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="test, val or train.")] = "test",
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 1000,
+    ways: Annotated[int, typer.Option(min=2, help="Classes an episode.")] = 5,
+    shots: Annotated[
+        Optional[list[int]],
+        typer.Option(min=1, help="Support images a class; repeat it for several. Default 1 and 5.", show_default=False),
+    ] = None,
+    queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 15,
+    seed: options.Seed = 0,
+    batch_episodes: results.BatchEpisodes = 32,
+    device: results.Device = "auto",
+    data_root: options.DataRoot = None,
+    json: options.Json = None,
+) -> None:
+    """Evaluate a run: accuracy with 95 % interval, with and without the modules."""
+    from rich.console import Console
+
+    from fslstm_plugin.data.root import load_split
+    from fslstm_plugin.evaluation.engine import Method
+    from fslstm_plugin.evaluation.experiment import Setting, cached_source, episode_statistics_source
+    from fslstm_plugin.evaluation.model import TrainedModel
+    from fslstm_plugin.training.runs import Run
+    from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
+
+    torch_device = results.pick_device(device)
+    modules = [TRANSDUCTION.get(name)() for name in transduction or []]
+    chosen = Run.find(run, runs)
+    model = TrainedModel.from_run(chosen)
+    if iam and model.adjust is None:
+        raise UsageError(f"The run {chosen.name} was trained without IAM: train with --algorithm HEAD+iam for --iam.")
+    adjust = model.adjust.to(torch_device) if model.adjust is not None and iam is not False else None
+    before = (("bn",) if bn else ()) + (("iam",) if adjust is not None else ())
+    name = head or model.head_name
+    base = Method(name, model.head(name), adjust, None, before)
+    methods = [base]
+    if psm_iters:
+        methods.append(Method(name, base.head, adjust, PseudoSupportModule(psm_iters), (*before, "psm")))
+    if can:
+        methods.append(Method(name, base.head, adjust, CandidateSelection(), (*before, "can")))
+    methods += [
+        Method(name, base.head, adjust, module, (*before, module_name))
+        for module_name, module in zip(transduction or [], modules, strict=True)
+    ]
+
+    console = Console(stderr=True)
+    data = load_split(dataset or chosen.config["dataset"], split, data_root)
+    if bn:
+        source = episode_statistics_source(model, data, torch_device)
+    else:
+        source = cached_source(results.split_features(chosen, model, data, torch_device, console))
+    rows = results.measure(
+        chosen,
+        methods,
+        source,
+        data,
+        shots or [1, 5],
+        Setting(ways=ways, queries=queries, episodes=episodes, seed=seed),
+        torch_device,
+        batch_episodes,
+        console,
+    )
+    chosen.save_evaluation("eval", rows)
+    results.give_out(rows, json)

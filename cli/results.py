@@ -1,0 +1,114 @@
+"""What ``eval`` and ``compare-heads`` share: finding the run, its features, and giving out the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from fslstm_plugin.data.base import Split
+    from fslstm_plugin.evaluation.engine import FeatureSource, Method
+    from fslstm_plugin.evaluation.experiment import Row, Setting
+    from fslstm_plugin.evaluation.model import TrainedModel
+    from fslstm_plugin.training.runs import Run
+
+RunOption = Annotated[
+    Optional[str],
+    typer.Option("--run", help="Run folder, or its name in --runs; the newest if not given.", show_default=False),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+BatchEpisodes = Annotated[int, typer.Option(min=1, help="Episodes at a time: memory and speed, never the result.")]
+
+
+def pick_device(name: str) -> torch.device:
+    """The torch device for ``--device``.
+
+    Raises:
+        UsageError: If there is no such device here.
+    """
+    import torch
+
+    from fslstm_plugin.errors import UsageError
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"There is no device '{name}' here: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def progress(console: Console, description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar, bar.add_task(description, total=total)
+
+
+def split_features(run: Run, model: TrainedModel, split: Split, device: torch.device, console: Console) -> torch.Tensor:
+    """The split's features from the run's cache, or computed now with a progress bar."""
+    from fslstm_plugin.evaluation.features import cached_features
+
+    with progress(console, f"Features of {split.dataset} {split.name}", len(split.labels)) as (bar, task):
+        features = cached_features(
+            run.path / "cache",
+            model.backbone,
+            split,
+            device,
+            report=lambda done, _: bar.update(task, completed=done),
+        )
+    return features.to(device)
+
+
+def measure(
+    run: Run,
+    methods: Sequence[Method],
+    source: FeatureSource,
+    split: Split,
+    shots: Sequence[int],
+    setting: Setting,
+    device: torch.device,
+    batch_episodes: int,
+    console: Console,
+) -> list[Row]:
+    """Rows of the methods for each number of shots, on the same episodes within it."""
+    from fslstm_plugin.evaluation.experiment import evaluate
+
+    rows: list[Row] = []
+    for count in shots:
+        with progress(console, f"{count}-shot episodes", setting.episodes) as (bar, task):
+
+            def report(done: int, bar: Progress = bar, task: TaskID = task) -> None:
+                bar.update(task, completed=done)
+
+            here = replace(setting, shots=count)
+            rows += evaluate(methods, source, split, run.config["backbone"], here, device, batch_episodes, report)
+    return rows
+
+
+def give_out(rows: Sequence[Row], json: Path | None, csv: Path | None = None, latex: Path | None = None) -> None:
+    """Print the table and write the files that were asked for."""
+    from rich.console import Console
+
+    from fslstm_plugin.files import write_json, write_text
+    from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
+
+    if json:
+        write_json(json, {"rows": [row.as_dict() for row in rows]})
+    if csv:
+        write_text(csv, csv_text(rows))
+    if latex:
+        write_text(latex, latex_text(rows))
+    Console().print(rich_table(rows))

@@ -1,0 +1,98 @@
+"""Rows as a Rich table, JSON, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from rich.table import Table
+
+from ..evaluation.experiment import Row
+
+TASKS = 10_000  # The paper reports the time for so many tasks.
+
+
+def method_name(row: Row) -> str:
+    """Head and modules as the paper writes them.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> method_name(SimpleNamespace(head="lssvm", modules=["iam", "psm"]))
+        'LSSVM+IAM+PSM'
+    """
+    return "+".join((row.head, *row.modules)).upper()
+
+
+def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+    return [
+        ("Method", method_name),
+        ("Transductive", lambda row: "yes" if row.modules else "no"),
+        ("Shots", lambda row: str(row.shots)),
+        ("Accuracy %", lambda row: f"{row.accuracy:.2f} ± {row.ci95:.2f}"),
+        ("To the best", lambda row: f"{row.difference:+.2f} ± {row.difference_ci95:.2f}" if row.difference else "best"),
+        (f"s / {TASKS:,} tasks", lambda row: f"{row.seconds * TASKS / row.episodes:.1f}"),
+    ]
+
+
+def title(rows: Sequence[Row]) -> str:
+    """What the rows have in common, in one line."""
+    row = rows[0]
+    return (
+        f"{row.dataset} {row.split}, {row.backbone}, {row.ways}-way, {row.queries} queries a class, "
+        f"{row.episodes:,} episodes, seed {row.seed}"
+    )
+
+
+def rich_table(rows: Sequence[Row]) -> Table:
+    """A table for the terminal, a section for each number of shots."""
+    table = Table(title=title(rows), title_justify="left")
+    columns = _columns(rows)
+    for name, _ in columns:
+        table.add_column(name, justify="left" if name == "Method" else "right")
+    for _, group in groupby(rows, key=lambda row: row.shots):
+        for row in group:
+            table.add_row(*(value(row) for _, value in columns))
+        table.add_section()
+    return table
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """Every field of every row."""
+    buffer = io.StringIO()
+    fields = list(rows[0].as_dict())
+    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**row.as_dict(), "modules": "+".join(row.modules)} for row in rows)
+    return buffer.getvalue()
+
+
+def latex_text(rows: Sequence[Row]) -> str:
+    """A booktabs table: methods down, shots across, the best of each column in bold.
+
+    Needs ``\\usepackage{booktabs}``.
+    """
+    shots = sorted({row.shots for row in rows})
+    cells = {(method_name(row), row.shots): row for row in rows}
+    methods = list(dict.fromkeys(method_name(row) for row in rows))
+    best = {count: max(row.accuracy for row in rows if row.shots == count) for count in shots}
+
+    def cell(method: str, count: int) -> str:
+        row = cells.get((method, count))
+        if row is None:
+            return "--"
+        text = f"{row.accuracy:.2f} \\pm {row.ci95:.2f}"
+        return f"$\\mathbf{{{text}}}$" if row.accuracy == best[count] else f"${text}$"
+
+    lines = [
+        f"% {title(rows)}",
+        f"\\begin{{tabular}}{{l{'c' * len(shots)}}}",
+        "\\toprule",
+        " & ".join(["Method", *(f"{rows[0].ways}-way {count}-shot" for count in shots)]) + " \\\\",
+        "\\midrule",
+        *(" & ".join([method, *(cell(method, count) for count in shots)]) + " \\\\" for method in methods),
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
