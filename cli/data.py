@@ -1,0 +1,107 @@
+"""``fslstm data``: prepare a data set, list what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.registry import DATASETS
+
+from .options import DataRoot, Json, complete
+
+app = typer.Typer(no_args_is_help=True, help="Prepare data sets and list what is there.")
+
+PREPARE_EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm data prepare cifar-fs --archive cifar100.zip
+
+fslstm data prepare cifar-fs  (downloads CIFAR-100)
+
+fslstm data prepare mini --from ~/mini-imagenet
+"""
+
+LIST_EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm data list
+
+fslstm data list --data-root /scratch/data --json data.json
+"""
+
+
+@app.command(epilog=PREPARE_EXAMPLES)
+def prepare(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="cifar-fs, mini, fc100, tiered, glyphs, or a registered one.",
+            autocompletion=complete(DATASETS),
+        ),
+    ],
+    archive: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The archive that holds the data set.", show_default=False),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="The folder that holds it.", show_default=False),
+    ] = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Bring a data set into the form that the other commands open; it is done once."""
+    if archive and folder:
+        raise UsageError("--archive and --from cannot be used together: a data set has one source.")
+    dataset = DATASETS.get(name)
+    from fslstm_plugin.data.root import data_root as resolve
+
+    dataset.prepare(resolve(data_root), archive or folder, lambda message: typer.echo(message, err=True))
+
+
+@app.command("list", epilog=LIST_EXAMPLES)
+def show(data_root: DataRoot = None, json: Json = None) -> None:
+    """Show which data sets are prepared, where, and how many classes and images each split has."""
+    from rich import print as show_table
+    from rich.table import Table
+
+    from fslstm_plugin.data.root import data_root as resolve
+    from fslstm_plugin.files import write_json
+
+    root = resolve(data_root)
+    rows = [row for name in DATASETS.names() for row in _rows(name, root)]
+    table = Table("data set", "split", "classes", "images", "size", "where", title=f"Data sets in {root}")
+    for row in rows:
+        size = f"{row['image_size']}x{row['image_size']}"
+        numbers = (str(row["classes"]), str(row["images"])) if row["prepared"] else ("", "")
+        table.add_row(
+            row["dataset"], row["split"], *numbers, size, row["path"] if row["prepared"] else "not prepared"
+        )
+    show_table(table)
+    if json:
+        write_json(json, {"rows": rows})
+
+
+def _rows(name: str, root: Path) -> list[dict[str, Any]]:
+    """One row a split; a data set that is not prepared has no numbers."""
+    from fslstm_plugin.data.base import SPLITS
+
+    dataset = DATASETS.get(name)
+    prepared = dataset.is_prepared(root)
+    rows = []
+    for split in SPLITS:
+        loaded = dataset.load(root, split) if prepared else None
+        rows.append(
+            {
+                "dataset": name,
+                "split": split,
+                "prepared": prepared,
+                "classes": len(loaded.class_names) if loaded else None,
+                "images": len(loaded.images) if loaded else None,
+                "image_size": dataset.image_size,
+                "path": str(dataset.folder(root)),
+            }
+        )
+    return rows
