@@ -43,6 +43,10 @@ def main(
     ] = False,
 ) -> None:
     """Options before the command."""
+    # learn2learn imports gym, which would print a notice about itself on every command's stderr.
+    import gym_notices.notices
+
+    gym_notices.notices.notices.clear()
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -1,0 +1,85 @@
+"""What the tests share: a small data set of a third party, and the command line through its entry point."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+EXTENSION = Path(__file__).parent / "extension"
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the extension's data set prepared."""
+    from fslstm_dots import DOTS
+
+    root = tmp_path_factory.mktemp("data")
+    DOTS.prepare(root)
+    return root
+
+
+@pytest.fixture
+def dots(data_root):
+    """The training split of the small data set."""
+    from fslstm_dots import DOTS
+
+    return DOTS.load(data_root, "train")
+
+
+@pytest.fixture
+def fslstm(monkeypatch, capsys, data_root):
+    """Calls the command line in this process, through the entry point that a user calls."""
+    from fslstm_cli.main import run
+
+    monkeypatch.setenv("FSLSTM_DATA_ROOT", str(data_root))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fslstm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            run()
+        out, err = capsys.readouterr()
+        return Outcome(int(stop.value.code or 0), out, err)
+
+    return call
+
+
+@pytest.fixture
+def spawn(data_root):
+    """Starts the command line as a process of its own."""
+    environment = {
+        **os.environ,
+        "FSLSTM_DATA_ROOT": str(data_root),
+        "PYTHONPATH": str(EXTENSION),
+        "COLUMNS": "200",
+        "OMP_NUM_THREADS": "1",
+    }
+
+    def start(*arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fslstm_cli", *map(str, arguments)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed():
+    torch.manual_seed(0)

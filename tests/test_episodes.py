@@ -1,0 +1,100 @@
+"""Episodes: which images they hold, and what that depends on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fslstm_plugin.data.sampler import EpisodeSampler
+from fslstm_plugin.episodes import Episodes
+from fslstm_plugin.errors import UsageError
+
+LABELS = torch.arange(12).repeat_interleave(25)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ways=st.integers(2, 12), shots=st.integers(1, 10), queries=st.integers(1, 15), seed=st.integers(0, 2**31))
+def test_an_episode_has_its_classes_and_no_image_twice(ways, shots, queries, seed):
+    sampler = EpisodeSampler(LABELS, ways, shots, queries, seed)
+    for indices in sampler.batch(0, 3):
+        assert len(indices.unique()) == len(indices) == ways * (shots + queries)
+        classes = LABELS[indices]
+        for label in range(ways):
+            assert len(classes[sampler.labels == label].unique()) == 1
+        assert len(classes.unique()) == ways
+    assert sampler.labels[: sampler.num_support].bincount().tolist() == [shots] * ways
+    assert sampler.labels[sampler.num_support :].bincount().tolist() == [queries] * ways
+
+
+def test_an_episode_depends_on_seed_and_number_alone():
+    sampler = EpisodeSampler(LABELS, 5, 1, 3, seed=7)
+    whole = sampler.batch(0, 10)
+    random.seed(99)
+    assert torch.equal(EpisodeSampler(LABELS, 5, 1, 3, seed=7).batch(4, 3), whole[4:7])
+    assert not torch.equal(EpisodeSampler(LABELS, 5, 1, 3, seed=8).batch(0, 10), whole)
+    assert len({tuple(row.tolist()) for row in whole}) == 10
+
+
+def test_episodes_are_the_same_on_every_machine():
+    sampler = EpisodeSampler(LABELS, 3, 1, 1, seed=0)
+    assert sampler.batch(0, 2).tolist() == [[137, 199, 169, 143, 190, 150], [237, 175, 275, 233, 186, 277]]
+
+
+def test_pythons_global_generator_is_left_alone():
+    sampler = EpisodeSampler(LABELS, 3, 1, 1, seed=0)
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    sampler.batch(0, 4)
+    assert random.random() == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ways": 13}, "13 ways were asked for, but the split has only 12 classes"),
+        ({"ways": 1}, "ways must be at least 2"),
+        ({"shots": 0}, "shots must be at least 1"),
+        ({"queries": 0}, "queries must be at least 1"),
+        ({"shots": 20, "queries": 6}, "need 26 images a class, but class '0' has 25"),
+        ({"seed": -1}, "seed must not be negative"),
+    ],
+)
+def test_impossible_episodes_are_refused(change, message):
+    with pytest.raises(UsageError, match=message):
+        EpisodeSampler(LABELS, **{"ways": 5, "shots": 1, "queries": 3, "seed": 0, **change})
+
+
+def test_a_task_of_learn2learn_becomes_an_episode():
+    labels = torch.tensor([7, 3, 7, 3, 3, 7, 7])
+    data = torch.arange(7.0).unsqueeze(1)
+    episodes = Episodes.from_task(data.unsqueeze(0), labels.unsqueeze(0), ways=2, shots=1)
+    assert episodes.support.flatten().tolist() == [1, 0]
+    assert episodes.support_labels.tolist() == [[0, 1]]
+    assert episodes.query.flatten().tolist() == [3, 4, 2, 5, 6]
+    assert episodes.query_labels.tolist() == [[0, 0, 1, 1, 1]]
+
+
+def test_tasks_of_another_shape_are_refused():
+    data, labels = torch.zeros(4, 1), torch.tensor([0, 0, 1, 1])
+    with pytest.raises(UsageError, match="expected to have 3 classes, but it has 2"):
+        Episodes.from_task(data, labels, ways=3, shots=1)
+    with pytest.raises(UsageError, match="at least 3 samples, but one has 2"):
+        Episodes.from_task(data, labels, ways=2, shots=2)
+
+
+def test_embedding_is_one_pass_over_all_samples():
+    calls = []
+
+    def features(images):
+        calls.append(images.shape)
+        return images.flatten(1)
+
+    episodes = Episodes(torch.randn(2, 6, 3, 4, 4), torch.zeros(2, 6, dtype=torch.long), 2, 2)
+    embedded = episodes.embed(features)
+    assert calls == [(12, 3, 4, 4)]
+    assert torch.equal(embedded.samples, episodes.samples.flatten(2))
