@@ -72,13 +72,16 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 
     root = resolve(data_root)
     rows = [row for name in DATASETS.names() for row in _rows(name, root)]
-    table = Table("data set", "split", "classes", "images", "size", "where", title=f"Data sets in {root}")
+    table = Table(title=f"Data sets in {root}")
+    for heading in ("data set", "split"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("classes", "images", "size"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
     for row in rows:
-        size = f"{row['image_size']}x{row['image_size']}"
-        numbers = (str(row["classes"]), str(row["images"])) if row["prepared"] else ("", "")
-        table.add_row(
-            row["dataset"], row["split"], *numbers, size, row["path"] if row["prepared"] else "not prepared"
-        )
+        numbers = (row["classes"], row["images"], row["image_size"]) if row["prepared"] else ("", "", "")
+        where = row["path"] if row["prepared"] else "not prepared"
+        table.add_row(row["dataset"], row["split"], *map(str, numbers), where)
     show_table(table)
     if json:
         write_json(json, {"rows": rows})

@@ -1,4 +1,4 @@
-"""Extraction of zip and tar archives that strangers made: nothing leaves the folder, nothing floods the disk."""
+"""Zip and tar archives that strangers made: nothing leaves the target folder, nothing floods the disk."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
 from ..errors import DataError
+from .prepared import scratch_folder
 
 MAX_MEMBERS = 1_000_000
 
@@ -60,6 +62,31 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
             _write(member, target / _safe(member.name, archive))
     except (*_DAMAGE, tarfile.ReadError) as error:
         raise DataError(f"{archive} is truncated or damaged ({error}): download it again.") from error
+
+
+@contextmanager
+def opened(source: Path, scratch: Path, max_bytes: int) -> Iterator[Path]:
+    """The folder that a source is: itself, or, extracted into ``scratch`` for a while, an archive.
+
+    Args:
+        source: A folder or an archive.
+        scratch: A path for :func:`~fslstm_plugin.data.prepared.scratch_folder`.
+        max_bytes: See :func:`extract`.
+
+    Raises:
+        DataError: See :func:`extract`.
+    """
+    if source.is_dir():
+        yield source
+        return
+    with scratch_folder(scratch) as folder:
+        extract(source, folder, max_bytes)
+        yield folder
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """The file of this name in the folder or one folder below, where archives often have it."""
+    return next((path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_file()), None)
 
 
 def check_file(path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -24,7 +25,7 @@ class Split:
     Args:
         dataset: Name of the data set, for example ``"cifar-fs"``.
         name: ``"train"``, ``"val"`` or ``"test"``.
-        images: uint8 ``(N, H, W, 3)``, memory-mapped from the prepared file; writing to it never reaches the file.
+        images: uint8 ``(N, H, W, 3)``, memory-mapped; writing to it never reaches the prepared file.
         labels: int64 ``(N,)``, 0 to classes - 1, images of one class together.
         class_names: Name of each class, by label.
     """
@@ -51,7 +52,8 @@ class Dataset(ABC):
         image_size: Height and width of the prepared images.
         classes: Number of classes of each split.
         images_per_class: Number of images of every class, or None if it varies.
-        source_option: What ``fslstm data prepare NAME`` needs besides, for example ``--archive cifar100.zip``.
+        source_option: What ``fslstm data prepare NAME`` needs besides, such as ``--archive cifar100.zip``.
+        source_files: What the user must get for it, for error messages.
         version: Raised when :meth:`read` comes to give other images, so that older ones are made again.
     """
 
@@ -61,10 +63,13 @@ class Dataset(ABC):
     classes: ClassVar[Mapping[str, int]]
     images_per_class: ClassVar[int | None]
     source_option: ClassVar[str] = ""
+    source_files: ClassVar[str] = ""
     version: ClassVar[int] = 1
 
     @abstractmethod
-    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Iterator[RawSplit]:
+    def read(
+        self, root: Path, source: Path | None, report: Callable[[str], None]
+    ) -> Generator[RawSplit, None, None]:
         """The three splits from the source, or, without one, from where it usually is.
 
         Args:
@@ -100,13 +105,14 @@ class Dataset(ABC):
         if self.is_prepared(root):
             report(f"{self.title} is already prepared in {folder}.")
             return
+        if source is not None and not source.exists():
+            raise DataError(f"The source {source} of {self.title} is not there.")
         try:
             with exclusive(folder):
                 if self.is_prepared(root):  # another process made it while this one waited
                     return
-                with whole_folder(folder) as partial:
-                    splits = map(self._checked, self.read(root, source, report))
-                    write_prepared(partial, self._header(), self.image_size, splits)
+                with whole_folder(folder) as partial, closing(self.read(root, source, report)) as splits:
+                    write_prepared(partial, self._header(), self.image_size, map(self._checked, splits))
         except OSError as error:
             raise DataError(f"{self.title} could not be prepared in {folder}: {error}.") from error
         report(f"{self.title} is prepared in {folder}.")
@@ -134,17 +140,18 @@ class Dataset(ABC):
         folder = self.folder(root)
         index = read_index(folder, self._header())
         if index is None:
-            state = "damaged or of another version" if folder.exists() else "missing"
-            raise DataError(f"{self.title} is {state} in {folder}: run `{self.prepare_command(root)}`.")
+            state = "damaged or of another version" if folder.exists() else "not prepared"
+            raise DataError(f"{self.title} is {state} in {folder}: {self.remedy(root)}")
         counts = index[split]
         labels = np.repeat(np.arange(len(counts)), list(counts.values()))
         images = torch.from_numpy(open_images(folder, split))
         return Split(self.name, split, images, torch.from_numpy(labels), tuple(counts))
 
-    def prepare_command(self, root: Path) -> str:
-        """The command that prepares this data set under this root."""
+    def remedy(self, root: Path) -> str:
+        """What to do when the data is missing, with the exact command, to end an error message."""
+        get = f"get {self.source_files} and " if self.source_files else ""
         option = f" {self.source_option}" if self.source_option else ""
-        return f"fslstm data prepare {self.name}{option} --data-root {root}"
+        return f"{get}run `fslstm data prepare {self.name}{option} --data-root {root}`."
 
     def _header(self) -> dict[str, str | int]:
         return {"dataset": self.name, "version": self.version}

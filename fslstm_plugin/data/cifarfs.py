@@ -7,8 +7,9 @@ both archives give identical arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from PIL import Image
@@ -45,18 +46,21 @@ class CIFARFS(Dataset):
     Without an archive: what learn2learn left under the root, else torchvision's verified download.
 
     Example:
-        >>> CIFAR_FS.prepare_command(Path("data"))
-        'fslstm data prepare cifar-fs --archive cifar100.zip --data-root data'
+        >>> CIFAR_FS.is_prepared(Path("nowhere"))
+        False
     """
 
     name = "cifar-fs"
     title = "CIFAR-FS"
     image_size = 32
-    classes = {"train": 64, "val": 16, "test": 20}  # noqa: RUF012
+    classes: ClassVar = {"train": 64, "val": 16, "test": 20}
     images_per_class = 600
     source_option = "--archive cifar100.zip"
+    source_files = "learn2learn's cifar100.zip (or the original cifar-100-python.tar.gz)"
 
-    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Iterator[RawSplit]:
+    def read(
+        self, root: Path, source: Path | None, report: Callable[[str], None]
+    ) -> Generator[RawSplit, None, None]:
         """The splits, the images of a class ordered by file name; see :meth:`Dataset.read`."""
         folder = root / "cifarfs" / "cifar100"
         if folder.exists():
@@ -97,9 +101,7 @@ class CIFARFS(Dataset):
             download_url(CIFAR100.url, str(folder), CIFAR100.filename, CIFAR100.tgz_md5)
         except (OSError, RuntimeError) as error:
             raise DataError(
-                f"{self.title} is not in {root} and could not be downloaded ({error}): get learn2learn's "
-                "cifar100.zip or the original cifar-100-python.tar.gz, and run "
-                f"`{self.prepare_command(root)}`."
+                f"{self.title} is not in {root} and could not be downloaded ({error}): {self.remedy(root)}"
             ) from error
         return folder / CIFAR100.filename
 
@@ -114,18 +116,27 @@ def _pngs(folder: Path) -> list[Path]:
 
 def _write_pngs(source: Path, target: Path) -> None:
     """The original archive's images as files; their names are in it, and learn2learn's archive keeps them."""
-    names = load_dict(source / "meta", "fine_label_names")["fine_label_names"]
+    classes = load_dict(source / "meta", "fine_label_names")["fine_label_names"]
+    if set(classes) != {name for split in SPLITS for name in split_classes(split)}:
+        raise DataError(f"{source / 'meta'} does not have the class names of CIFAR-100.")
+    for name in classes:
+        (target / name).mkdir(parents=True)
     for part in ("train", "test"):
         batch = load_dict(source / part, "data", "fine_labels", "filenames")
-        images = _images(batch["data"], source / part)
-        for image, label, file_name in zip(images, batch["fine_labels"], batch["filenames"], strict=True):
-            path = target / names[label] / file_name
-            if path.parent.parent != target or path.name != file_name:
-                raise DataError(
-                    f"{source / part} has an image named {file_name!r}, expected a plain file name."
-                )
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image).save(path, "png", compress_level=1)
+        images, labels, names = (
+            _images(batch["data"], source / part),
+            batch["fine_labels"],
+            batch["filenames"],
+        )
+        if not (len(images) == len(labels) == len(names)) or not set(labels) <= set(range(len(classes))):
+            raise DataError(
+                f"{source / part} has {len(images)} images, {len(labels)} labels and {len(names)} file names, "
+                f"expected as many of each, and labels from 0 to {len(classes) - 1}."
+            )
+        for image, label, name in zip(images, labels, names, strict=True):
+            if Path(name).name != name:
+                raise DataError(f"{source / part} names an image {name!r}, expected a plain file name.")
+            Image.fromarray(image).save(target / classes[label] / name, "png", compress_level=1)
 
 
 def _images(data: np.ndarray, path: Path) -> np.ndarray:
@@ -141,7 +152,7 @@ def _write_split_list(path: Path, split: str) -> None:
 
 
 def _link_processed(folder: Path) -> None:
-    """learn2learn's second copy of the images, by split, as links: making it takes it long, and is not atomic."""
+    """learn2learn's second copy of the images, by split, as links; made by itself it can stop half-way."""
     if folder.exists():
         return
     with whole_folder(folder) as partial:

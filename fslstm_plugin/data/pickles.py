@@ -42,11 +42,12 @@ class _Array(np.ndarray):
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
-        checked = _build(content, dtype, shape, "F" if fortran else "C")
-        super().__setstate__((1, checked.shape, checked.dtype, bool(fortran), checked.tobytes("A")))
+        raw = _checked(content, dtype, shape)
+        super().__setstate__((1, shape, dtype.value, bool(fortran), raw))
 
 
-def _build(content: Any, dtype: Any, shape: Any, order: Any = "C") -> np.ndarray:
+def _checked(content: Any, dtype: Any, shape: Any) -> bytes:
+    """The bytes of an array, if they are as many as its type and shape need."""
     raw = content.encode("latin1") if isinstance(content, str) else content
     if not isinstance(dtype, _DType) or not isinstance(raw, (bytes, bytearray)):
         raise _ForbiddenError("arrays of objects")
@@ -54,6 +55,12 @@ def _build(content: Any, dtype: Any, shape: Any, order: Any = "C") -> np.ndarray
         raise _ForbiddenError(f"an array of shape {shape!r}")
     if math.prod(shape) * dtype.value.itemsize != len(raw):
         raise pickle.UnpicklingError(f"an array of shape {shape} does not have {len(raw)} bytes")
+    return bytes(raw)
+
+
+def _from_buffer(content: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+    """An array at protocol 5."""
+    raw = _checked(content, dtype, shape)
     return np.frombuffer(raw, dtype.value).reshape(shape, order="F" if order == "F" else "C")
 
 
@@ -65,7 +72,7 @@ def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
 
 
 def _scalar(dtype: Any, content: Any) -> Any:
-    return _build(content, dtype, ())[()]
+    return np.frombuffer(_checked(content, dtype, ()), dtype.value)[0]
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
@@ -75,18 +82,24 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return str.encode(text, "latin1")
 
 
+def _no_bytes() -> bytes:
+    """Empty bytes at protocol 2; with an argument the real thing could allocate any amount."""
+    return b""
+
+
 # `numpy.core` until NumPy 2, `numpy._core` since.
 _ADMITTED = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): _no_bytes,
     **{
         (f"numpy.{core}.{module}", name): value
         for core in ("core", "_core")
         for module, name, value in (
             ("multiarray", "_reconstruct", _reconstruct),
             ("multiarray", "scalar", _scalar),
-            ("numeric", "_frombuffer", _build),
+            ("numeric", "_frombuffer", _from_buffer),
         )
     },
 }

@@ -1,0 +1,52 @@
+"""Where the data is, and the one call that opens a split of any data set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..registry import DATASETS
+from .base import Split
+
+VARIABLE = "FSLSTM_DATA_ROOT"
+
+
+def data_root(option: Path | None = None) -> Path:
+    """The folder that holds the data sets.
+
+    Args:
+        option: What the user asked for. None, the default, takes the environment variable
+            ``FSLSTM_DATA_ROOT``, or else learn2learn's ``~/data``.
+
+    Returns:
+        The folder, which need not exist.
+
+    Example:
+        >>> data_root(Path("/data")).as_posix()
+        '/data'
+    """
+    return Path(option or os.environ.get(VARIABLE) or "~/data").expanduser()
+
+
+def load_split(dataset: str, split: str, root: Path | None = None) -> Split:
+    """Open one split of a registered data set.
+
+    Args:
+        dataset: A registered name; ``glyphs`` is made on first use.
+        split: ``"train"``, ``"val"`` or ``"test"``.
+        root: See :func:`data_root`.
+
+    Returns:
+        The split, its images memory-mapped.
+
+    Raises:
+        UnknownNameError: If there is no such data set or split.
+        DataError: If the data set is not prepared; the message has the command that mends it.
+
+    Example:
+        >>> load_split("glyfs", "train")
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UnknownNameError: There is no data set 'glyfs'. Did you mean 'glyphs'? ...
+    """
+    return DATASETS.get(dataset).load(data_root(root), split)

@@ -1,0 +1,233 @@
+"""CIFAR-FS from both archives: identical arrays, found by learn2learn, faults named."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fslstm_plugin.data.base import SPLITS
+from fslstm_plugin.data.cifarfs import CIFAR_FS, CIFARFS, split_classes
+from fslstm_plugin.errors import DataError
+
+REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "cifar100.zip"
+NAMES = sorted(name for split in SPLITS for name in split_classes(split))
+
+
+class SmallCIFARFS(CIFARFS):
+    """All 100 classes, two images each."""
+
+    images_per_class = 2
+
+
+SMALL = SmallCIFARFS()
+
+
+def image(label: int, number: int) -> np.ndarray:
+    return np.random.default_rng([label, number]).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+
+
+def file_name(label: int, number: int) -> str:
+    return f"{'ab'[(label + number) % 2]}_s_{number:06}.png"  # half of the classes in the other order
+
+
+def png(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, "png")
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def zip_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As learn2learn's cifar100.zip."""
+    path = tmp_path_factory.mktemp("zip") / "cifar100.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for label, name in enumerate(NAMES):
+            for number in range(2):
+                content = png(image(label, number))
+                archive.writestr(f"cifar100/data/{name}/{file_name(label, number)}", content)
+        for split in SPLITS:
+            archive.writestr(f"cifar100/splits/bertinetto/{split}.txt", "\n".join(split_classes(split)))
+    return path
+
+
+def original_files() -> dict[str, dict[str, object]]:
+    """The three pickles of cifar-100-python; the images of a class are spread over train and test."""
+    files: dict[str, dict[str, object]] = {"meta": {"fine_label_names": NAMES}}
+    for number, part in enumerate(("test", "train")):
+        rows = [image(label, number).transpose(2, 0, 1).reshape(-1) for label in range(100)]
+        files[part] = {
+            "data": np.stack(rows),
+            "fine_labels": list(range(100)),
+            "filenames": [file_name(label, number) for label in range(100)],
+        }
+    return files
+
+
+def write_tar(path: Path, files: dict[str, dict[str, object]]) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            raw = pickle.dumps(content, protocol=2)
+            info = tarfile.TarInfo(f"cifar-100-python/{name}")
+            info.size = len(raw)
+            archive.addfile(info, io.BytesIO(raw))
+    return path
+
+
+def assert_nothing_half_done(root: Path) -> None:
+    assert not (root / "cifarfs" / "cifar100").exists()
+    assert not (root / "fslstm" / "cifar-fs").exists()
+    assert list(root.rglob("*.partial")) == []
+
+
+def test_the_split_is_bertinettos() -> None:
+    assert [len(split_classes(split)) for split in SPLITS] == [64, 16, 20]
+    assert len(NAMES) == len(set(NAMES)) == 100
+
+
+def test_both_archives_give_the_same_arrays(tmp_path: Path, zip_file: Path) -> None:
+    SMALL.prepare(tmp_path / "a", zip_file)
+    SMALL.prepare(tmp_path / "b", write_tar(tmp_path / "cifar-100-python.tar.gz", original_files()))
+    for split in SPLITS:
+        first, second = SMALL.load(tmp_path / "a", split), SMALL.load(tmp_path / "b", split)
+        assert first.class_names == second.class_names == tuple(split_classes(split))
+        np.testing.assert_array_equal(first.images, second.images)
+        np.testing.assert_array_equal(first.labels, second.labels)
+    label = NAMES.index("apple")  # the first class of train; its images are ordered by file name
+    by_name = sorted(range(2), key=lambda number: file_name(label, number))
+    expected = np.stack([image(label, number) for number in by_name])
+    np.testing.assert_array_equal(SMALL.load(tmp_path / "a", "train").images[:2], expected)
+    assert list(tmp_path.rglob("*.partial")) == []
+
+
+def test_learn2learn_finds_the_images(
+    tmp_path: Path, zip_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from learn2learn.vision.datasets import CIFARFS as Theirs
+
+    def download(self: object) -> None:
+        raise AssertionError("learn2learn downloads")
+
+    monkeypatch.setattr(Theirs, "_download", download)
+    SMALL.prepare(tmp_path, zip_file)
+    for mode, split in (("train", "train"), ("validation", "val"), ("test", "test")):
+        theirs, ours = Theirs(str(tmp_path), mode=mode, download=True), SMALL.load(tmp_path, split)
+        assert tuple(theirs.classes) == ours.class_names
+        assert theirs.targets == ours.labels.tolist()
+        np.testing.assert_array_equal(np.asarray(theirs[3][0]), ours.images[3])
+
+
+def test_learn2learns_own_folder_is_a_source(tmp_path: Path, zip_file: Path) -> None:
+    with zipfile.ZipFile(zip_file) as archive:
+        archive.extractall(tmp_path / "cifarfs")
+    SMALL.prepare(tmp_path)
+    assert len(SMALL.load(tmp_path, "test").images) == 40
+
+
+def test_an_incomplete_class_is_named(tmp_path: Path, zip_file: Path) -> None:
+    with pytest.raises(DataError, match=r"Class 'apple' \(train\) of CIFAR-FS has 2 images, expected 600"):
+        CIFAR_FS.prepare(tmp_path, zip_file)
+    assert_nothing_half_done(tmp_path)
+
+
+def test_a_broken_image_is_named(tmp_path: Path, zip_file: Path) -> None:
+    with zipfile.ZipFile(zip_file) as archive:
+        archive.extractall(tmp_path / "cifarfs")
+    broken = tmp_path / "cifarfs" / "cifar100" / "data" / "whale" / file_name(NAMES.index("whale"), 0)
+    broken.write_bytes(broken.read_bytes()[:1000])
+    with pytest.raises(DataError, match=f"The image {broken} is truncated or no image"):
+        SMALL.prepare(tmp_path)
+    assert not SMALL.is_prepared(tmp_path)
+    Image.new("RGB", (31, 32)).save(broken)
+    with pytest.raises(DataError, match=f"{broken}.*expected uint8"):
+        SMALL.prepare(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"<!DOCTYPE html>", "is a web page"), (b"nothing", "neither a zip nor a tar"), (None, "truncated")],
+)
+def test_a_wrong_archive_is_named(tmp_path: Path, zip_file: Path, content: bytes | None, words: str) -> None:
+    bad = tmp_path / "bad.zip"
+    bad.write_bytes(content or zip_file.read_bytes()[:10_000])
+    with pytest.raises(DataError, match=rf"bad\.zip is .*{words}|bad\.zip {words}"):
+        SMALL.prepare(tmp_path / "root", bad)
+    assert_nothing_half_done(tmp_path / "root")
+
+
+def test_another_zip_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("omniglot/a.png", b"x")
+    with pytest.raises(DataError, match="it is not CIFAR-100"):
+        SMALL.prepare(tmp_path / "root", tmp_path / "other.zip")
+    assert_nothing_half_done(tmp_path / "root")
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "words"),
+    [
+        ("train", "filenames", ["../../out.png"] * 100, "expected a plain file name"),
+        ("train", "fine_labels", list(range(99)), "100 images, 99 labels"),
+        ("train", "fine_labels", list(range(1, 101)), "labels"),
+        ("test", "data", np.zeros((100, 3071), np.uint8), "uint8 rows of 3072"),
+        ("meta", "fine_label_names", ["../x"] * 100, "class names"),
+    ],
+)
+def test_a_tampered_original_archive_is_named(
+    tmp_path: Path, part: str, key: str, value: object, words: str
+) -> None:
+    files = original_files()
+    files[part][key] = value
+    with pytest.raises(DataError, match=words):
+        SMALL.prepare(tmp_path / "root", write_tar(tmp_path / "a.tar.gz", files))
+    assert_nothing_half_done(tmp_path / "root")
+    assert not list(tmp_path.rglob("out.png"))
+
+
+def test_without_network_one_sentence_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*args: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", offline)
+    with pytest.raises(DataError) as failure:
+        SMALL.prepare(tmp_path)
+    message = str(failure.value)
+    assert "could not be downloaded" in message
+    assert f"`fslstm data prepare cifar-fs --archive cifar100.zip --data-root {tmp_path}`" in message
+    assert "\n" not in message
+    assert_nothing_half_done(tmp_path)
+
+
+def test_a_download_goes_the_same_road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = write_tar(tmp_path / "ready.tar.gz", original_files())
+
+    def download(url: str, folder: str, name: str, md5: str) -> None:
+        assert (name, len(md5)) == ("cifar-100-python.tar.gz", 32)
+        shutil.copy(ready, Path(folder, name))
+
+    monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
+    SMALL.prepare(tmp_path / "root")
+    assert SMALL.is_prepared(tmp_path / "root")
+    assert list((tmp_path / "root").rglob("*.tar.gz")) == []
+
+
+@pytest.mark.skipif(
+    not REAL.exists(), reason="needs the real cifar100.zip in ../shared/data, not in the repository"
+)
+def test_the_real_archive_has_the_split_of_the_plugin() -> None:
+    with zipfile.ZipFile(REAL) as archive:
+        for split in SPLITS:
+            lines = archive.read(f"cifar100/splits/bertinetto/{split}.txt").decode().split()
+            assert lines == split_classes(split)
+        folders = {name.split("/")[2] for name in archive.namelist() if name.endswith(".png")}
+    assert folders == set(NAMES)

@@ -1,0 +1,192 @@
+"""Prepared data sets: whole or absent, made once, damage noticed."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from fslstm_plugin.data import prepared
+from fslstm_plugin.data.base import SPLITS, Dataset
+from fslstm_plugin.data.prepared import RawSplit
+from fslstm_plugin.data.root import VARIABLE, data_root, load_split
+from fslstm_plugin.errors import DataError, UnknownNameError
+
+
+class Toy(Dataset):
+    """Two classes a split, with as many images as their name says; it counts how often it is read."""
+
+    name = "toy"
+    title = "Toy"
+    image_size = 8
+    classes: ClassVar = {"train": 2, "val": 2, "test": 2}
+    images_per_class = None
+
+    def read(
+        self, root: Path, source: Path | None, report: Callable[[str], None]
+    ) -> Generator[RawSplit, None, None]:
+        with (root / "reads").open("a") as file:
+            file.write("x")
+        for number, split in enumerate(SPLITS):
+            images = np.arange(5 * 8 * 8 * 3, dtype=np.uint8).reshape(5, 8, 8, 3) + np.uint8(number)
+            yield RawSplit(split, {"three": images[:3], "two": images[3:]}, self.decode)
+
+    def decode(self, image: np.ndarray) -> np.ndarray:
+        return image
+
+
+class Stops(Toy):
+    """Its process ends in the middle, as by SIGKILL."""
+
+    def decode(self, image: np.ndarray) -> np.ndarray:
+        if image[0, 0, 0] == 1:
+            os._exit(9)
+        return image
+
+
+def in_processes(count: int, work: Callable[[], None]) -> list[int | None]:
+    processes = [multiprocessing.get_context("fork").Process(target=work) for _ in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    return [process.exitcode for process in processes]
+
+
+def leftovers(root: Path) -> list[str]:
+    return [path.name for path in root.rglob("*.partial")]
+
+
+def test_a_split_has_images_labels_and_names(tmp_path: Path) -> None:
+    Toy().prepare(tmp_path)
+    split = Toy().load(tmp_path, "val")
+    assert (split.dataset, split.name, split.class_names) == ("toy", "val", ("three", "two"))
+    assert split.images.shape == (5, 8, 8, 3)
+    assert split.images.dtype == torch.uint8
+    assert split.labels.tolist() == [0, 0, 0, 1, 1]
+    assert split.labels.dtype == torch.int64
+    assert split.images.flatten()[:3].tolist() == [1, 2, 3]
+
+
+def test_writing_to_a_split_leaves_the_file_alone(tmp_path: Path) -> None:
+    Toy().prepare(tmp_path)
+    Toy().load(tmp_path, "train").images.zero_()
+    assert Toy().load(tmp_path, "train").images.any()
+
+
+def test_preparing_twice_reads_once(tmp_path: Path) -> None:
+    messages: list[str] = []
+    Toy().prepare(tmp_path)
+    Toy().prepare(tmp_path, report=messages.append)
+    assert (tmp_path / "reads").read_text() == "x"
+    assert "already prepared" in messages[0]
+
+
+def test_two_processes_at_once_read_once(tmp_path: Path) -> None:
+    assert in_processes(3, lambda: Toy().prepare(tmp_path)) == [0, 0, 0]
+    assert (tmp_path / "reads").read_text() == "x"
+    assert Toy().is_prepared(tmp_path)
+
+
+def test_a_killed_preparation_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    assert in_processes(1, lambda: Stops().prepare(tmp_path)) == [9]
+    assert not Toy().is_prepared(tmp_path)
+    Toy().prepare(tmp_path)
+    assert Toy().is_prepared(tmp_path)
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("file", ["train.npy", "index.json"])
+def test_a_truncated_file_is_noticed_and_made_again(tmp_path: Path, file: str) -> None:
+    Toy().prepare(tmp_path)
+    path = tmp_path / "fslstm" / "toy" / file
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(DataError, match=r"damaged.*fslstm data prepare toy --data-root"):
+        Toy().load(tmp_path, "test")
+    Toy().prepare(tmp_path)
+    assert len(Toy().load(tmp_path, "train").images) == 5
+
+
+def test_a_file_that_is_no_array_is_named(tmp_path: Path) -> None:
+    Toy().prepare(tmp_path)
+    path = tmp_path / "fslstm" / "toy" / "train.npy"
+    path.write_bytes(b"\0" * path.stat().st_size)
+    with pytest.raises(DataError, match=r"train\.npy is damaged"):
+        Toy().load(tmp_path, "train")
+
+
+def test_a_new_version_is_made_again(tmp_path: Path) -> None:
+    class Newer(Toy):
+        version = 2
+
+    Toy().prepare(tmp_path)
+    assert not Newer().is_prepared(tmp_path)
+    Newer().prepare(tmp_path)
+    assert Newer().is_prepared(tmp_path)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, split: RawSplit, image_size: int) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(prepared, "_write_images", full)
+    with pytest.raises(DataError, match=r"Toy could not be prepared in .*No space left"):
+        Toy().prepare(tmp_path)
+    assert leftovers(tmp_path) == []
+    assert not (tmp_path / "fslstm" / "toy").exists()
+
+
+def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="Toy could not be prepared in"):
+        Toy().prepare(tmp_path / "file")
+
+
+def test_wrong_classes_and_images_are_named(tmp_path: Path) -> None:
+    class Short(Toy):
+        images_per_class = 3
+
+    class Large(Toy):
+        image_size = 16
+
+    class Many(Toy):
+        classes: ClassVar = {"train": 64, "val": 2, "test": 2}
+
+    with pytest.raises(DataError, match=r"Class 'two' \(train\) of Toy has 2 images, expected 3"):
+        Short().prepare(tmp_path)
+    with pytest.raises(DataError, match=r"class 'three' is uint8 \(8, 8, 3\), expected uint8 \(16, 16, 3\)"):
+        Large().prepare(tmp_path)
+    with pytest.raises(DataError, match="has 64 train classes, but the source has 2"):
+        Many().prepare(tmp_path)
+    assert not Toy().is_prepared(tmp_path)
+
+
+def test_an_unknown_split_and_a_missing_source_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'test'"):
+        Toy().load(tmp_path, "tests")
+    with pytest.raises(DataError, match=r"The source nowhere\.zip of Toy is not there"):
+        Toy().prepare(tmp_path, Path("nowhere.zip"))
+    assert not any(tmp_path.iterdir())
+
+
+def test_data_root_is_the_option_then_the_variable_then_learn2learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "/from/variable")
+    assert data_root(Path("/from/option")) == Path("/from/option")
+    assert data_root() == Path("/from/variable")
+    monkeypatch.delenv(VARIABLE)
+    assert data_root() == Path.home() / "data"
+
+
+def test_missing_data_says_the_command(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as failure:
+        load_split("mini", "train", tmp_path)
+    assert f"run `fslstm data prepare mini --from DIR --data-root {tmp_path}`." in str(failure.value)
+    assert "\n" not in str(failure.value)
