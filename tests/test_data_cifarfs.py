@@ -108,9 +108,7 @@ def test_both_archives_give_the_same_arrays(tmp_path: Path, zip_file: Path) -> N
     assert list(tmp_path.rglob("*.partial")) == []
 
 
-def test_learn2learn_finds_the_images(
-    tmp_path: Path, zip_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learn2learn_finds_the_images(tmp_path: Path, zip_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from learn2learn.vision.datasets import CIFARFS as Theirs
 
     def download(self: object) -> None:
@@ -181,9 +179,7 @@ def test_another_zip_is_named(tmp_path: Path) -> None:
         ("meta", "fine_label_names", ["../x"] * 100, "class names"),
     ],
 )
-def test_a_tampered_original_archive_is_named(
-    tmp_path: Path, part: str, key: str, value: object, words: str
-) -> None:
+def test_a_tampered_original_archive_is_named(tmp_path: Path, part: str, key: str, value: object, words: str) -> None:
     files = original_files()
     files[part][key] = value
     with pytest.raises(DataError, match=words):
@@ -192,9 +188,7 @@ def test_a_tampered_original_archive_is_named(
     assert not list(tmp_path.rglob("out.png"))
 
 
-def test_without_network_one_sentence_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_network_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*args: object) -> None:
         raise URLError("no route to host")
 
@@ -221,9 +215,7 @@ def test_a_download_goes_the_same_road(tmp_path: Path, monkeypatch: pytest.Monke
     assert list((tmp_path / "root").rglob("*.tar.gz")) == []
 
 
-@pytest.mark.skipif(
-    not REAL.exists(), reason="needs the real cifar100.zip in ../shared/data, not in the repository"
-)
+@pytest.mark.skipif(not REAL.exists(), reason="needs the real cifar100.zip in ../shared/data, not in the repository")
 def test_the_real_archive_has_the_split_of_the_plugin() -> None:
     with zipfile.ZipFile(REAL) as archive:
         for split in SPLITS:

@@ -50,9 +50,7 @@ def test_prepare_and_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (["mini"], DataError, "fslstm data prepare mini --from DIR"),
     ],
 )
-def test_errors_name_what_is_wrong(
-    tmp_path: Path, arguments: list[str], error: type[Exception], words: str
-) -> None:
+def test_errors_name_what_is_wrong(tmp_path: Path, arguments: list[str], error: type[Exception], words: str) -> None:
     result = call("prepare", *arguments, "--data-root", tmp_path / "root")
     assert isinstance(result.exception, error)
     assert words in str(result.exception)

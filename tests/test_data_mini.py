@@ -109,9 +109,7 @@ def test_mini_pickles_of_another_form_are_named(tmp_path: Path, changes: dict[st
 
 def test_a_web_page_in_place_of_a_pickle_is_named(tmp_path: Path) -> None:
     mini_pickles(tmp_path / "s")
-    (tmp_path / "s" / "mini-imagenet-cache-validation.pkl").write_text(
-        "<!DOCTYPE html><title>Sign in</title>"
-    )
+    (tmp_path / "s" / "mini-imagenet-cache-validation.pkl").write_text("<!DOCTYPE html><title>Sign in</title>")
     with pytest.raises(DataError, match=r"mini-imagenet-cache-validation\.pkl is a web page"):
         SmallMini().prepare(tmp_path / "root", tmp_path / "s")
 
@@ -164,9 +162,7 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"The image {picture} is truncated"):
         SmallMini().prepare(tmp_path / "root", folder)
     picture.unlink()
-    with pytest.raises(
-        DataError, match=rf"val\.csv lists the image '{picture.name}' of class 'nval0', which is"
-    ):
+    with pytest.raises(DataError, match=rf"val\.csv lists the image '{picture.name}' of class 'nval0', which is"):
         SmallMini().prepare(tmp_path / "root", folder)
     for row in ("../../etc/passwd,nval0", "nval0"):
         (folder / "val.csv").write_text(f"filename,label\n{row}")

@@ -168,9 +168,7 @@ def test_a_web_page_and_wrong_keys_are_named(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), protocol=st.sampled_from([2, 5]))
-def test_damaged_pickles_never_raise_anything_else(
-    tmp_path: Path, data: st.DataObject, protocol: int
-) -> None:
+def test_damaged_pickles_never_raise_anything_else(tmp_path: Path, data: st.DataObject, protocol: int) -> None:
     content = bytearray(pickle.dumps(CONTENT, protocol))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

@@ -29,9 +29,7 @@ class Toy(Dataset):
     classes: ClassVar = {"train": 2, "val": 2, "test": 2}
     images_per_class = None
 
-    def read(
-        self, root: Path, source: Path | None, report: Callable[[str], None]
-    ) -> Generator[RawSplit, None, None]:
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         with (root / "reads").open("a") as file:
             file.write("x")
         for number, split in enumerate(SPLITS):

@@ -67,9 +67,7 @@ class Dataset(ABC):
     version: ClassVar[int] = 1
 
     @abstractmethod
-    def read(
-        self, root: Path, source: Path | None, report: Callable[[str], None]
-    ) -> Generator[RawSplit, None, None]:
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The three splits from the source, or, without one, from where it usually is.
 
         Args:
@@ -88,9 +86,7 @@ class Dataset(ABC):
         """Where the prepared form is."""
         return root / "fslstm" / self.name
 
-    def prepare(
-        self, root: Path, source: Path | None = None, report: Callable[[str], None] = _silent
-    ) -> None:
+    def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = _silent) -> None:
         """Make the prepared form, unless it is there. Several processes may do so at once.
 
         Args:
@@ -166,7 +162,5 @@ class Dataset(ABC):
         for name, count in split.counts().items():
             if count == 0 or (self.images_per_class is not None and count != self.images_per_class):
                 wanted = self.images_per_class or "at least 1"
-                raise DataError(
-                    f"Class '{name}' ({split.name}) of {self.title} has {count} images, expected {wanted}."
-                )
+                raise DataError(f"Class '{name}' ({split.name}) of {self.title} has {count} images, expected {wanted}.")
         return split

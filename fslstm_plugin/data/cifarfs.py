@@ -58,9 +58,7 @@ class CIFARFS(Dataset):
     source_option = "--archive cifar100.zip"
     source_files = "learn2learn's cifar100.zip (or the original cifar-100-python.tar.gz)"
 
-    def read(
-        self, root: Path, source: Path | None, report: Callable[[str], None]
-    ) -> Generator[RawSplit, None, None]:
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits, the images of a class ordered by file name; see :meth:`Dataset.read`."""
         folder = root / "cifarfs" / "cifar100"
         if folder.exists():

@@ -62,18 +62,14 @@ class Glyphs(Dataset):
     classes: ClassVar = {split: len(characters) for split, characters in CHARACTERS.items()}
     images_per_class = IMAGES_PER_CLASS
 
-    def read(
-        self, root: Path, source: Path | None, report: Callable[[str], None]
-    ) -> Generator[RawSplit, None, None]:
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """Draw the splits; a source is refused. See :meth:`Dataset.read`."""
         if source is not None:
             raise UsageError(f"{self.title} are drawn by the plugin: they take no archive or folder.")
         for split, characters in CHARACTERS.items():
             report(f"Drawing the {split} images.")
             images = {
-                unicodedata.name(character).lower(): draw(
-                    character, _FONTS[split], self.image_size, self.version
-                )
+                unicodedata.name(character).lower(): draw(character, _FONTS[split], self.image_size, self.version)
                 for character in characters
             }
             yield RawSplit(split, images, np.asarray)
@@ -109,9 +105,7 @@ def draw(character: str, fonts: list[str], image_size: int, version: int) -> np.
     chosen = random.integers(len(fonts), size=IMAGES_PER_CLASS)
     poses = _poses(random, masks[0].width, image_size)
     letters = [
-        masks[font].transform(
-            (image_size, image_size), Image.Transform.AFFINE, tuple(pose), Image.Resampling.BILINEAR
-        )
+        masks[font].transform((image_size, image_size), Image.Transform.AFFINE, tuple(pose), Image.Resampling.BILINEAR)
         for font, pose in zip(chosen, poses, strict=True)
     ]
     return _paint(random, np.stack([np.asarray(letter) for letter in letters]))
@@ -149,9 +143,9 @@ def _poses(random: np.random.Generator, side: int, image_size: int) -> np.ndarra
 def _paint(random: np.random.Generator, letters: np.ndarray) -> np.ndarray:
     """Masks ``(n, s, s)`` to images: a colour gradient, the letter in another colour, and noise."""
     n, size = letters.shape[:2]
-    start, change, difference = random.uniform(
-        [[[0]], [[-80]], [[70]]], [[[256]], [[80]], [[186]]], (3, n, 3)
-    ).astype(np.float32)[:, :, None, None, :]
+    start, change, difference = random.uniform([[[0]], [[-80]], [[70]]], [[[256]], [[80]], [[186]]], (3, n, 3)).astype(
+        np.float32
+    )[:, :, None, None, :]
     direction = random.uniform(-1, 1, (2, n, 1, 1, 1)).astype(np.float32)
     ramp = np.linspace(-0.5, 0.5, size, dtype=np.float32)[:, None]
     background = start + change * (direction[0] * ramp[:, None] + direction[1] * ramp)

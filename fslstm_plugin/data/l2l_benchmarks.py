@@ -25,17 +25,13 @@ class _PickledBenchmark(Dataset):
     max_bytes: ClassVar[int]
     source_option = "--from DIR"
 
-    def read(
-        self, root: Path, source: Path | None, report: Callable[[str], None]
-    ) -> Generator[RawSplit, None, None]:
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
         scratch = self.folder(root).parent / f".{self.name}.archive.partial"
         with opened(source or root, scratch, self.max_bytes) as folder:
             for split in SPLITS:
                 report(f"Reading the {split} images.")
-                yield self.read_split(
-                    split, *(self._find(folder, name, split, root) for name in self.file_names)
-                )
+                yield self.read_split(split, *(self._find(folder, name, split, root) for name in self.file_names))
 
     def _find(self, folder: Path, name: str, split: str, root: Path) -> Path:
         path = find_file(folder, name.format(split=split))
@@ -99,9 +95,7 @@ class TieredImageNet(_PickledBenchmark):
         """One split from a pickled list of PNG files and a pickle of ``label_specific``."""
         images_path, labels_path = paths
         images = load_arrays(images_path)
-        if not isinstance(images, list) or not all(
-            isinstance(image, (np.ndarray, bytes)) for image in images
-        ):
+        if not isinstance(images, list) or not all(isinstance(image, (np.ndarray, bytes)) for image in images):
             raise DataError(f"{images_path} is not a list of PNG images.")
         labels = load_dict(labels_path, "label_specific")["label_specific"]
         return RawSplit(

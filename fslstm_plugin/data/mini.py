@@ -47,9 +47,7 @@ class MiniImageNet(Dataset):
     source_option = "--from DIR"
     source_files = "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl (zenodo.org/record/7978538)"
 
-    def read(
-        self, root: Path, source: Path | None, report: Callable[[str], None]
-    ) -> Generator[RawSplit, None, None]:
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
         with opened(source or root, self.folder(root).parent / ".mini.archive.partial", MAX_BYTES) as folder:
             for split in SPLITS:
@@ -87,9 +85,7 @@ def image_array(value: Any, image_size: int, path: Path) -> np.ndarray:
     shape = (image_size, image_size, 3)
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.shape[1:] != shape:
         found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise DataError(
-            f"The images in {path} are {found}, expected uint8 (N, {image_size}, {image_size}, 3)."
-        )
+        raise DataError(f"The images in {path} are {found}, expected uint8 (N, {image_size}, {image_size}, 3).")
     return value.view(np.ndarray)
 
 

@@ -84,9 +84,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         partial.rename(folder)
 
 
-def write_prepared(
-    folder: Path, header: Mapping[str, Any], image_size: int, splits: Iterable[RawSplit]
-) -> None:
+def write_prepared(folder: Path, header: Mapping[str, Any], image_size: int, splits: Iterable[RawSplit]) -> None:
     """Write the splits into ``folder``, which :func:`whole_folder` gave.
 
     Args:
@@ -113,17 +111,14 @@ def _write_images(path: Path, split: RawSplit, image_size: int) -> None:
     shape = (image_size, image_size, 3)
     total = sum(split.counts().values())
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"descr": "|u1", "fortran_order": False, "shape": (total, *shape)}
-        )
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (total, *shape)})
         for name, images in split.classes.items():
             for item in images:
                 image = split.decode(item)
                 if image.shape != shape or image.dtype != np.uint8:
                     source = f" ({item})" if isinstance(item, Path) else ""
                     raise DataError(
-                        f"An image of class '{name}'{source} is {image.dtype} {image.shape}, "
-                        f"expected uint8 {shape}."
+                        f"An image of class '{name}'{source} is {image.dtype} {image.shape}, expected uint8 {shape}."
                     )
                 file.write(image.tobytes())
         _flush(file)
