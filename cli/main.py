@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fslstm_plugin import __version__
-from fslstm_plugin.errors import FSLSTMError, UsageError
+from fslstm_plugin.errors import FSLSTMError
 
 from . import compare_heads, data, demo, eval, pretrain, train
 
@@ -58,10 +58,8 @@ def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
     try:
         app()
-    except UsageError as error:
-        _fail(str(error), 2)
     except FSLSTMError as error:
-        _fail(str(error), 1)
+        _fail(str(error), error.exit_code)
     except BrokenPipeError:
         # The reader of a pipe left, as in `fslstm ... | head -1`; keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,7 +11,7 @@ from torch import Tensor
 from .errors import UsageError
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: Lightning moves the fields to the device in place
 class Episodes:
     """A batch of few-shot tasks of one shape, support samples first.
 

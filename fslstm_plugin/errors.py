@@ -7,11 +7,15 @@ from collections.abc import Iterable
 
 
 class FSLSTMError(Exception):
-    """A failure that the user can mend; the command line prints it and exits with code 1."""
+    """A failure that the user can mend; the command line prints it and exits with its code."""
+
+    exit_code = 1
 
 
 class UsageError(FSLSTMError, ValueError):
     """A wrong value or combination of options; the command line exits with code 2."""
+
+    exit_code = 2
 
 
 class DataError(FSLSTMError):

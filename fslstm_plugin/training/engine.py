@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from .runs import Run
 
 class Interrupted(FSLSTMError):
     """The user stopped the training; its state is saved."""
+
+    exit_code = 130
 
 
 class NonFiniteLossError(FSLSTMError):
@@ -210,6 +213,23 @@ def _signals(checkpoints: Checkpoints) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _whole_checkpoint(run: Run) -> Path | None:
+    """The run's last checkpoint, or None if it was stopped before its first: it then begins again.
+
+    Raises:
+        RunError: If the checkpoint is damaged.
+    """
+    if not run.checkpoint.is_file():
+        return None
+    try:
+        torch.load(run.checkpoint, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch and pickle have many errors for the many ways of being damaged
+        raise RunError(
+            f"{run.checkpoint} is damaged and the training cannot continue from it; start a new run."
+        ) from error
+    return run.checkpoint
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """How Lightning's Trainer is to run.
@@ -284,7 +304,6 @@ def fit(
             enable_model_summary=False,
             num_sanity_val_steps=0,
         )
-        # A run that was stopped before its first checkpoint begins again, with the same outcome.
-        checkpoint = str(run.checkpoint) if resume and run.checkpoint.is_file() else None
+        checkpoint = _whole_checkpoint(run) if resume else None
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)

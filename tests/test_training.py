@@ -1,0 +1,274 @@
+"""Pretraining and meta-training: continuing exactly, several processes, what a run folder keeps."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from fslstm_dots import TinyBackbone
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+from fslstm_plugin.algorithms.composition import Composition
+from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
+from fslstm_plugin.data.images import Augmentation
+from fslstm_plugin.errors import RunError, UsageError
+from fslstm_plugin.training import engine
+from fslstm_plugin.training.engine import Checkpoints, EngineOptions, Interrupted, NonFiniteLossError
+from fslstm_plugin.training.meta_training import Validation, train, train_config
+from fslstm_plugin.training.pretrained import load_backbone
+from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
+from fslstm_plugin.training.recipes import PretrainRecipe
+from fslstm_plugin.training.runs import Run, new_run_folder
+
+QUIET = Console(quiet=True)
+OPTIONS = EngineOptions(precision="32", accelerator="cpu", checkpoint_every=3)
+
+
+def meta_run(path, max_steps=8, algorithm="lssvm+iam", pretrained=None, **changes):
+    recipe = MetaRecipe.from_dict(
+        {
+            **meta_training("dots", "tiny", 32, pretrained=False).__dict__,
+            "augmentation": {"padding": 4},
+            "steps_per_epoch": 5,
+            "episodes_per_step": 2,
+            "shots": 2,
+            "queries": 3,
+            **changes,
+        }
+    )
+    validation = Validation(episodes=20, shots=2, queries=5)
+    return Run(
+        path,
+        train_config(
+            "dots", "tiny", 32, Composition.parse(algorithm), 4, recipe, validation, pretrained, max_steps, seed=3
+        ),
+    )
+
+
+def pretrain_run(path, max_steps=8):
+    recipe = PretrainRecipe(3, 48, 0.05, "one-cycle", 5e-4, augmentation=Augmentation(4))
+    return Run(path, pretrain_config(PretrainSource(dataset="dots"), "tiny", 32, recipe, max_steps, seed=3))
+
+
+def stop_after(step):
+    """A callback's hook that asks for the end as Ctrl-C does."""
+
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_step == step - 1:
+            self.request_stop(signal.SIGINT, None)
+
+    return on_train_batch_start
+
+
+@pytest.mark.parametrize("kind", ["train", "pretrain"])
+def test_a_stopped_training_continues_bit_for_bit(kind, tmp_path, data_root, monkeypatch):
+    make, start = {"train": (meta_run, train), "pretrain": (pretrain_run, pretrain)}[kind]
+    whole = make(tmp_path / "whole")
+    start(whole, OPTIONS, data_root=data_root, console=QUIET)
+
+    stopped = make(tmp_path / "stopped")
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "on_train_batch_start", stop_after(4), raising=False)
+        with pytest.raises(Interrupted, match="Stopped at step 4; everything is saved"):
+            start(stopped, OPTIONS, data_root=data_root, console=QUIET)
+    state = torch.load(stopped.checkpoint, weights_only=True)
+    assert state["global_step"] == 4
+    start(Run.open(stopped.path), OPTIONS, data_root=data_root, resume=True, console=QUIET)
+
+    expected, continued = (torch.load(run.checkpoint, weights_only=True) for run in (whole, stopped))
+    assert expected["global_step"] == continued["global_step"] == 8
+    for name, value in expected["state_dict"].items():
+        assert torch.equal(value, continued["state_dict"][name]), name
+    momenta, other = (state["optimizer_states"][0]["state"] for state in (expected, continued))
+    assert all(torch.equal(momenta[key]["momentum_buffer"], other[key]["momentum_buffer"]) for key in momenta)
+    best, also = load_file(whole.weights), load_file(stopped.weights)
+    assert all(torch.equal(best[name], also[name]) for name in best)
+
+
+def test_a_run_stopped_before_its_first_checkpoint_begins_again(tmp_path, data_root):
+    run = meta_run(tmp_path / "run", max_steps=2)
+    run.create()
+    train(run, OPTIONS, data_root=data_root, resume=True, console=QUIET)
+    assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 2
+
+
+def test_a_second_run_never_overwrites_the_first(tmp_path, data_root):
+    run = meta_run(tmp_path / "run", max_steps=1)
+    train(run, OPTIONS, data_root=data_root, console=QUIET)
+    with pytest.raises(RunError, match="already holds a run. Continue it with --resume"):
+        train(run, OPTIONS, data_root=data_root, console=QUIET)
+
+
+def test_training_lowers_the_loss_and_keeps_the_best(tmp_path, data_root):
+    run = meta_run(tmp_path / "run", max_steps=40, algorithm="rr", lr=0.05, steps_per_epoch=10)
+    lines = Console(file=(tmp_path / "log").open("w"), width=200)
+    train(run, OPTIONS, data_root=data_root, console=lines)
+    lines.file.close()
+    rows = [
+        dict(zip(header, values, strict=True))
+        for header, *body in [
+            [line.split(",") for line in file.read_text().splitlines()] for file in run.path.glob("metrics/*/*.csv")
+        ]
+        for values in body
+    ]
+    losses = [float(row["train_loss_step"]) for row in rows if row.get("train_loss_step")]
+    accuracies = [float(row["valid_accuracy"]) for row in rows if row.get("valid_accuracy")]
+    assert losses[-1] < losses[0]
+    assert len(accuracies) == 4
+    best = torch.load(run.checkpoint, weights_only=True)["callbacks"]["KeepBest"]["best"]
+    assert best == pytest.approx(max(accuracies))
+    assert "validation accuracy" in (tmp_path / "log").read_text()
+
+
+def test_meta_training_begins_from_the_pretrained_backbone(tmp_path, data_root):
+    first = pretrain_run(tmp_path / "first", max_steps=2)
+    pretrain(first, OPTIONS, data_root=data_root, console=QUIET)
+    backbone = TinyBackbone(32)
+    load_backbone(backbone, first.path)
+    assert all(torch.equal(value, first.load_weights()[name]) for name, value in backbone.state_dict().items())
+    second = meta_run(tmp_path / "second", max_steps=1, pretrained=first.path, lr=1e-12)
+    train(second, OPTIONS, data_root=data_root, console=QUIET)
+    weights = second.load_weights("features.")
+    torch.testing.assert_close(weights["net.0.weight"], backbone.net[0].weight.data, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_weights_of_another_backbone_are_refused_with_their_names(suffix, tmp_path):
+    file = tmp_path / f"other{suffix}"
+    state = {"net.0.weight": torch.zeros(16, 3, 3, 3), "extra": torch.zeros(1)}
+    save_file(state, file) if suffix == ".safetensors" else torch.save({"state_dict": state}, file)
+    with pytest.raises(RunError, match="do not fit this TinyBackbone") as error:
+        load_backbone(TinyBackbone(32), file)
+    for words in ("missing: net.0.bias", "unexpected: extra", "net.0.weight (16, 3, 3, 3) instead of (16, 3, 5, 5)"):
+        assert words in str(error.value)
+
+
+def test_a_pickle_that_would_run_code_does_not(tmp_path):
+    class Attack:
+        def __reduce__(self):
+            return (exec, (f"open({str(tmp_path / 'pwned')!r}, 'w').close()",))
+
+    torch.save({"state_dict": {"net.0.weight": Attack()}}, tmp_path / "evil.pth")
+    with pytest.raises(RunError, match="damaged or not a weights file"):
+        load_backbone(TinyBackbone(32), tmp_path / "evil.pth")
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>not found</html>", b"\x80\x04junk"])
+def test_damaged_weights_are_named(content, tmp_path):
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(content)
+    with pytest.raises(RunError, match="Cannot read weights from .*model.safetensors"):
+        load_backbone(TinyBackbone(32), file)
+
+
+def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path, data_root):
+    run = meta_run(tmp_path / "run", max_steps=2)
+    train(run, OPTIONS, data_root=data_root, console=QUIET)
+    whole = run.checkpoint.read_bytes()
+    run.checkpoint.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RunError, match="last.ckpt is damaged"):
+        train(run, OPTIONS, data_root=data_root, resume=True, console=QUIET)
+    assert run.checkpoint.stat().st_size == len(whole) // 2
+
+
+def test_a_loss_that_is_not_a_number_stops_with_advice(tmp_path, data_root):
+    run = meta_run(tmp_path / "run", max_steps=30, algorithm="nn", lr=1e30)
+    with pytest.raises(NonFiniteLossError, match="try a smaller learning rate"):
+        train(run, OPTIONS, data_root=data_root, console=QUIET)
+
+
+def test_two_processes_train_on_the_same_episodes_as_one(tmp_path, data_root, spawn):
+    common = [
+        "train", "--dataset", "dots", "--backbone", "tiny", "--algorithm", "rr", "--runs", tmp_path, "--max-steps", 3,
+        "--episodes-per-step", 2, "--shots", 2, "--queries", 3, "--val-episodes", 10, "--accelerator", "cpu",
+    ]  # fmt: skip
+    process = spawn(*common, "--name", "two", "--devices", 2, "--strategy", "ddp")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert torch.load(tmp_path / "two" / "last.ckpt", weights_only=True)["global_step"] == 3
+    assert (tmp_path / "two" / "model.safetensors").is_file()
+    assert [file.name for file in tmp_path.iterdir()] == ["two"]
+
+
+def test_ctrl_c_ends_cleanly_and_the_run_can_be_continued(tmp_path, spawn):
+    common = ["--dataset", "dots", "--backbone", "tiny", "--runs", tmp_path, "--name", "run"]
+    process = spawn("train", *common, "--algorithm", "nn", "--max-steps", 100_000, "--checkpoint-every", 1)
+    checkpoint = tmp_path / "run" / "last.ckpt"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Stopped at step" in err
+    assert "--resume" in err
+    assert "Traceback" not in out + err
+    assert torch.load(checkpoint, weights_only=True)["global_step"] >= 1
+
+
+def test_run_folders_are_found_by_path_name_or_age(tmp_path):
+    with pytest.raises(RunError, match="Get one with 'fslstm demo'"):
+        Run.find(None, tmp_path)
+    for name in ("a", "b"):
+        run = Run(tmp_path / name, {"kind": "train"})
+        run.create()
+        run.save_weights(TinyBackbone(32))
+        time.sleep(0.02)
+    assert Run.find(None, tmp_path).name == "b"
+    assert Run.find("a", tmp_path).name == "a"
+    assert Run.find(str(tmp_path / "a"), tmp_path / "elsewhere").name == "a"
+    with pytest.raises(RunError, match="There is no run at"):
+        Run.find("c", tmp_path)
+    (tmp_path / "a" / "config.json").write_text("{half")
+    with pytest.raises(RunError, match="Cannot read"):
+        Run.find("a", tmp_path)
+    (tmp_path / "a" / "config.json").write_text(json.dumps({"format": 99}))
+    with pytest.raises(RunError, match="not a run configuration"):
+        Run.find("a", tmp_path)
+
+
+def test_names_of_new_runs(tmp_path):
+    assert new_run_folder(tmp_path, None, "x").name == "x"
+    (tmp_path / "x").mkdir()
+    assert new_run_folder(tmp_path, None, "x").name == "x-2"
+    for name in ("../x", "a/b", "", ".hidden"):
+        with pytest.raises(UsageError, match="plain folder name"):
+            new_run_folder(tmp_path, name, "x")
+
+
+def test_precision_auto_follows_the_processor(monkeypatch):
+    monkeypatch.setattr(engine, "_has_bfloat16", lambda: True)
+    assert engine.resolve_precision("auto") == "bf16-mixed"
+    monkeypatch.setattr(engine, "_has_bfloat16", lambda: False)
+    assert engine.resolve_precision("auto") == "32-true"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_the_signal_handlers_are_given_back(tmp_path, data_root):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    train(meta_run(tmp_path / "run", max_steps=1), OPTIONS, data_root=data_root, console=QUIET)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):
+    from PIL import Image
+
+    for label in range(3):
+        folder = tmp_path / "images" / f"class{label}"
+        folder.mkdir(parents=True)
+        for number in range(8):
+            Image.fromarray(dots.images[label * 30 + number].numpy()).save(folder / f"{number}.png")
+    recipe = PretrainRecipe(2, 8, 0.05, "steps", 1e-4)
+    config = pretrain_config(PretrainSource(folder=tmp_path / "images"), "tiny", 32, recipe, None, seed=0)
+    run = Run(tmp_path / "run", config)
+    pretrain(run, OPTIONS, workers=0, console=QUIET)
+    assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 6
+    assert isinstance(run, Run)
+    assert pl.__version__
