@@ -46,8 +46,10 @@ def demo(
     commands = [
         ["data", "prepare", "glyphs", "--data-root", str(root)],
         ["pretrain", *settings, "--max-steps", str(pretrain_steps), "--batch-size", "64", "--name", pretrained.name],
-        ["train", *settings, "--algorithm", "lssvm+iam", "--pretrained", str(pretrained), "--name", trained.name]
-        + ["--max-steps", str(train_steps), "--episodes-per-step", "4", "--val-episodes", "300"],
+        [
+            *("train", *settings, "--algorithm", "lssvm+iam", "--pretrained", str(pretrained), "--name", trained.name),
+            *("--max-steps", str(train_steps), "--episodes-per-step", "4", "--val-episodes", "300"),
+        ],
         ["eval", "--run", trained.name, "--psm-iters", "10", "--can", *measured],
         ["compare-heads", "--run", trained.name, *measured],
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -110,7 +110,7 @@ def pretrain(
         source = PretrainSource(dataset, places, images)
         size = image_size or (DATASETS.get(dataset).image_size if dataset else 84)
         recipe = base_class_pretraining(size) if dataset else folder_pretraining()
-        given = {
+        given: dict[str, Any] = {
             "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
         }  # fmt: skip
         recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})

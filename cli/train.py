@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -137,7 +137,7 @@ def train(
         composition = Composition.parse(algorithm)
         size = image_size or DATASETS.get(dataset).image_size
         recipe = meta_training(dataset, backbone, size, pretrained is not None, test_shots)
-        given = {
+        given: dict[str, Any] = {
             "ways": ways, "shots": shots, "queries": queries, "episodes_per_step": episodes_per_step,
             "epochs": epochs, "steps_per_epoch": steps_per_epoch, "lr": lr, "iam_lr": iam_lr, "scale_lr": scale_lr,
             "weight_decay": weight_decay, "label_smoothing": label_smoothing,

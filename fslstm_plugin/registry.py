@@ -45,9 +45,7 @@ class Registry:
     def _entries(self) -> dict[str, EntryPoint]:
         """Third parties' parts first, so that a built-in name always means the built-in part."""
         entries = {entry.name: entry for entry in entry_points(group=self.group)}
-        entries.update(
-            {name: EntryPoint(name, value, self.group) for name, value in self._builtin.items()}
-        )
+        entries.update({name: EntryPoint(name, value, self.group) for name, value in self._builtin.items()})
         return entries
 
     def names(self) -> list[str]:
@@ -101,6 +99,7 @@ DATASETS = Registry(
         "cifar-fs": "fslstm_plugin.data.cifarfs:CIFAR_FS",
         "mini": "fslstm_plugin.data.mini:MINI",
         "glyphs": "fslstm_plugin.data.glyphs:GLYPHS",
+        "glyphs-84": "fslstm_plugin.data.glyphs:GLYPHS_84",
         "fc100": "fslstm_plugin.data.l2l_benchmarks:FC100",
         "tiered": "fslstm_plugin.data.l2l_benchmarks:TIERED",
     },

@@ -93,8 +93,8 @@ class LightningFewShot(LightningEpisodicModule):
             size = self.feature_size or getattr(features, "out_features", None)
             if size is None:
                 raise UsageError(
-                    f"The Inverse Attention Module needs the length of the feature vectors, but {type(features).__name__} "
-                    "has no out_features: pass feature_size=."
+                    "The Inverse Attention Module needs the length of the feature vectors, but "
+                    f"{type(features).__name__} has no out_features: pass feature_size=."
                 )
             self.adjust = InverseAttentionModule(size, self.iam_reduction, self.iam_dropout)
         self.psm = PseudoSupportModule(self.psm_iterations)
@@ -102,7 +102,7 @@ class LightningFewShot(LightningEpisodicModule):
         self.save_hyperparameters({name: getattr(self, name) for name in names})
 
     @classmethod
-    def add_model_specific_args(cls, parent_parser: ArgumentParser) -> ArgumentParser:  # type: ignore[override]
+    def add_model_specific_args(cls, parent_parser: ArgumentParser) -> ArgumentParser:
         """A parser with this algorithm's options, defaults from the class they are asked of.
 
         Args:

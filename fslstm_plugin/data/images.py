@@ -52,14 +52,10 @@ class _Draw:
     factors: Tensor
 
 
-def _draw(
-    augmentation: Augmentation, images: int, keys: Sequence[Sequence[int]], device: torch.device
-) -> _Draw:
+def _draw(augmentation: Augmentation, images: int, keys: Sequence[Sequence[int]], device: torch.device) -> _Draw:
     """Choices for ``images`` images, an equal share from the generator of each key."""
     share = images // len(keys)
-    uniform = np.concatenate(
-        [np.random.default_rng(list(key)).random((share, 6), np.float32) for key in keys]
-    )
+    uniform = np.concatenate([np.random.default_rng(list(key)).random((share, 6), np.float32) for key in keys])
     draws = torch.from_numpy(uniform).to(device)
     offsets = (draws[:, :2] * (2 * augmentation.padding + 1)).long()
     return _Draw(

@@ -123,6 +123,4 @@ class EpisodeSampler:
                 random.seed(f"{self.seed}/{episode}", version=2)
                 tasks.append(next(self._taskset))
         by_class = torch.tensor(tasks).view(count, self.ways, self.shots + self.queries)
-        return torch.cat(
-            [by_class[..., : self.shots].flatten(1), by_class[..., self.shots :].flatten(1)], dim=1
-        )
+        return torch.cat([by_class[..., : self.shots].flatten(1), by_class[..., self.shots :].flatten(1)], dim=1)

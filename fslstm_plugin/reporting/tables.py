@@ -69,9 +69,9 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 def latex_text(rows: Sequence[Row]) -> str:
-    """A booktabs table: methods down, shots across, the best of each column in bold.
+    r"""A booktabs table: methods down, shots across, the best of each column in bold.
 
-    Needs ``\\usepackage{booktabs}``.
+    Needs ``\usepackage{booktabs}``.
     """
     shots = sorted({row.shots for row in rows})
     cells = {(method_name(row), row.shots): row for row in rows}

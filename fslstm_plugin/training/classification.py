@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..backbones.base import Normalization
+from ..backbones.base import Backbone, Normalization
 from ..data.base import Split
 from ..data.images import make_images
 from ..errors import UsageError
@@ -66,7 +66,7 @@ class Classification(pl.LightningModule):
     """A backbone with a linear classifier on its globally pooled features.
 
     Args:
-        backbone: The backbone; one without a feature map is classified on its feature vector.
+        backbone: The backbone; one of another kind than the plugin's is classified on its feature vector.
         classes: Number of classes.
         recipe: Optimiser and schedule.
         total_steps: Optimiser steps of the whole training.
@@ -75,7 +75,7 @@ class Classification(pl.LightningModule):
     def __init__(self, backbone: nn.Module, classes: int, recipe: PretrainRecipe, total_steps: int) -> None:
         super().__init__()
         self.backbone = backbone
-        width = getattr(backbone, "map_channels", None) or getattr(backbone, "out_features", None)
+        width = backbone.map_channels if isinstance(backbone, Backbone) else getattr(backbone, "out_features", None)
         if width is None:
             raise UsageError(f"{type(backbone).__name__} needs an attribute out_features to be pretrained.")
         self.classifier = nn.Linear(width, classes)
@@ -83,7 +83,7 @@ class Classification(pl.LightningModule):
 
     def forward(self, images: Tensor) -> Tensor:
         """Class logits ``(batch, classes)`` of normalised images ``(batch, 3, H, W)``."""
-        if hasattr(self.backbone, "feature_map"):
+        if isinstance(self.backbone, Backbone):
             return self.classifier(self.backbone.feature_map(images).mean((2, 3)))
         return self.classifier(self.backbone(images))
 
@@ -123,8 +123,12 @@ class SaveEachEpoch(pl.Callback):
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classification) -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Save after an epoch."""
+        self.on_train_end(trainer, module)
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Save at the end, which may come within an epoch."""
+        assert isinstance(module, Classification)
         if trainer.is_global_zero:
             self.run.save_weights(module.backbone)
-
-    on_train_end = on_train_epoch_end

@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError
+from ..errors import FSLSTMError, RunError
 from ..files import replacing
 from .runs import Run
 
@@ -64,6 +64,8 @@ class StepSeed(pl.Callback):
         self.seed = seed
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Seed for the coming step."""
+        """Seed for the coming step."""
         words = np.random.SeedSequence([self.seed, trainer.global_step, trainer.global_rank]).generate_state(1)
         torch.manual_seed(int(words[0]))
 
@@ -88,6 +90,7 @@ class Checkpoints(pl.Callback):
         self.stop_signal = signum
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Save when it is time, and end the training if a signal came."""
         if self.stop_signal is None and trainer.global_step % self.every:
             return
         self.save(trainer)
@@ -98,6 +101,7 @@ class Checkpoints(pl.Callback):
             )
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Save the final state."""
         self.save(trainer)
 
     def save(self, trainer: pl.Trainer) -> None:
@@ -116,6 +120,7 @@ class FiniteLoss(pl.Callback):
         self.every = every
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, *_: Any) -> None:
+        """Look at the loss of the step."""
         if trainer.global_step % self.every and trainer.accelerator.__class__.__name__ != "CPUAccelerator":
             return
         if not torch.isfinite(outputs["loss"]).item():
@@ -150,6 +155,7 @@ class TrainingProgress(pl.Callback):
         self.first_step = 0
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Start the clock, and the bar where a terminal is attached."""
         if trainer.global_rank:
             return
         self.shown = self.began = time.monotonic()
@@ -159,6 +165,7 @@ class TrainingProgress(pl.Callback):
             self.progress.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Show step, loss, accuracy and rate, now and then."""
         patience = 0.5 if self.console.is_terminal else 30
         now = time.monotonic()
         if trainer.global_rank or (now - self.shown < patience and trainer.global_step < trainer.max_steps):
@@ -173,9 +180,11 @@ class TrainingProgress(pl.Callback):
             self.console.print(f"step {trainer.global_step}/{trainer.max_steps}  {numbers}", highlight=False)
 
     def on_train_end(self, *_: Any) -> None:
+        """Leave the bar as it is."""
         self.progress.stop()
 
     def on_exception(self, *_: Any) -> None:
+        """Leave the bar as it is, so that the error stands below it."""
         self.progress.stop()
 
 
@@ -283,7 +292,7 @@ def fit(
         NonFiniteLossError: If the loss is not a number.
         RunError: If the run folder holds another run, or its checkpoint is damaged.
     """
-    if not resume and rank_zero_only.rank == 0:
+    if not resume and getattr(rank_zero_only, "rank", 0) == 0:
         run.create()
     checkpoints = Checkpoints(run, options.checkpoint_every)
     with _quiet_lightning(), _signals(checkpoints):
@@ -305,5 +314,5 @@ def fit(
             num_sanity_val_steps=0,
         )
         checkpoint = _whole_checkpoint(run) if resume else None
-        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        module.to(memory_format=torch.channels_last)
         trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)

@@ -65,12 +65,16 @@ class KeepBest(pl.Callback):
         )
 
     def state_dict(self) -> dict[str, Any]:
+        """What the checkpoint keeps."""
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what the checkpoint kept."""
         self.best = state_dict["best"]
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: LightningFewShot) -> None:  # type: ignore[override]
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Validate, and save if better."""
+        assert isinstance(module, LightningFewShot)
         if not trainer.is_global_zero:
             return
         module.eval()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import nn
+
 from fslstm_plugin.data.base import Dataset
 from fslstm_plugin.data.prepared import RawSplit
 from fslstm_plugin.heads import Dual, Head
 from fslstm_plugin.transduction import TransductiveModule
-from torch import nn
 
 
 class CentroidHead(Head):
