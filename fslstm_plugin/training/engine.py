@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError, RunError
+from ..errors import FSLSTMError, RunError, UsageError
 from ..files import replacing
 from .runs import Run
 
@@ -288,31 +289,35 @@ def fit(
         resume: Continue from the run's last checkpoint instead of making the run folder.
 
     Raises:
+        UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy.
         Interrupted: If the user stopped the training; the state is saved.
         NonFiniteLossError: If the loss is not a number.
         RunError: If the run folder holds another run, or its checkpoint is damaged.
     """
-    if not resume and getattr(rank_zero_only, "rank", 0) == 0:
-        run.create()
     checkpoints = Checkpoints(run, options.checkpoint_every)
     with _quiet_lightning(), _signals(checkpoints):
-        trainer = pl.Trainer(
-            accelerator=options.accelerator,
-            devices=options.devices,
-            num_nodes=options.num_nodes,
-            strategy=options.strategy,
-            precision=resolve_precision(options.precision),  # type: ignore[arg-type]
-            max_steps=max_steps,
-            limit_train_batches=steps_per_epoch,
-            callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, progress, checkpoints],
-            logger=_loggers(run),
-            log_every_n_steps=max(1, min(50, steps_per_epoch // 10)),
-            default_root_dir=run.path,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-        )
+        try:
+            trainer = pl.Trainer(
+                accelerator=options.accelerator,
+                devices=options.devices,
+                num_nodes=options.num_nodes,
+                strategy=options.strategy,
+                precision=resolve_precision(options.precision),  # type: ignore[arg-type]
+                max_steps=max_steps,
+                limit_train_batches=steps_per_epoch,
+                callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, progress, checkpoints],
+                logger=_loggers(run),
+                log_every_n_steps=max(1, min(50, steps_per_epoch // 10)),
+                default_root_dir=run.path,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+            )
+        except (ValueError, MisconfigurationException) as error:
+            raise UsageError(f"Lightning cannot train so: {' '.join(str(error).split())}") from error
+        if not resume and getattr(rank_zero_only, "rank", 0) == 0:
+            run.create()
         checkpoint = _whole_checkpoint(run) if resume else None
         module.to(memory_format=torch.channels_last)
         trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)

@@ -1,0 +1,253 @@
+"""The command line through its entry point: the road that a user takes, and the ways to get lost."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+TRAIN = ("train", "--dataset", "dots", "--backbone", "tiny", "--shots", 2, "--queries", 3, "--episodes-per-step", 2)
+FEW = ("--episodes", 40, "--shots", 1, "--shots", 2, "--queries", 5, "--ways", 4)
+CONTRACT = {
+    "dataset", "split", "backbone", "head", "modules", "ways", "shots", "queries", "episodes", "seed", "accuracy",
+    "ci95", "seconds",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def trained(runs, fslstm):
+    """A folder with a pretrained and a meta-trained run, made once by the commands."""
+    if not (runs / "fslstm" / "model.safetensors").exists():
+        pretrained = fslstm(
+            "pretrain", "--dataset", "dots", "--backbone", "tiny", "--max-steps", 3, "--batch-size", 32,
+            "--runs", runs, "--name", "base",
+        )  # fmt: skip
+        assert pretrained.code == 0, pretrained.err
+        result = fslstm(
+            *TRAIN, "--pretrained", runs / "base", "--max-steps", 3, "--val-episodes", 10, "--runs", runs,
+            "--name", "fslstm",
+        )  # fmt: skip
+        assert result.code == 0, result.err
+        assert "model.safetensors" in result.out
+    return runs
+
+
+def rows_of(file):
+    rows = json.loads(file.read_text())["rows"]
+    assert all(row.keys() >= CONTRACT for row in rows)
+    assert all(0 <= row["accuracy"] <= 100 and row["seconds"] > 0 for row in rows)
+    return rows
+
+
+def test_eval_gives_a_row_for_each_module_and_shot(trained, fslstm, tmp_path):
+    result = fslstm(
+        "eval", "--runs", trained, *FEW, "--psm-iters", 2, "--can", "--transduction", "average",
+        "--json", tmp_path / "r.json",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    rows = rows_of(tmp_path / "r.json")
+    modules = [["iam"], ["iam", "psm"], ["iam", "can"], ["iam", "average"]]
+    assert [(row["shots"], row["modules"]) for row in rows] == [(s, m) for s in (1, 2) for m in modules]
+    assert rows[0]["accuracy"] > 40, "chance is 25"
+    for word in ("LSSVM+IAM+PSM", "LSSVM+IAM+CAN", "best", f"{rows[0]['accuracy']:.2f}"):
+        assert word in result.out
+    assert json.loads((trained / "fslstm" / "evaluations" / "eval-1.json").read_text())["rows"] == rows
+
+
+def test_eval_without_iam_and_with_batch_statistics(trained, fslstm, tmp_path):
+    for option, modules in (("--no-iam", []), ("--bn", ["bn", "iam"])):
+        result = fslstm("eval", "--runs", trained, *FEW, "--psm-iters", 0, option, "--json", tmp_path / "r.json")
+        assert result.code == 0, result.err
+        assert [row["modules"] for row in rows_of(tmp_path / "r.json")] == [modules, modules]
+
+
+def test_results_do_not_depend_on_the_batch_or_the_cache(trained, fslstm, tmp_path):
+    accuracies = []
+    for batch in (1, 7, 64):
+        for file in (trained / "fslstm").glob("cache/*"):
+            if batch == 64:
+                file.write_bytes(file.read_bytes()[:-50])  # a damaged cache is noticed, never believed
+        result = fslstm(
+            "compare-heads", "--runs", trained, *FEW, "--batch-episodes", batch, "--json", tmp_path / "r.json"
+        )
+        assert result.code == 0, result.err
+        accuracies.append([(row["accuracy"], row["ci95"]) for row in rows_of(tmp_path / "r.json")])
+    assert accuracies[0] == accuracies[1] == accuracies[2]
+
+
+def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
+    files = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "latex")}
+    options = [word for kind, file in files.items() for word in (f"--{kind}", file)]
+    result = fslstm("compare-heads", "--run", "base", "--runs", trained, *FEW, *options)
+    assert result.code == 0, result.err
+    rows = rows_of(files["json"])
+    assert [(row["head"], *row["modules"]) for row in rows[:12]] == [
+        (head, *module) for head in ("nn", "rr", "svm", "lssvm") for module in ([], ["can"], ["psm"])
+    ]
+    for shots in (1, 2):
+        group = [row for row in rows if row["shots"] == shots]
+        best = max(row["accuracy"] for row in group)
+        for row in group:
+            assert row["difference"] == pytest.approx(row["accuracy"] - best, abs=1e-9)
+            assert (row["difference_ci95"] == 0) == (row["difference"] == 0 and row["accuracy"] == best) or (
+                row["accuracy"] == best
+            )
+    with files["csv"].open() as file:
+        assert [float(row["accuracy"]) for row in csv.DictReader(file)] == [row["accuracy"] for row in rows]
+    latex = files["latex"].read_text()
+    assert latex.count(r"\\") == 13
+    assert latex.count("mathbf") >= 2
+    assert r"\toprule" in latex
+
+
+def test_a_registered_head_can_be_trained_and_compared(trained, fslstm):
+    result = fslstm(*TRAIN, "--algorithm", "centroid+iam", "--max-steps", 1, "--val-episodes", 5, "--runs", trained)
+    assert result.code == 0, result.err
+    assert (trained / "train-dots-tiny-centroid+iam" / "model.safetensors").is_file()
+    result = fslstm("compare-heads", "--head", "centroid", "--run", "base", "--runs", trained, *FEW)
+    assert result.code == 0, result.err
+    assert "CENTROID+PSM" in result.out
+
+
+def test_demo_runs_the_commands_that_it_shows(fslstm, tmp_path, monkeypatch):
+    monkeypatch.setenv("FSLSTM_DATA_ROOT", str(tmp_path / "data"))
+    result = fslstm("demo", "--runs", tmp_path / "runs", "--pretrain-steps", 2, "--train-steps", 1, "--episodes", 5)
+    assert result.code == 0, result.err
+    assert [line.split()[2] for line in result.out.splitlines() if line.startswith("$ fslstm")] == [
+        "data", "pretrain", "train", "eval", "compare-heads",
+    ]  # fmt: skip
+    assert "LSSVM+IAM+PSM" in result.out
+
+
+WRONG = [
+    (("train", "--dataset", "minni"), 2, "no data set 'minni'. Did you mean 'mini'"),
+    (("train", "--dataset", "dots", "--backbone", "resnet21"), 2, "no backbone 'resnet21'. Did you mean 'resnet12'"),
+    (("train", "--dataset", "dots", "--algorithm", "lssvm+imm"), 2, "Did you mean 'iam'"),
+    (("train", "--dataset", "dots", "--algorithm", "lssvm+psm"), 2, "not trained"),
+    ((*TRAIN, "--ways", 9), 2, "9 ways were asked for, but the split has only 8 classes"),
+    ((*TRAIN, "--shots", 28), 2, "has 30"),
+    ((*TRAIN, "--lr", -1), 2, "lr must be positive"),
+    ((*TRAIN, "--label-smoothing", 1.5), 2, "Label smoothing must be in"),
+    ((*TRAIN, "--precision", "16"), 2, "--precision must be auto, 32 or bf16"),
+    ((*TRAIN, "--devices", "two"), 2, "--devices must be a positive number or auto"),
+    ((*TRAIN, "--devices", 0), 2, "--devices must be a positive number or auto"),
+    ((*TRAIN, "--accelerator", "tpuu"), 2, "tpuu"),
+    ((*TRAIN, "--name", "../x"), 2, "plain folder name"),
+    ((*TRAIN, "--max-steps", 0), 2, "--max-steps"),
+    ((*TRAIN, "--seed", -1), 2, "--seed"),
+    ((*TRAIN, "--pretrained", "nowhere"), 1, "no run folder or weights file at"),
+    ((*TRAIN, "--episodes-per-step", 0), 2, "--episodes-per-step"),
+    (("train", "--resume"), 1, "no train run to resume"),
+    (("train", "--resume", "--lr", 0.1), 2, "--lr cannot be used with --resume"),
+    (("train", "--dataset", "mini", "--backbone", "resnet12"), 1, "fslstm data prepare mini"),
+    (("pretrain",), 2, "one of --dataset, --places and --images"),
+    (("pretrain", "--dataset", "dots", "--images", "x"), 2, "one of --dataset, --places and --images"),
+    (("pretrain", "--images", "nowhere"), 1, "nowhere does not hold a folder for each class"),
+    (("pretrain", "--places", "nowhere"), 1, "nowhere does not hold Places365"),
+    (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--schedule", "linear"), 2, "must be 'steps' or"),
+    (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--batch-size", 500), 2, "240 images, fewer than"),
+    (("eval",), 1, "fslstm demo"),
+    (("compare-heads",), 1, "fslstm demo"),
+    (("eval", "--run", "nope"), 1, "There is no run at"),
+    (("eval", "--transduction", "psn"), 2, "Did you mean 'psm'"),
+    (("eval", "--device", "cuda:99"), 2, "no device 'cuda:99'"),
+    (("eval", "--psm-iters", -1), 2, "--psm-iters"),
+    (("eval", "--shots", 0), 2, "--shots"),
+    (("compare-head",), 2, "compare-head"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    WRONG,
+    ids=lambda value: "-".join(map(str, value))[:60] if isinstance(value, tuple) else "",
+)
+def test_wrong_input_gets_one_clear_sentence_and_leaves_nothing(arguments, code, message, fslstm, tmp_path):
+    command, *rest = arguments
+    result = fslstm(command, *([] if command == "compare-head" else ["--runs", tmp_path / "runs"]), *rest)
+    assert result.code == code, result.err
+    assert message in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+    assert result.out == ""
+    assert not (tmp_path / "runs").exists()
+
+
+WRONG_ON_A_RUN = [
+    (("eval", "--split", "tests"), 2, "no split 'tests'. Did you mean 'test'"),
+    (("eval", "--ways", 7), 2, "7 ways were asked for, but the split has only 6 classes"),
+    (("eval", "--shots", 20, "--queries", 15), 2, "need 35 images a class, but class 'test0' has 30"),
+    (("eval", "--head", "lsvm"), 2, "Did you mean 'lssvm'"),
+    (("eval", "--run", "base", "--iam"), 2, "was trained without IAM"),
+    (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
+    (("eval", "--json", "/proc/r.json"), 1, "/proc/r.json"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), WRONG_ON_A_RUN)
+def test_wrong_evaluations_are_refused(arguments, code, message, trained, fslstm):
+    result = fslstm(*arguments, "--runs", trained, "--episodes", 5)
+    assert result.code == code, result.err
+    assert message in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+
+
+def test_weights_of_another_backbone_are_refused(trained, fslstm, tmp_path):
+    result = fslstm(
+        "train", "--dataset", "dots", "--backbone", "conv4", "--pretrained", trained / "base", "--runs", tmp_path / "r"
+    )
+    assert result.code == 1
+    assert "do not fit this Conv4" in result.err
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_unwritable_run_folder_is_named(fslstm):
+    result = fslstm(*TRAIN, "--runs", "/proc/runs", "--max-steps", 1)
+    assert result.code == 1
+    assert "Cannot make the run folder /proc/runs" in result.err
+
+
+def test_help_and_version_import_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['fslstm', *sys.argv[1:]]\n"
+        "from fslstm_cli.main import run\n"
+        "try: run()\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "heavy = {'torch', 'learn2learn', 'pytorch_lightning', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    for arguments in (["--help"], ["--version"], ["train", "--help"], ["eval", "--help"], ["data", "list", "--help"]):
+        result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout
+
+
+def test_every_command_has_examples(fslstm):
+    for command in ("pretrain", "train", "eval", "compare-heads", "demo"):
+        result = fslstm(command, "--help")
+        assert result.code == 0
+        assert f"fslstm {command}" in result.out.split("Examples")[1]
+
+
+def test_a_closed_pipe_is_no_error(trained, spawn):
+    process = spawn("compare-heads", "--runs", trained, *FEW, "--head", "nn")
+    process.stdout.close()
+    _, err = process.communicate(timeout=120)
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
+def test_completion_offers_registered_names(spawn, monkeypatch):
+    monkeypatch.setenv("_FSLSTM_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "fslstm train --backbone ")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    code = "import sys; sys.argv = ['fslstm']; from fslstm_cli.main import app; app(prog_name='fslstm')"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["conv4", "resnet12"]
