@@ -122,7 +122,7 @@ def test_training_lowers_the_loss_and_keeps_the_best(tmp_path, data_root):
     assert losses[-1] < losses[0]
     assert len(accuracies) == 4
     best = torch.load(run.checkpoint, weights_only=True)["callbacks"]["KeepBest"]["best"]
-    assert best == pytest.approx(max(accuracies))
+    assert best == pytest.approx(100 * max(accuracies))
     assert "validation accuracy" in (tmp_path / "log").read_text()
 
 

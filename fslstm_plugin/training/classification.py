@@ -93,7 +93,7 @@ class Classification(pl.LightningModule):
         logits = self(images)
         loss = F.cross_entropy(logits, labels)
         self.log("train_loss", loss)
-        self.log("train_accuracy", (logits.argmax(1) == labels).float().mean() * 100)
+        self.log("train_accuracy", (logits.argmax(1) == labels).float().mean())
         return loss
 
     def configure_optimizers(self) -> Any:

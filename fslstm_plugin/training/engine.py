@@ -174,7 +174,8 @@ class TrainingProgress(pl.Callback):
         self.shown = now
         rate = (trainer.global_step - self.first_step) * self.units_per_step / (now - self.began)
         metrics = trainer.callback_metrics
-        values = [f"{name.removeprefix('train_')} {value:.4g}" for name, value in metrics.items() if value.numel() == 1]
+        formats = {"train_loss": "loss {:.3f}", "train_accuracy": "accuracy {:.1%}"}
+        values = [text.format(metrics[name].item()) for name, text in formats.items() if name in metrics]
         numbers = "  ".join([*values, f"{rate:.1f} {self.unit}/s"])
         self.progress.update(self.task, completed=trainer.global_step, numbers=numbers)
         if not self.console.is_terminal:

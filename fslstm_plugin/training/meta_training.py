@@ -86,7 +86,7 @@ class KeepBest(pl.Callback):
         module.train()
         accuracy = estimate(outcome.accuracies)
         for logger in trainer.loggers:
-            logger.log_metrics({"valid_accuracy": accuracy.mean}, step=trainer.global_step)
+            logger.log_metrics({"valid_accuracy": accuracy.mean / 100}, step=trainer.global_step)
         better = accuracy.mean > self.best
         if better:
             self.best = accuracy.mean
