@@ -1,0 +1,270 @@
+"""An episode after the backbone: its Gram matrix, kernels as functions of it, its extension by mixtures.
+
+Every head of the paper is a kernel machine, so it sees features only through inner products. The linear Gram
+matrix is computed once an episode; kernels are elementwise functions of it, and support points that are
+averages or copies of queries (pseudo supports, candidates) extend it by small matrix products.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .errors import UnknownNameError, UsageError
+
+_TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
+
+
+class Kernel(ABC):
+    """An elementwise function of inner products and squared norms; subclass it to add a kernel."""
+
+    @abstractmethod
+    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
+        """The kernel of every left point with every right point.
+
+        Args:
+            inner: Inner products ``(..., a, b)``.
+            left_norms: Squared Euclidean norms ``(..., a)`` of the left points.
+            right_norms: Squared Euclidean norms ``(..., b)`` of the right points.
+            dim: Number of features d, for scales that depend on it.
+
+        Returns:
+            Kernel values ``(..., a, b)``.
+        """
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """``k(x, y) = x.y``, the paper's kernel."""
+
+    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
+        """See `Kernel`."""
+        return inner
+
+
+@dataclass(frozen=True)
+class RBF(Kernel):
+    """``k(x, y) = exp(-scale ||x - y||^2)``.
+
+    Args:
+        scale: Inverse squared length, above 0. Default None: 1/d, right for features of about unit size each.
+
+    Raises:
+        UsageError: If the scale is not above 0.
+    """
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive("RBF scale", self.scale)
+
+    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
+        """See `Kernel`."""
+        distances = left_norms.unsqueeze(-1) + right_norms.unsqueeze(-2) - 2 * inner
+        # Rounding can make the distance of two equal points slightly negative.
+        return torch.exp(-_scale(self.scale, dim) * distances.clamp(min=0))
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """``k(x, y) = (scale x.y + offset)^degree``.
+
+    Args:
+        degree: At least 1; default 3.
+        offset: At least 0 (below it the kernel is not positive semidefinite); default 1.
+        scale: Factor of the inner product, above 0. Default None: 1/d.
+
+    Raises:
+        UsageError: If an argument is outside its range.
+    """
+
+    degree: int = 3
+    offset: float = 1.0
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive("polynomial scale", self.scale)
+        if self.degree < 1 or self.offset < 0:
+            raise UsageError(
+                "A polynomial kernel needs degree >= 1 and offset >= 0, "
+                f"but got degree {self.degree} and offset {self.offset}."
+            )
+
+    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
+        """See `Kernel`."""
+        return (_scale(self.scale, dim) * inner + self.offset) ** self.degree
+
+
+@dataclass(frozen=True)
+class Cosine(Kernel):
+    """``k(x, y) = x.y / (||x|| ||y||)``: the linear kernel on unit-length features (0 for a zero vector)."""
+
+    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
+        """See `Kernel`."""
+        left = left_norms.clamp(min=_TINY).rsqrt().unsqueeze(-1)
+        right = right_norms.clamp(min=_TINY).rsqrt().unsqueeze(-2)
+        return inner * left * right
+
+
+_KERNELS: dict[str, type[Kernel]] = {
+    "linear": Linear,
+    "rbf": RBF,
+    "polynomial": Polynomial,
+    "cosine": Cosine,
+}
+
+
+def resolve_kernel(kernel: str | Kernel) -> Kernel:
+    """The kernel itself, or the one of that name with its default parameters.
+
+    Args:
+        kernel: ``"linear"``, ``"rbf"``, ``"polynomial"``, ``"cosine"`` or a `Kernel`.
+
+    Raises:
+        UnknownNameError: If no kernel has that name.
+
+    Example:
+        >>> resolve_kernel("rbf")
+        RBF(scale=None)
+    """
+    if isinstance(kernel, Kernel):
+        return kernel
+    if kernel not in _KERNELS:
+        raise UnknownNameError("kernel", str(kernel), _KERNELS)
+    return _KERNELS[kernel]()
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeGram:
+    """The linear Gram matrix of a batch of episodes, in blocks, in double precision.
+
+    The blocks are small, so double precision costs next to nothing and spares every head the question whether
+    its system is solvable: averages appended twice, or more points than features, make the matrix singular.
+
+    Args:
+        support: Support with support ``(..., n, n)``.
+        cross: Queries with support ``(..., m, n)``.
+        query_norms: Squared norms of the queries ``(..., m)``.
+        dim: Number of features d.
+        query: Queries with queries ``(..., m, m)``; needed by `append` only.
+
+    Example:
+        >>> support, query = torch.eye(3), torch.ones(2, 3)
+        >>> gram = EpisodeGram.from_features(support, query, transductive=True)
+        >>> gram.append(torch.tensor([[0.5, 0.5]])).support
+        tensor([[1., 0., 0., 1.],
+                [0., 1., 0., 1.],
+                [0., 0., 1., 1.],
+                [1., 1., 1., 3.]], dtype=torch.float64)
+    """
+
+    support: Tensor
+    cross: Tensor
+    query_norms: Tensor
+    dim: int
+    query: Tensor | None = None
+
+    @classmethod
+    def from_features(cls, support: Tensor, query: Tensor, transductive: bool = False) -> EpisodeGram:
+        """Multiply out the features of a batch of episodes.
+
+        Args:
+            support: Features ``(..., n, d)``, any floating-point type.
+            query: Features ``(..., m, d)``.
+            transductive: Whether to compute the query block too, which `append` needs. Default False.
+
+        Returns:
+            The blocks in double precision, differentiable with respect to both arguments.
+        """
+        # Half precision, also autocast's, loses the small differences between features that decide.
+        with torch.autocast(support.device.type, enabled=False):
+            dim = support.shape[-1]
+            dtype = torch.promote_types(support.dtype, torch.float32)
+            if dim < support.shape[-2] + query.shape[-2]:
+                # More points than features: the matrix is singular, so a rounding error of its entries would
+                # be divided by the ridge alone. With so few features the exact product is cheap.
+                dtype = small_matrix_dtype(support.device)
+            support, query = support.to(dtype), query.to(dtype)
+            exact = small_matrix_dtype(support.device)
+            block = _symmetric((query @ query.mT).to(exact)) if transductive else None
+            norms = torch.linalg.vector_norm(query, dim=-1).square() if block is None else _diagonal(block)
+            own = _symmetric((support @ support.mT).to(exact))
+            return cls(own, (query @ support.mT).to(exact), norms.to(exact), dim, block)
+
+    def append(self, mix: Tensor) -> EpisodeGram:
+        """Extend the support by mixtures of queries.
+
+        Args:
+            mix: Weights ``(..., p, m)``: row i makes the new point ``sum_j mix_ij query_j``. A row of zeros
+                is an absent point; give it a row of zeros among the targets as well.
+
+        Returns:
+            The Gram matrix with p more support points, after the present ones.
+
+        Raises:
+            UsageError: If the query block is missing.
+        """
+        if self.query is None:
+            raise UsageError("Appending queries needs their Gram block: build it with transductive=True.")
+        mix = mix.to(self.query.dtype)
+        queries_new = self.query @ mix.mT
+        new_support = mix @ self.cross
+        top = torch.cat([self.support, new_support.mT], -1)
+        bottom = torch.cat([new_support, mix @ queries_new], -1)
+        return EpisodeGram(
+            torch.cat([top, bottom], -2),
+            torch.cat([self.cross, queries_new], -1),
+            self.query_norms,
+            self.dim,
+            self.query,
+        )
+
+    def kernel_matrices(self, kernel: Kernel, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Kernel values of the support with itself and of the queries with the support.
+
+        Args:
+            kernel: The kernel.
+            targets: One-hot labels ``(..., n, ways)``; a row of zeros marks an absent point.
+
+        Returns:
+            ``(..., n, n)`` and ``(..., m, n)``; rows and columns of absent points are zero.
+        """
+        if isinstance(kernel, Linear):  # An absent point's products are zero already.
+            return self.support, self.cross
+        present = targets.sum(-1)
+        norms = _diagonal(self.support)
+        support = kernel(self.support, norms, norms, self.dim)
+        cross = kernel(self.cross, self.query_norms, norms, self.dim)
+        columns = present.unsqueeze(-2)
+        return support * columns * present.unsqueeze(-1), cross * columns
+
+    def query_self_kernel(self, kernel: Kernel) -> Tensor:
+        """Kernel value ``(..., m)`` of each query with itself."""
+        norms = self.query_norms.unsqueeze(-1)
+        return kernel(norms.unsqueeze(-1), norms, norms, self.dim).squeeze((-1, -2))
+
+
+def small_matrix_dtype(device: torch.device) -> torch.dtype:
+    """Double precision, but single on Apple's GPUs, which have no double."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _symmetric(matrix: Tensor) -> Tensor:
+    """Both triangles alike: a product's may differ by rounding, and a solver that reads one of them stalls."""
+    return (matrix + matrix.mT) / 2
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1)
+
+
+def _scale(scale: float | None, dim: int) -> float:
+    return 1 / dim if scale is None else scale
+
+
+def _require_positive(what: str, value: float | None) -> None:
+    if value is not None and value <= 0:
+        raise UsageError(f"The {what} must be above 0, but got {value}.")

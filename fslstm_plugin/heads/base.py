@@ -1,0 +1,152 @@
+"""What every head shares: the form that learn2learn's heads have, and the solve on Gram matrices below it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from ..errors import UsageError
+from ..gram import EpisodeGram, Kernel, resolve_kernel, small_matrix_dtype
+from .validation import check_query, check_support
+
+
+class Dual(NamedTuple):
+    """A fitted head: the logits of queries are ``K_query,support @ alpha + bias``.
+
+    Attributes:
+        alpha: ``(..., n, ways)``.
+        bias: ``(..., ways)``.
+    """
+
+    alpha: Tensor
+    bias: Tensor
+
+
+class Head(nn.Module, ABC):
+    """A base learner; a subclass says in `solve` how the support determines the dual coefficients.
+
+    Whatever implements `solve` works with every transductive module, in training and in evaluation.
+
+    Args:
+        support: Features ``(..., n, d)`` to fit at once. Default None: call `fit_` later.
+        labels: int64 in [0, ways), any order, any number a class: ``(..., n)``, or ``(n,)`` for all episodes.
+        ways: Number of classes; default the greatest label + 1.
+        kernel: ``"linear"`` (default), ``"rbf"``, ``"polynomial"``, ``"cosine"`` or a `Kernel`.
+
+    Raises:
+        UsageError: If support or labels are not valid, or no kernel has that name.
+
+    Example:
+        >>> class Parzen(Head):
+        ...     def solve(self, kernel, targets):
+        ...         return Dual(targets, torch.zeros_like(targets[..., 0, :]))
+        >>> head = Parzen(torch.eye(2), torch.tensor([0, 1]))
+        >>> head(torch.tensor([[3.0, 1.0]]))
+        tensor([[3., 1.]])
+    """
+
+    is_transductive: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        support: Tensor | None = None,
+        labels: Tensor | None = None,
+        ways: int | None = None,
+        *,
+        kernel: str | Kernel = "linear",
+    ) -> None:
+        super().__init__()
+        self.kernel = resolve_kernel(kernel)
+        self._support: Tensor | None = None
+        self._targets: Tensor | None = None
+        if support is not None and labels is not None:
+            self.fit_(support, labels, ways)
+        elif support is not None or labels is not None:
+            raise UsageError("A head is fitted to support and labels together, but got only one of them.")
+
+    @abstractmethod
+    def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
+        """The dual coefficients of a batch of episodes.
+
+        Args:
+            kernel: Support kernel matrices ``(..., n, n)`` in double precision.
+            targets: One-hot labels ``(..., n, ways)`` of the same type. A row of zeros is an absent point:
+                its row and column of the kernel are zero, and the solution must not depend on it.
+
+        Returns:
+            Coefficients and bias, differentiable with respect to the kernel.
+        """
+
+    def predict(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
+        """Logits of the queries of a batch of episodes, without any check of the input.
+
+        Args:
+            gram: The episodes' Gram matrices.
+            targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type.
+
+        Returns:
+            Logits ``(..., m, ways)`` in the Gram matrix's type.
+        """
+        support, cross = gram.kernel_matrices(self.kernel, targets)
+        dual = self.solve(support, targets)
+        return cross @ dual.alpha + dual.bias.unsqueeze(-2)
+
+    def fit_(self, support: Tensor, labels: Tensor, ways: int | None = None) -> Self:
+        """Take a support set; the system is solved together with the queries, when they come.
+
+        Args:
+            support: Features ``(..., n, d)``.
+            labels: int64 in [0, ways): ``(..., n)``, or ``(n,)`` for all episodes.
+            ways: Number of classes; default the greatest label + 1.
+
+        Returns:
+            The head itself.
+
+        Raises:
+            UsageError: If a shape, type or value is wrong, or a class has no support point.
+        """
+        labels, ways = check_support(support, labels, ways)
+        self._support = support
+        self._targets = one_hot(labels, ways)
+        return self
+
+    def forward(self, query: Tensor) -> Tensor:
+        """Logits of queries of the fitted episodes.
+
+        Args:
+            query: Features ``(..., m, d)``; leading dimensions as the support's.
+
+        Returns:
+            Logits ``(..., m, ways)`` in the queries' type, differentiable with respect to support and query.
+
+        Raises:
+            UsageError: If the head is not fitted, or the queries do not fit the support.
+        """
+        if self._support is None or self._targets is None:
+            raise UsageError(f"This {type(self).__name__} is not fitted: call fit_(support, labels) first.")
+        check_query(self._support, query)
+        logits = self.predict(EpisodeGram.from_features(self._support, query), self._targets)
+        return logits.to(query.dtype)
+
+
+def one_hot(labels: Tensor, ways: int) -> Tensor:
+    """One-hot targets in the precision of the Gram matrices.
+
+    Args:
+        labels: Integers in [0, ways), ``(...)``.
+        ways: Number of classes.
+
+    Returns:
+        ``(..., ways)``.
+
+    Example:
+        >>> one_hot(torch.tensor([1, 0]), 2)
+        tensor([[0., 1.],
+                [1., 0.]], dtype=torch.float64)
+    """
+    hits = labels.unsqueeze(-1) == torch.arange(ways, device=labels.device)
+    return hits.to(small_matrix_dtype(labels.device))

@@ -1,0 +1,157 @@
+"""Coding matrices: how a problem of several classes becomes binary problems, one a column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..errors import UnknownNameError, UsageError
+
+_MOST_EXHAUSTIVE_WAYS = 7  # 63 columns; each further class doubles them.
+
+
+def coding_matrix(coding: str, ways: int) -> Tensor:
+    """The coding matrix of that name.
+
+    Args:
+        coding: ``"one-vs-all"`` (a column a class), ``"one-vs-one"`` (a column a pair, the other classes 0),
+            or ``"ecoc"``: `exhaustive_code` up to 7 ways, `random_code` beyond, where that one explodes.
+        ways: Number of classes.
+
+    Returns:
+        ``(ways, columns)`` with entries -1, 0 and 1, float64.
+
+    Raises:
+        UnknownNameError: If no coding has that name.
+
+    Example:
+        >>> coding_matrix("one-vs-one", 3)
+        tensor([[ 1.,  1.,  0.],
+                [-1.,  0.,  1.],
+                [ 0., -1., -1.]], dtype=torch.float64)
+    """
+    if coding not in _CODINGS:
+        raise UnknownNameError("coding", coding, _CODINGS)
+    return _CODINGS[coding](ways)
+
+
+@lru_cache(maxsize=64)
+def one_vs_all(ways: int) -> Tensor:
+    """Each class against all others: 1 on the diagonal, -1 elsewhere."""
+    return 2 * torch.eye(ways, dtype=torch.float64) - 1
+
+
+@lru_cache(maxsize=64)
+def one_vs_one(ways: int) -> Tensor:
+    """Each pair of classes, the other classes left out by a 0."""
+    first, second = torch.triu_indices(ways, ways, offset=1)
+    columns = torch.arange(len(first))
+    code = torch.zeros(ways, len(first), dtype=torch.float64)
+    code[first, columns] = 1
+    code[second, columns] = -1
+    return code
+
+
+@lru_cache(maxsize=64)
+def exhaustive_code(ways: int) -> Tensor:
+    """Every way to split the classes in two, once: ``2^(ways - 1) - 1`` columns, the first row all 1.
+
+    Source: Dietterich and Bakiri, "Solving multiclass learning problems via error-correcting output
+    codes", 1995.
+
+    Args:
+        ways: Number of classes, at least 2.
+
+    Returns:
+        ``(ways, 2^(ways - 1) - 1)``, float64.
+
+    Example:
+        >>> exhaustive_code(3)
+        tensor([[ 1.,  1.,  1.],
+                [-1.,  1., -1.],
+                [-1., -1.,  1.]], dtype=torch.float64)
+    """
+    splits = torch.arange(2 ** (ways - 1) - 1)
+    bits = torch.arange(ways - 1)
+    rest = 2 * ((splits.unsqueeze(0) >> bits.unsqueeze(1)) & 1) - 1
+    return torch.cat([torch.ones(1, len(splits)), rest]).double()
+
+
+@lru_cache(maxsize=64)
+def random_code(ways: int, seed: int = 0) -> Tensor:
+    """A dense random code of ``10 log2(ways)`` columns of -1 and 1, the same on every machine.
+
+    Source: Allwein, Schapire and Singer, "Reducing multiclass to binary", 2000.
+
+    Args:
+        ways: Number of classes, at least 3.
+        seed: Seed of the draw; default 0.
+
+    Returns:
+        ``(ways, ceil(10 log2(ways)))``, float64, no column constant and no two rows alike.
+
+    Raises:
+        UsageError: If there are fewer than 3 classes, which have no code of so many columns.
+
+    Example:
+        >>> random_code(10).shape
+        torch.Size([10, 34])
+    """
+    if ways < 3:
+        raise UsageError(f"A random code needs at least 3 ways, but got {ways}: use 'one-vs-all'.")
+    generator = torch.Generator().manual_seed(seed)
+    columns = math.ceil(10 * math.log2(ways))
+    while True:
+        code = 2.0 * torch.randint(2, (ways, columns), generator=generator, dtype=torch.float64) - 1
+        if _fault(code) is None:
+            return code
+
+
+def check_coding(code: Tensor) -> Tensor:
+    """Check a caller's own coding matrix ``(ways, columns)``.
+
+    Returns:
+        The matrix as float64.
+
+    Raises:
+        UsageError: If entries other than -1, 0, 1 occur, a column lacks a sign, or two classes share a code.
+
+    Example:
+        >>> check_coding(torch.tensor([[1, 1], [-1, 1]]))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: The coding matrix is of no use: column 1 does not have both signs.
+    """
+    fault = _fault(code)
+    if fault is not None:
+        raise UsageError(f"The coding matrix is of no use: {fault}.")
+    return code.detach().double()
+
+
+def _fault(code: Tensor) -> str | None:
+    """What is wrong with a coding matrix, or None."""
+    if code.dim() != 2 or code.shape[0] < 2 or code.shape[1] < 1:
+        return f"expected (ways >= 2, columns >= 1), but got shape {tuple(code.shape)}"
+    if not torch.isin(code, torch.tensor([-1, 0, 1], dtype=code.dtype, device=code.device)).all():
+        return "its entries must be -1, 0 or 1"
+    one_sided = ~((code > 0).any(0) & (code < 0).any(0))
+    if one_sided.any():
+        return f"column {int(one_sided.nonzero()[0])} does not have both signs"
+    if len(code.unique(dim=0)) < len(code):
+        return "two classes have the same row"
+    return None
+
+
+def _ecoc(ways: int) -> Tensor:
+    return exhaustive_code(ways) if ways <= _MOST_EXHAUSTIVE_WAYS else random_code(ways)
+
+
+_CODINGS: dict[str, Callable[[int], Tensor]] = {
+    "one-vs-all": one_vs_all,
+    "one-vs-one": one_vs_one,
+    "ecoc": _ecoc,
+}

@@ -1,0 +1,62 @@
+"""The support vector machine of several classes (the paper's SVM)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..gram import Kernel
+from .base import Dual, Head
+from .crammer_singer import solve_crammer_singer
+from .validation import require_positive
+
+
+class SVMClassifier(Head):
+    """Crammer-Singer SVM: alpha minimises ``1/2 tr(A^T (K + I) A) - <Y, A>``, A <= C Y, rows summing to 0.
+
+    Source: the paper's section on base learners (SVM), after Lee et al., "Meta-learning with
+    differentiable convex optimization", 2019. `solve_crammer_singer` solves all episodes of a batch together.
+
+    Args:
+        support: See `Head`.
+        labels: See `Head`.
+        ways: See `Head`.
+        C: Upper bound of a coefficient, above 0; default 0.1.
+        kernel: See `Head`.
+        tolerance: Relative duality gap to reach, above 0; default 1e-6.
+        max_iterations: Limit for each of the solver's two methods, at least 1; default 60.
+
+    Raises:
+        UsageError: If an argument is outside its range, or as in `Head`.
+
+    Warns:
+        ConvergenceWarning: When predicting, if episodes did not reach the tolerance.
+
+    Example:
+        >>> head = SVMClassifier(torch.eye(2), torch.tensor([0, 1]))
+        >>> head(torch.tensor([[3.0, 1.0]]))
+        tensor([[ 0.2000, -0.2000]])
+    """
+
+    def __init__(
+        self,
+        support: Tensor | None = None,
+        labels: Tensor | None = None,
+        ways: int | None = None,
+        *,
+        C: float = 0.1,
+        kernel: str | Kernel = "linear",
+        tolerance: float = 1e-6,
+        max_iterations: int = 60,
+    ) -> None:
+        super().__init__(support, labels, ways, kernel=kernel)
+        self.C = require_positive("C", C)
+        self.tolerance = require_positive("The tolerance", tolerance)
+        self.max_iterations = int(require_positive("max_iterations", max_iterations))
+
+    def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
+        """See the class."""
+        alpha = solve_crammer_singer(
+            kernel, targets, self.C, tolerance=self.tolerance, max_iterations=self.max_iterations
+        )
+        return Dual(alpha, torch.zeros_like(targets[..., 0, :]))

@@ -1,0 +1,106 @@
+"""Checks of what a user hands to a head or a transductive module; nothing inside calls them again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import UsageError
+
+
+def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> tuple[Tensor, int]:
+    """Check a labelled support set.
+
+    Args:
+        support: Features ``(..., n, d)``.
+        labels: Integers in [0, ways), ``(..., n)`` or one ``(n,)`` for all episodes.
+        ways: Number of classes; default the greatest label + 1.
+
+    Returns:
+        The labels as int64 of shape ``(..., n)``, and the number of classes.
+
+    Raises:
+        UsageError: If a shape, type or value is wrong, or a class has no support point.
+
+    Example:
+        >>> check_support(torch.zeros(2, 3, 8), torch.tensor([1, 0, 1]))
+        (tensor([[1, 0, 1],
+                [1, 0, 1]]), 2)
+    """
+    _check_features("support", support)
+    if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
+        raise UsageError(f"Labels must be integers such as torch.int64, but got {labels.dtype}.")
+    points = support.shape[:-1]
+    if labels.shape not in (points, points[-1:]):
+        raise UsageError(
+            f"Expected one label for each support point, {_shape(points)} or {_shape(points[-1:])} for "
+            f"support {_shape(support.shape)}, but got labels {_shape(labels.shape)}."
+        )
+    if labels.numel() == 0:
+        raise UsageError(f"The support set is empty: support {_shape(support.shape)}.")
+    labels = labels.long().expand(points)
+    low, high = int(labels.min()), int(labels.max())
+    ways = high + 1 if ways is None else ways
+    if ways < 2:
+        raise UsageError(f"A classifier needs at least 2 ways, but got {ways}.")
+    if low < 0 or high >= ways:
+        raise UsageError(f"Labels must lie in [0, {ways}) for {ways} ways, but got {low} to {high}.")
+    _check_every_class(labels, ways)
+    return labels, ways
+
+
+def check_query(support: Tensor, query: Tensor) -> None:
+    """Check that queries ``(..., m, d)`` belong to the same episodes as the support ``(..., n, d)``.
+
+    Raises:
+        UsageError: If shape, type or values are wrong.
+    """
+    _check_features("query", query)
+    if query.shape[:-2] != support.shape[:-2] or query.shape[-1] != support.shape[-1]:
+        raise UsageError(
+            "Support and query must have the same leading dimensions and the same number of features, "
+            f"but got support {_shape(support.shape)} and query {_shape(query.shape)}."
+        )
+    if query.device != support.device:
+        raise UsageError(
+            f"Support and query must be on one device, but got support on {support.device} and query on {query.device}."
+        )
+
+
+def require_positive(what: str, value: float) -> float:
+    """The value, if it is a finite number above 0.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{what} must be a finite number above 0, but got {value}.")
+    return value
+
+
+def _check_features(what: str, features: Tensor) -> None:
+    if not features.is_floating_point() or features.dim() < 2:
+        raise UsageError(
+            f"The {what} features must be a floating-point tensor (..., points, features), "
+            f"but got {features.dtype} {_shape(features.shape)}."
+        )
+    if features.shape[-1] == 0:
+        raise UsageError(f"The {what} set has no features: its shape is {_shape(features.shape)}.")
+    bad = features.numel() - int(features.isfinite().sum())
+    if bad:
+        raise UsageError(
+            f"The {what} features hold {bad} NaN or infinite values out of {features.numel()}; "
+            "check the images and the backbone."
+        )
+
+
+def _check_every_class(labels: Tensor, ways: int) -> None:
+    absent = ~(labels.unsqueeze(-1) == torch.arange(ways, device=labels.device)).any(-2)
+    if absent.any():
+        *episode, missing = absent.nonzero()[0].tolist()
+        where = f" in episode {tuple(episode)}" if episode else ""
+        raise UsageError(f"Each of the {ways} classes needs a support point, but class {missing} has none{where}.")
+
+
+def _shape(shape: torch.Size) -> str:
+    return str(tuple(shape))

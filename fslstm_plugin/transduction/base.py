@@ -1,0 +1,58 @@
+"""What the modules share that refit a head with the help of its queries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from ..gram import EpisodeGram
+from ..heads import Head, one_hot
+from ..heads.validation import check_query, check_support
+
+
+class TransductiveModule(nn.Module, ABC):
+    """A way to refit any head by its own predictions; a subclass says how in `refine`."""
+
+    is_transductive: ClassVar[bool] = True
+
+    @abstractmethod
+    def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
+        """Logits of the queries of a batch of episodes, without any check of the input.
+
+        Args:
+            head: The head to fit and refit.
+            gram: The episodes' Gram matrices, with the query block (``transductive=True``).
+            targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type.
+
+        Returns:
+            Logits ``(..., m, ways)`` in the Gram matrix's type.
+        """
+
+    def forward(self, head: Head, support: Tensor, labels: Tensor, query: Tensor, ways: int | None = None) -> Tensor:
+        """Fit the head to the support, refit it with the queries' help, and predict the queries.
+
+        Args:
+            head: Any `Head`; its fitted state is neither used nor changed.
+            support: Features ``(..., n, d)``; after IAM, the adjusted ones.
+            labels: int64 in [0, ways): ``(..., n)``, or ``(n,)`` for all episodes.
+            query: Features ``(..., m, d)`` of the backbone, also after IAM.
+            ways: Number of classes; default the greatest label + 1.
+
+        Returns:
+            Logits ``(..., m, ways)`` in the queries' type.
+
+        Raises:
+            TypeError: If the head is not a `Head`.
+            UsageError: If a shape, type or value is wrong, or a class has no support point.
+        """
+        if not isinstance(head, Head):
+            raise TypeError(
+                f"{type(self).__name__} needs a head that it can refit, but got {type(head).__name__}: "
+                "subclass fslstm_plugin.heads.Head."
+            )
+        labels, ways = check_support(support, labels, ways)
+        check_query(support, query)
+        gram = EpisodeGram.from_features(support, query, transductive=True)
+        return self.refine(head, gram, one_hot(labels, ways)).to(query.dtype)

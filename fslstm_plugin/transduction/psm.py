@@ -1,0 +1,68 @@
+"""The Pseudo Support Module (PSM)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import UsageError
+from ..gram import EpisodeGram
+from ..heads import Head, one_hot
+from .base import TransductiveModule
+
+
+class PseudoSupportModule(TransductiveModule):
+    """Append the average query of each predicted class to the support, refit, and repeat; for testing only.
+
+    The averages accumulate: k iterations add k points to each class. A class that no query was given is left
+    out of that iteration. (The published implementation appends a zero vector for it.)
+
+    Source: the paper's section on the Pseudo Support Module.
+
+    Args:
+        iterations: Number of refits k, at least 0; default 10. 0 is the plain head.
+
+    Raises:
+        UsageError: If the iterations are negative.
+
+    Example:
+        >>> from fslstm_plugin.heads import PrototypeClassifier
+        >>> support, labels = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1])
+        >>> query = torch.tensor([[0.0, 2.0], [2.0, 2.0]])  # Moves each prototype half way to its query.
+        >>> PseudoSupportModule(iterations=1)(PrototypeClassifier(), support, labels, query)
+        tensor([[-0.5000, -2.5000],
+                [-2.5000, -0.5000]])
+    """
+
+    def __init__(self, iterations: int = 10) -> None:
+        super().__init__()
+        if iterations < 0:
+            raise UsageError(f"PSM needs 0 iterations or more, but got {iterations}.")
+        self.iterations = iterations
+
+    def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
+        """See `TransductiveModule.refine`."""
+        return self.trajectory(head, gram, targets)[-1]
+
+    def trajectory(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
+        """The logits after each refit, in one pass.
+
+        Args:
+            head: See `refine`.
+            gram: See `refine`.
+            targets: See `refine`.
+
+        Returns:
+            ``(iterations + 1, ..., m, ways)``; the first are the plain head's.
+        """
+        logits = [head.predict(gram, targets)]
+        every_class = torch.eye(targets.shape[-1], dtype=targets.dtype, device=targets.device)
+        for _ in range(self.iterations):
+            predicted = one_hot(logits[-1].argmax(-1), targets.shape[-1])
+            count = predicted.sum(-2)
+            gram = gram.append((predicted / count.clamp(min=1).unsqueeze(-2)).mT)
+            # A class without queries has a row of zeros in both: an absent point.
+            new_targets = every_class * (count > 0).unsqueeze(-1)
+            targets = torch.cat([targets, new_targets], -2)
+            logits.append(head.predict(gram, targets))
+        return torch.stack(logits)
