@@ -69,7 +69,6 @@ def compare_heads(
     """
     from rich.console import Console
 
-    from fslstm_plugin.data.root import load_split
     from fslstm_plugin.evaluation.experiment import Setting, cached_source, comparison
     from fslstm_plugin.evaluation.model import TrainedModel
     from fslstm_plugin.training.runs import Run
@@ -79,7 +78,7 @@ def compare_heads(
     model = TrainedModel.from_run(chosen)
     methods = comparison(model, head or ["nn", "rr", "svm", "lssvm"], psm_iters)
     console = Console(stderr=True)
-    data = load_split(dataset or chosen.config["dataset"], split, data_root)
+    data = results.load_split_for(chosen, dataset, split, data_root)
     source = cached_source(results.split_features(chosen, model, data, torch_device, console))
     rows = results.measure(
         chosen,

@@ -78,7 +78,6 @@ def evaluate(
     """Evaluate a run: accuracy with 95 % interval, with and without the modules."""
     from rich.console import Console
 
-    from fslstm_plugin.data.root import load_split
     from fslstm_plugin.evaluation.engine import Method
     from fslstm_plugin.evaluation.experiment import Setting, cached_source, episode_statistics_source
     from fslstm_plugin.evaluation.model import TrainedModel
@@ -106,7 +105,7 @@ def evaluate(
     ]
 
     console = Console(stderr=True)
-    data = load_split(dataset or chosen.config["dataset"], split, data_root)
+    data = results.load_split_for(chosen, dataset, split, data_root)
     if bn:
         source = episode_statistics_source(model, data, torch_device)
     else:

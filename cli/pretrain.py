@@ -42,7 +42,7 @@ def pretrain(
     backbone: options.Backbone = "conv4",
     image_size: Annotated[
         Optional[int],
-        typer.Option(min=16, help="Side of the images; the data set's, or 84.", show_default=False),
+        typer.Option(min=16, help="Side of the crops from --places or --images; 84.", show_default=False),
     ] = None,
     seed: options.Seed = 0,
     name: Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)] = None,
@@ -89,6 +89,8 @@ def pretrain(
         options.refuse_with_resume(context)
     elif sum(value is not None for value in (dataset, places, images)) != 1:
         raise UsageError("Name what to pretrain on with one of --dataset, --places and --images.")
+    elif dataset and image_size:
+        raise UsageError("--image-size is for --places and --images: a data set has its own size.")
     options.check_precision(precision)
     device_count = options.device_count(devices)
 
@@ -108,7 +110,7 @@ def pretrain(
         run = Run.to_resume(runs, name, "pretrain")
     else:
         source = PretrainSource(dataset, places, images)
-        size = image_size or (DATASETS.get(dataset).image_size if dataset else 84)
+        size = DATASETS.get(dataset).image_size if dataset else image_size or 84
         recipe = base_class_pretraining(size) if dataset else folder_pretraining()
         given: dict[str, Any] = {
             "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,

@@ -57,6 +57,25 @@ def progress(console: Console, description: str, total: int) -> Iterator[tuple[P
         yield bar, bar.add_task(description, total=total)
 
 
+def load_split_for(run: Run, dataset: str | None, split: str, root: Path | None) -> Split:
+    """The split to evaluate on: of the run's data set, or of another with images of the same size.
+
+    Raises:
+        UsageError: If the images have another size than those of the run.
+    """
+    from fslstm_plugin.data.root import load_split
+    from fslstm_plugin.errors import UsageError
+
+    name = dataset or run.config["dataset"]
+    if name is None:
+        raise UsageError(f"The run {run.name} was pretrained on a folder of images: name a data set with --dataset.")
+    data = load_split(name, split, root)
+    size, expected = data.images.shape[1], run.config["image_size"]
+    if size != expected:
+        raise UsageError(f"The run {run.name} is for images of {expected} pixels, but those of {name} have {size}.")
+    return data
+
+
 def split_features(run: Run, model: TrainedModel, split: Split, device: torch.device, console: Console) -> torch.Tensor:
     """The split's features from the run's cache, or computed now with a progress bar."""
     from fslstm_plugin.evaluation.features import cached_features

@@ -38,9 +38,6 @@ def train(
         Optional[Path],
         typer.Option(help="Run folder or weights file that the backbone begins from.", show_default=False),
     ] = None,
-    image_size: Annotated[
-        Optional[int], typer.Option(min=16, help="Side of the images; the data set's.", show_default=False)
-    ] = None,
     seed: options.Seed = 0,
     name: Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)] = None,
     runs: options.RunsFolder = Path("runs"),
@@ -135,7 +132,7 @@ def train(
         run = Run.to_resume(runs, name, "train")
     else:
         composition = Composition.parse(algorithm)
-        size = image_size or DATASETS.get(dataset).image_size
+        size = DATASETS.get(dataset).image_size
         recipe = meta_training(dataset, backbone, size, pretrained is not None, test_shots)
         given: dict[str, Any] = {
             "ways": ways, "shots": shots, "queries": queries, "episodes_per_step": episodes_per_step,

@@ -24,10 +24,11 @@ class Outcome:
 @pytest.fixture(scope="session")
 def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the extension's data set prepared."""
-    from fslstm_dots import DOTS
+    from fslstm_dots import DOTS, WIDE_DOTS
 
     root = tmp_path_factory.mktemp("data")
     DOTS.prepare(root)
+    WIDE_DOTS.prepare(root)
     return root
 
 

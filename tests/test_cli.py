@@ -150,6 +150,7 @@ WRONG = [
     (("train", "--dataset", "mini", "--backbone", "resnet12"), 1, "fslstm data prepare mini"),
     (("pretrain",), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--images", "x"), 2, "one of --dataset, --places and --images"),
+    (("pretrain", "--dataset", "dots", "--image-size", 84), 2, "--image-size is for --places and --images"),
     (("pretrain", "--images", "nowhere"), 1, "nowhere does not hold a folder for each class"),
     (("pretrain", "--places", "nowhere"), 1, "nowhere does not hold Places365"),
     (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--schedule", "linear"), 2, "must be 'steps' or"),
@@ -186,6 +187,7 @@ WRONG_ON_A_RUN = [
     (("eval", "--shots", 20, "--queries", 15), 2, "need 35 images a class, but class 'test0' has 30"),
     (("eval", "--head", "lsvm"), 2, "Did you mean 'lssvm'"),
     (("eval", "--run", "base", "--iam"), 2, "was trained without IAM"),
+    (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
     (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
     (("eval", "--json", "/proc/r.json"), 1, "/proc/r.json"),
 ]

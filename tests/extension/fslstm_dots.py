@@ -55,8 +55,16 @@ class Dots(Dataset):
         random = np.random.default_rng(0)
         for split, count in self.classes.items():
             colours = random.uniform(60, 195, (count, 1, 1, 1, 3))
-            images = random.normal(colours, 40, (count, 30, 32, 32, 3)).clip(0, 255).astype(np.uint8)
+            images = random.normal(colours, 40, (count, 30, self.image_size, self.image_size, 3)).clip(0, 255).astype(np.uint8)
             yield RawSplit(split, {f"{split}{number}": images[number] for number in range(count)}, np.asarray)
 
 
+class WideDots(Dots):
+    """The same with larger images."""
+
+    name = "wide-dots"
+    image_size = 48
+
+
 DOTS = Dots()
+WIDE_DOTS = WideDots()
