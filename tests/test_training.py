@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from fslstm_plugin.algorithms.composition import Composition
 from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
 from fslstm_plugin.data.images import Augmentation
-from fslstm_plugin.errors import RunError, UsageError
+from fslstm_plugin.errors import FSLSTMError, RunError, UsageError
 from fslstm_plugin.training import engine
 from fslstm_plugin.training.engine import Checkpoints, EngineOptions, Interrupted, NonFiniteLossError
 from fslstm_plugin.training.meta_training import Validation, train, train_config
@@ -272,3 +273,21 @@ def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 6
     assert isinstance(run, Run)
     assert pl.__version__
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full to stand for a full disk")
+def test_a_full_disk_is_named_and_the_last_checkpoint_stays(tmp_path, data_root, monkeypatch):
+    run = meta_run(tmp_path / "run", max_steps=9)
+    save = pl.Trainer.save_checkpoint
+
+    def save_until_full(trainer, file):
+        if trainer.global_step < 6:
+            return save(trainer, file)
+        with open("/dev/full", "w") as full:
+            full.write("x" * 100_000)
+
+    monkeypatch.setattr(pl.Trainer, "save_checkpoint", save_until_full)
+    with pytest.raises(FSLSTMError, match="No space left on device"):
+        train(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 3
+    assert not list(run.path.glob("*.tmp")) + list(run.path.glob(".*.tmp"))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..backbones.base import Normalization, normalization_of
 from ..data.base import Split
 from ..data.images import make_images
-from ..files import replacing
+from ..training.weights import save_tensors
 
 
 def extract_features(
@@ -82,16 +82,13 @@ def cached_features(
     Returns:
         float32 ``(N, d)``. A cache file that is damaged or of something else is made anew.
     """
-    from safetensors.torch import save_file
-
     key = cache_key(backbone, split, normalization_of(backbone))
     file = folder / f"{split.dataset}-{split.name}-{key}.safetensors"
     features = _read(file)
     if features is None:
         features = extract_features(backbone, split, device, report=report)
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as temporary:
-            save_file({"features": features}, temporary, {"checksum": str(_checksum(features))})
+        save_tensors(file, {"features": features}, {"checksum": str(_checksum(features))})
     return features
 
 

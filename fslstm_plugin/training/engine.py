@@ -183,11 +183,12 @@ class TrainingProgress(pl.Callback):
 
     def on_train_end(self, *_: Any) -> None:
         """Leave the bar as it is."""
-        self.progress.stop()
+        if self.console.is_terminal:
+            self.progress.stop()
 
     def on_exception(self, *_: Any) -> None:
         """Leave the bar as it is, so that the error stands below it."""
-        self.progress.stop()
+        self.on_train_end()
 
 
 def _loggers(run: Run) -> list[Any]:
@@ -293,6 +294,7 @@ def fit(
         UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy.
         Interrupted: If the user stopped the training; the state is saved.
         NonFiniteLossError: If the loss is not a number.
+        FSLSTMError: If the run folder cannot be written, for example because the disk is full.
         RunError: If the run folder holds another run, or its checkpoint is damaged.
     """
     checkpoints = Checkpoints(run, options.checkpoint_every)
@@ -321,4 +323,10 @@ def fit(
             run.create()
         checkpoint = _whole_checkpoint(run) if resume else None
         module.to(memory_format=torch.channels_last)
-        trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+        try:
+            trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+        except OSError as error:
+            raise FSLSTMError(
+                f"Cannot write to {run.path}: {error.strerror or error}. The last checkpoint is intact: mend this and "
+                f"continue with --resume --name {run.name}."
+            ) from error

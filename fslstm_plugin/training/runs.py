@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import RunError, UsageError
-from ..files import replacing, write_json
-from .weights import load_tensors
+from ..files import write_json
+from .weights import load_tensors, save_tensors
 
 FORMAT = 1
 
@@ -135,11 +135,9 @@ class Run:
 
     def save_weights(self, module: nn.Module) -> None:
         """Write the module's state as safetensors, whole or not at all."""
-        from safetensors.torch import save_file
-
-        state = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
-        with replacing(self.weights) as temporary:
-            save_file(state, temporary)
+        save_tensors(
+            self.weights, {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+        )
 
     def save_evaluation(self, command: str, rows: Sequence[Any]) -> Path:
         """Keep the rows of an evaluation in the run folder, beside earlier ones.

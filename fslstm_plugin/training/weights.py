@@ -6,7 +6,29 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from ..errors import RunError
+from ..errors import FSLSTMError, RunError
+from ..files import replacing
+
+
+def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file so that it is whole or absent.
+
+    Args:
+        file: Its place; the folder must exist.
+        tensors: What to save, by name.
+        metadata: Strings to keep with them.
+
+    Raises:
+        FSLSTMError: If the file cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        with replacing(file) as temporary:
+            save_file(tensors, temporary, metadata)
+    except SafetensorError as error:
+        raise FSLSTMError(f"Cannot write {file}: {error}.") from error
 
 
 def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:

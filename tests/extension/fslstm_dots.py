@@ -55,7 +55,11 @@ class Dots(Dataset):
         random = np.random.default_rng(0)
         for split, count in self.classes.items():
             colours = random.uniform(60, 195, (count, 1, 1, 1, 3))
-            images = random.normal(colours, 40, (count, 30, self.image_size, self.image_size, 3)).clip(0, 255).astype(np.uint8)
+            images = (
+                random.normal(colours, 40, (count, 30, self.image_size, self.image_size, 3))
+                .clip(0, 255)
+                .astype(np.uint8)
+            )
             yield RawSplit(split, {f"{split}{number}": images[number] for number in range(count)}, np.asarray)
 
 
