@@ -282,7 +282,8 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_stays(tmp_path, data_root,
 
     def save_until_full(trainer, file):
         if trainer.global_step < 6:
-            return save(trainer, file)
+            save(trainer, file)
+            return
         with open("/dev/full", "w") as full:
             full.write("x" * 100_000)
 
