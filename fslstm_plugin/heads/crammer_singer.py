@@ -114,9 +114,8 @@ class _Solution(torch.autograd.Function):
         hessian = _add_identity(kernel, 1.0)
         gradient = hessian @ alpha - targets
         multiplier = gradient.amax(-1, keepdim=True) - gradient
-        free = _free(ctx.C * targets - alpha, multiplier, _curvature(hessian))
-        step, _ = _solve_free(hessian, grad, torch.zeros_like(alpha), free)
-        product = step @ alpha.mT
+        free = _free(ctx.C * targets - alpha, multiplier, _curvature(hessian), targets)
+        product = _solve_free(hessian, grad, torch.zeros_like(alpha), free) @ alpha.mT
         return -(product + product.mT) / 2, None, None, None, None
 
 
@@ -136,7 +135,7 @@ def _first_guess(kernel: Tensor, targets: Tensor, C: float, iterations: int) -> 
         relaxed = scaled_dual + torch.lerp(bounded, centred, _RELAXATION)
         bounded = torch.minimum(relaxed, C * targets)
         scaled_dual = relaxed - bounded
-    return bounded < C * targets
+    return _free(C * targets - bounded, step * scaled_dual, step, targets)
 
 
 def _active_set(
@@ -152,15 +151,15 @@ def _active_set(
     todo = torch.arange(len(kernel), device=kernel.device)
     for _ in range(max_iterations):
         hessian = _add_identity(kernel, 1.0)
-        fixed = torch.where(free, 0, C * targets)
-        solution, row_multiplier = _solve_free(hessian, targets - hessian @ fixed, fixed, free)
+        solution = _solve_free(hessian, targets, torch.where(free, 0, C * targets), free)
         alpha[todo] = _feasible(solution, targets, C)
         gap[todo] = svm_duality_gap(kernel, targets, alpha[todo], C)
         going = gap[todo] > tolerance
         if not going.any():
             break
-        multiplier = targets - hessian @ solution - row_multiplier
-        free = _free(C * targets - solution, multiplier, _curvature(hessian))
+        gradient = hessian @ solution - targets
+        multiplier = gradient.gather(-1, _pivot(free)) - gradient
+        free = _free(C * targets - solution, multiplier, _curvature(hessian), targets)
         todo, kernel, targets, free = (tensor[going] for tensor in (todo, kernel, targets, free))
     return alpha, gap
 
@@ -211,7 +210,7 @@ def _newton(
     inverses: Tensor, gradient: Tensor, distance: Tensor, multiplier: Tensor, aim: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The moves of A and L that make the gradient 0 and change ``T L`` by ``aim``, to first order."""
-    move, _ = _solve_with_row_sums(inverses, -gradient - aim / distance, torch.zeros_like(gradient[..., 0]))
+    move = _solve_with_row_sums_zero(inverses, -gradient - aim / distance)
     return move, (aim + multiplier * move) / distance
 
 
@@ -221,38 +220,58 @@ def _step_length(distance: Tensor, move: Tensor, multiplier: Tensor, turn: Tenso
     return 1 / shrinking.clamp(min=1)
 
 
-def _solve_free(hessian: Tensor, right: Tensor, fixed: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
-    """Minimise ``1/2 tr(V^T H V) - <right, V>`` over the free entries of V; rows of ``V + fixed`` sum to 0.
+def _solve_free(hessian: Tensor, linear: Tensor, fixed: Tensor, free: Tensor) -> Tensor:
+    """Minimise ``1/2 tr(A^T H A) - <linear, A>`` over the free entries of A, rows summing to 0, others fixed.
 
-    Returns:
-        ``V + fixed`` ``(b, n, ways)``, and the row sums' multipliers ``(b, n, 1)``.
+    One free entry of each row, its pivot, makes up for the others. The unknown entries are gathered from all classes
+    into one dense system, padded to the most that any episode has; there are far fewer of them than entries.
     """
-    mask = free.mT.to(hessian)
-    square = mask.unsqueeze(-1) * mask.unsqueeze(-2)
-    inverses = _inverse(hessian.unsqueeze(1) * square + torch.diag_embed(1 - mask)) * square
-    solution, row_multiplier = _solve_with_row_sums(inverses, right, -fixed.sum(-1))
-    return fixed + solution, row_multiplier
+    batch, points, ways = fixed.shape
+    pivot = _pivot(free)
+    start = fixed.scatter_add(-1, pivot, -fixed.sum(-1, keepdim=True) * free.any(-1, keepdim=True))
+    unknown = free.scatter(-1, pivot, False).flatten(1)
+    count = unknown.sum(-1, keepdim=True)
+    size = int(count.max())
+    # The i-th unknown of an episode goes to place i, whatever is known to the spare place at the end.
+    place = torch.where(unknown, unknown.cumsum(-1) - 1, size)
+    entry = torch.arange(points * ways, device=free.device).expand(batch, -1)
+    entry = torch.zeros_like(entry[:, : size + 1]).scatter(-1, place, entry)[:, :size]
+    point = entry // ways
+    classes = torch.arange(ways, device=free.device)
+    direction = (entry % ways).unsqueeze(-1).eq(classes).to(fixed)
+    direction = direction - pivot.squeeze(-1).gather(-1, point).unsqueeze(-1).eq(classes).to(fixed)
+    present = (torch.arange(size, device=free.device) < count).to(fixed)
+    direction = direction * present.unsqueeze(-1)
+    rows = hessian.gather(1, point.unsqueeze(-1).expand(-1, -1, points))
+    matrix = rows.gather(2, point.unsqueeze(1).expand(-1, size, -1)) * (direction @ direction.mT)
+    every_class = point.unsqueeze(-1).expand(-1, -1, ways)
+    right = ((linear - hessian @ start).gather(1, every_class) * direction).sum(-1, keepdim=True)
+    factor, _ = torch.linalg.cholesky_ex(matrix + torch.diag_embed(1 - present))
+    return start.scatter_add(1, every_class, torch.cholesky_solve(right, factor) * direction)
 
 
-def _solve_with_row_sums(inverses: Tensor, right: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-    """Minimise ``1/2 sum_k v_k^T M_k v_k - <right, V>`` over V ``(b, n, ways)`` with row sums ``(b, n)``.
+def _pivot(free: Tensor) -> Tensor:
+    """The first free entry of each row, ``(b, n, 1)``."""
+    return free.to(torch.uint8).argmax(-1, keepdim=True)
 
-    ``inverses`` holds the ``M_k^-1``, ``(b, ways, n, n)``, with zero rows and columns for entries fixed at 0.
 
-    Returns:
-        V, and the row sums' multipliers ``(b, n, 1)``.
+def _free(distance: Tensor, multiplier: Tensor, curvature: Tensor, targets: Tensor) -> Tensor:
+    """Of distance to the bound and multiplier one is 0; the curvature makes the two comparable.
+
+    A row that could not sum to 0 for lack of a free entry gets its own class's.
+    """
+    free = distance * curvature > multiplier
+    return free | ((targets > 0) & ~free.any(-1, keepdim=True))
+
+
+def _solve_with_row_sums_zero(inverses: Tensor, right: Tensor) -> Tensor:
+    """Minimise ``1/2 sum_k v_k^T M_k v_k - <right, V>`` over V ``(b, n, ways)`` whose rows sum to 0.
+
+    ``inverses`` holds the ``M_k^-1``, ``(b, ways, n, n)``.
     """
     solution = (inverses @ right.mT.unsqueeze(-1)).squeeze(-1)
-    schur = inverses.sum(1)
-    no_free_entry = schur.diagonal(dim1=-2, dim2=-1) == 0
-    schur = schur + torch.diag_embed(no_free_entry.to(schur))
-    row_multiplier = _inverse(schur) @ (solution.sum(1) - sums).unsqueeze(-1)
-    return (solution - (inverses @ row_multiplier.unsqueeze(1)).squeeze(-1)).mT, row_multiplier
-
-
-def _free(distance: Tensor, multiplier: Tensor, curvature: Tensor) -> Tensor:
-    """Of distance to the bound and multiplier one is 0; the curvature makes the two comparable."""
-    return distance * curvature > multiplier
+    row_multiplier = _inverse(inverses.sum(1)) @ solution.sum(1).unsqueeze(-1)
+    return (solution - (inverses @ row_multiplier.unsqueeze(1)).squeeze(-1)).mT
 
 
 def _feasible(alpha: Tensor, targets: Tensor, C: float) -> Tensor:
