@@ -88,19 +88,19 @@ def evaluate(
     modules = [TRANSDUCTION.get(name)() for name in transduction or []]
     chosen = Run.find(run, runs)
     model = TrainedModel.from_run(chosen)
-    if iam and model.adjust is None:
+    if iam and model.attention is None:
         raise UsageError(f"The run {chosen.name} was trained without IAM: train with --algorithm HEAD+iam for --iam.")
-    adjust = model.adjust.to(torch_device) if model.adjust is not None and iam is not False else None
-    before = (("bn",) if bn else ()) + (("iam",) if adjust is not None else ())
+    attention = model.attention.to(torch_device) if model.attention is not None and iam is not False else None
+    before = (("bn",) if bn else ()) + (("iam",) if attention is not None else ())
     name = head or model.head_name
-    base = Method(name, model.head(name), adjust, None, before)
+    base = Method(name, model.head(name), attention, None, before)
     methods = [base]
     if psm_iters:
-        methods.append(Method(name, base.head, adjust, PseudoSupportModule(psm_iters), (*before, "psm")))
+        methods.append(Method(name, base.head, attention, PseudoSupportModule(psm_iters), (*before, "psm")))
     if can:
-        methods.append(Method(name, base.head, adjust, CandidateSelection(), (*before, "can")))
+        methods.append(Method(name, base.head, attention, CandidateSelection(), (*before, "can")))
     methods += [
-        Method(name, base.head, adjust, module, (*before, module_name))
+        Method(name, base.head, attention, module, (*before, module_name))
         for module_name, module in zip(transduction or [], modules, strict=True)
     ]
 

@@ -62,7 +62,7 @@ def test_trains_under_a_plain_trainer_with_stock_tasks(algorithm, tasksets, tmp_
     assert results["test_accuracy"] > 0.6, "chance is 0.25"
     changed = [name for name, value in module.named_parameters() if not torch.equal(value, before[name])]
     assert any(name.startswith("features.") for name in changed)
-    assert any(name.startswith("adjust.") for name in changed) == module.iam
+    assert any(name.startswith("attention.") for name in changed) == module.iam
 
 
 def test_learn2learns_own_algorithm_trains_on_our_tasksets(tmp_path):
@@ -130,7 +130,7 @@ def test_a_batch_of_episodes_equals_one_at_a_time(algorithm):
 def test_iam_needs_to_know_the_feature_size():
     with pytest.raises(UsageError, match="pass feature_size="):
         LightningFSLSTM(nn.Flatten())
-    assert LightningFSLSTM(nn.Flatten(), feature_size=48).adjust.norm.normalized_shape == (48,)
+    assert LightningFSLSTM(nn.Flatten(), feature_size=48).attention.norm.normalized_shape == (48,)
 
 
 @pytest.mark.parametrize("text", ["nn", "rr", "svm", "lssvm", "lssvm+iam", "nn+iam", "centroid"])
@@ -138,7 +138,7 @@ def test_compositions_are_read_and_written(text):
     composition = Composition.parse(text)
     assert str(composition) == text
     module = algorithm_for(composition.head)(TinyBackbone(32), iam=composition.iam)
-    assert (module.adjust is not None) == text.endswith("iam")
+    assert (module.attention is not None) == text.endswith("iam")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class LightningFewShot(LightningEpisodicModule):
         self.features = features
         self.head = HEADS.get(self.head_name)(**{name: getattr(self, name) for name in self.head_options})
         self.scale = nn.Parameter(torch.ones(()))
-        self.adjust: InverseAttentionModule | None = None
+        self.attention: InverseAttentionModule | None = None
         if self.iam:
             size = self.feature_size or getattr(features, "out_features", None)
             if size is None:
@@ -96,7 +96,7 @@ class LightningFewShot(LightningEpisodicModule):
                     "The Inverse Attention Module needs the length of the feature vectors, but "
                     f"{type(features).__name__} has no out_features: pass feature_size=."
                 )
-            self.adjust = InverseAttentionModule(size, self.iam_reduction, self.iam_dropout)
+            self.attention = InverseAttentionModule(size, self.iam_reduction, self.iam_dropout)
         self.psm = PseudoSupportModule(self.psm_iterations)
         names = (*self.task_options, *self.head_options, "iam")
         self.save_hyperparameters({name: getattr(self, name) for name in names})
@@ -131,9 +131,9 @@ class LightningFewShot(LightningEpisodicModule):
         """
         with torch.autocast(episodes.samples.device.type, enabled=False):
             support, query = episodes.support.float(), episodes.query.float()
-            if self.adjust is not None:
-                support = self.adjust(support, episodes.support_labels, query, ways=episodes.ways)
             targets = one_hot(episodes.support_labels, episodes.ways)
+            if self.attention is not None:
+                support = self.attention.adjust(support, targets, query)
             gram = EpisodeGram.from_features(support, query, transductive=psm)
             logits = self.psm.refine(self.head, gram, targets) if psm else self.head.predict(gram, targets)
             return self.scale * logits
@@ -195,8 +195,8 @@ class LightningFewShot(LightningEpisodicModule):
             {"params": self.features.parameters(), "lr": recipe.lr},
             {"params": [self.scale], "lr": recipe.scale_lr},
         ]
-        if self.adjust is not None:
-            groups.append({"params": self.adjust.parameters(), "lr": recipe.iam_lr})
+        if self.attention is not None:
+            groups.append({"params": self.attention.parameters(), "lr": recipe.iam_lr})
         optimizer = torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True)
         total = self.trainer.max_steps
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.factor(step / total))

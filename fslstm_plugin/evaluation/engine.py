@@ -25,14 +25,14 @@ class Method:
     Args:
         head_name: As in the tables.
         head: The head.
-        adjust: The Inverse Attention Module, or None.
+        attention: The Inverse Attention Module, or None.
         transduction: PSM, CAN or another, or None.
         modules: Names of the modules, as in the tables.
     """
 
     head_name: str
     head: Head
-    adjust: InverseAttentionModule | None = None
+    attention: InverseAttentionModule | None = None
     transduction: TransductiveModule | None = None
     modules: tuple[str, ...] = ()
 
@@ -120,7 +120,7 @@ def run_methods(
     labels = sampler.labels.to(device)
     num_support = sampler.num_support
     targets_one = one_hot(labels[:num_support], sampler.ways)
-    adjusters = list({id(method.adjust): method.adjust for method in methods}.values())
+    attentions = list({id(method.attention): method.attention for method in methods}.values())
     with torch.inference_mode():
         for start in range(0, episodes, batch_episodes):
             count = min(batch_episodes, episodes - start)
@@ -128,11 +128,11 @@ def run_methods(
             if not torch.isfinite(features).all():
                 raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
             targets = targets_one.expand(count, -1, -1)
-            for adjust in adjusters:
-                mine = [index for index, method in enumerate(methods) if method.adjust is adjust]
+            for attention in attentions:
+                mine = [index for index, method in enumerate(methods) if method.attention is attention]
                 shared = _Clock(device)
                 with shared:
-                    gram = _gram(features, num_support, labels, adjust, methods, mine, sampler.ways)
+                    gram = _gram(features, targets, attention, [methods[index] for index in mine])
                 for index in mine:
                     clocks[index].seconds += shared.seconds
                     with clocks[index]:
@@ -147,17 +147,12 @@ def run_methods(
 
 
 def _gram(
-    features: Tensor,
-    num_support: int,
-    labels: Tensor,
-    adjust: InverseAttentionModule | None,
-    methods: Sequence[Method],
-    mine: Sequence[int],
-    ways: int,
+    features: Tensor, targets: Tensor, attention: InverseAttentionModule | None, methods: Sequence[Method]
 ) -> EpisodeGram:
-    """The Gram matrices that the methods ``mine``, which share an adjusted support, need."""
+    """The Gram matrices that methods with the same adjusted support share."""
+    num_support = targets.shape[-2]
     support, query = features[:, :num_support], features[:, num_support:]
-    if adjust is not None:
-        support = adjust(support, labels[:num_support].expand(len(features), -1), query, ways=ways)
-    transductive = any(methods[index].transduction is not None for index in mine)
+    if attention is not None:
+        support = attention.adjust(support, targets, query)
+    transductive = any(method.transduction is not None for method in methods)
     return EpisodeGram.from_features(support, query, transductive)

@@ -22,12 +22,12 @@ class TrainedModel:
 
     Args:
         backbone: In evaluation mode.
-        adjust: The Inverse Attention Module, in evaluation mode, if the run trained one.
+        attention: The Inverse Attention Module, in evaluation mode, if the run trained one.
         algorithm: What the run trained; None for a pretraining.
     """
 
     backbone: nn.Module
-    adjust: InverseAttentionModule | None
+    attention: InverseAttentionModule | None
     algorithm: Composition | None
 
     @classmethod
@@ -44,7 +44,7 @@ class TrainedModel:
         algorithm = Composition.parse(run.config["algorithm"])
         module = algorithm_for(algorithm.head)(backbone, iam=algorithm.iam, iam_reduction=run.config["iam_reduction"])
         load_into(module, run.load_weights(), run.weights)
-        return cls(module.features.eval(), module.adjust.eval() if module.adjust else None, algorithm)
+        return cls(module.features.eval(), module.attention.eval() if module.attention else None, algorithm)
 
     def head(self, name: str | None = None) -> Head:
         """The head that the run was trained with, or any registered one; LSSVM for a pretraining."""

@@ -79,7 +79,7 @@ class KeepBest(pl.Callback):
             return
         module.eval()
         features = extract_features(module.features, self.split, module.device).to(module.device)
-        method = Method(self.head_name, module.head, module.adjust)
+        method = Method(self.head_name, module.head, module.attention)
         outcome = run_methods(
             lambda indices: features[indices], self.sampler, [method], self.validation.episodes, module.device
         )[0]

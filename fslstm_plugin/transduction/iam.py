@@ -71,8 +71,21 @@ class InverseAttentionModule(nn.Module):
             raise UsageError(
                 f"This IAM is for {self.norm.normalized_shape[0]} features, but got support {tuple(support.shape)}."
             )
+        return self.adjust(support, one_hot(labels, ways), query)
+
+    def adjust(self, support: Tensor, targets: Tensor, query: Tensor) -> Tensor:
+        """Adjust the support of a batch of episodes, without any check of the input.
+
+        Args:
+            support: Features ``(..., n, d)``.
+            targets: One-hot labels ``(..., n, ways)``.
+            query: Features ``(..., m, d)``.
+
+        Returns:
+            The adjusted support ``(..., n, d)``.
+        """
         scores = self.query_map(support) @ self.key_map(query).mT / support.shape[-1] ** 0.5
-        members = one_hot(labels, ways).to(scores.dtype)
+        members = targets.to(scores.dtype)
         # All that follows is linear in the attention weights up to the class mean, so average them first.
         class_mean = (members / members.sum(-2, keepdim=True)).mT
         attended = (class_mean @ scores.softmax(-1)) @ self.value_map(query)
