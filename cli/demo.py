@@ -23,8 +23,8 @@ def demo(
     runs: options.RunsFolder = Path("runs"),
     data_root: options.DataRoot = None,
     seed: options.Seed = 0,
-    pretrain_steps: Annotated[int, typer.Option(min=1, help="Steps of the pretraining.")] = 400,
-    train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 40,
+    pretrain_steps: Annotated[int, typer.Option(min=1, help="Steps of the pretraining.")] = 250,
+    train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 30,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 1000,
 ) -> None:
     """The whole road in minutes, without any download: pretrain, meta-train, evaluate, compare.
