@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
-_FIRST_GUESS = 30  # Iterations of ADMM; more do not save a tenfold dearer active-set step.
-_ACTIVE_SETS = 12  # The active-set method needs 1 to 6 steps, or runs in circles.
+_FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them might save, costs as much.
+_ACTIVE_SETS = 12  # Steps after which the active-set method is taken to run in circles.
+_TOGETHER = 32  # Episodes whose unknowns are padded to one number.
 _TO_BOUNDARY = 0.995  # Share of the way to the boundary that an interior-point step may go.
 _AIM = 1e-5  # Share of the tolerance that the interior-point method aims at.
 
@@ -93,15 +94,15 @@ class _Solution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, targets: Tensor, C: float, tolerance: float, max_iterations: int) -> Tensor:
-        free = _first_guess(kernel, targets, C, min(max_iterations, _FIRST_GUESS))
-        alpha, gap = _active_set(kernel, targets, C, free, tolerance, min(max_iterations, _ACTIVE_SETS))
-        hard = ~(gap <= tolerance)
-        if hard.any():
-            other, other_gap = _interior_point(kernel[hard], targets[hard], C, tolerance, max_iterations)
-            better = other_gap < gap[hard]
-            alpha[hard] = torch.where(better.view(-1, 1, 1), other, alpha[hard])
-            gap[hard] = torch.where(better, other_gap, gap[hard])
-            _warn_unless_converged(gap, tolerance)
+        alpha, gap, free = _admm(kernel, targets, C, min(max_iterations, _FIRST_GUESS))
+        for method in (_active_set, _interior_point):
+            hard = ~(gap <= tolerance)
+            if hard.any():
+                other, other_gap = method(kernel[hard], targets[hard], C, free[hard], tolerance, max_iterations)
+                better = other_gap < gap[hard]
+                alpha[hard] = torch.where(better.view(-1, 1, 1), other, alpha[hard])
+                gap[hard] = torch.where(better, other_gap, gap[hard])
+        _warn_unless_converged(gap, tolerance)
         ctx.save_for_backward(kernel, targets, alpha)
         ctx.C = C
         return alpha
@@ -119,11 +120,13 @@ class _Solution(torch.autograd.Function):
         return -(product + product.mT) / 2, None, None, None, None
 
 
-def _first_guess(kernel: Tensor, targets: Tensor, C: float, iterations: int) -> Tensor:
-    """The free coefficients ``(b, n, ways)`` after some iterations of ADMM.
+def _admm(kernel: Tensor, targets: Tensor, C: float, iterations: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Some iterations of ADMM between ``rows sum to 0`` and ``A <= C Y``.
 
-    It alternates between ``rows sum to 0`` and ``A <= C Y``. Centring the rows commutes with H, so all
-    classes and iterations share one inverse.
+    Centring the rows commutes with H, so all classes and iterations share one inverse.
+
+    Returns:
+        Coefficients ``(b, n, ways)``, their duality gaps ``(b,)``, and a first guess which coefficients are free.
     """
     hessian = _add_identity(kernel, 1.0)
     step = _curvature(hessian)
@@ -135,7 +138,9 @@ def _first_guess(kernel: Tensor, targets: Tensor, C: float, iterations: int) -> 
         relaxed = scaled_dual + torch.lerp(bounded, centred, _RELAXATION)
         bounded = torch.minimum(relaxed, C * targets)
         scaled_dual = relaxed - bounded
-    return _free(C * targets - bounded, step * scaled_dual, step, targets)
+    alpha = _feasible(bounded, targets, C)
+    free = _free(C * targets - bounded, step * scaled_dual, step, targets)
+    return alpha, svm_duality_gap(kernel, targets, alpha, C), free
 
 
 def _active_set(
@@ -145,11 +150,11 @@ def _active_set(
 
     Source: Hintermueller, Ito and Kunisch, "The primal-dual active set strategy as a semismooth Newton
         method",
-    2003. Ends at the solution to rounding, mostly; episodes that have converged leave the batch.
+    2003. Needs 1 to 6 steps, or runs in circles. Episodes that have converged leave the batch.
     """
     alpha, gap = torch.zeros_like(targets), torch.full_like(targets[:, 0, 0], torch.inf)
     todo = torch.arange(len(kernel), device=kernel.device)
-    for _ in range(max_iterations):
+    for _ in range(min(max_iterations, _ACTIVE_SETS)):
         hessian = _add_identity(kernel, 1.0)
         solution = _solve_free(hessian, targets, torch.where(free, 0, C * targets), free)
         alpha[todo] = _feasible(solution, targets, C)
@@ -165,9 +170,9 @@ def _active_set(
 
 
 def _interior_point(
-    kernel: Tensor, targets: Tensor, C: float, tolerance: float, max_iterations: int
+    kernel: Tensor, targets: Tensor, C: float, free: Tensor, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Mehrotra's predictor-corrector method: some 10 to 25 iterations whatever the spectrum.
+    """Mehrotra's predictor-corrector method: some 10 to 25 iterations, whatever the spectrum and the guess.
 
     Keeps distances T = bound - A and multipliers L above 0 and drives ``T L`` to 0. The classes are coupled
     through the row sums only, so a step needs one inverse a class and one more system.
@@ -223,31 +228,41 @@ def _step_length(distance: Tensor, move: Tensor, multiplier: Tensor, turn: Tenso
 def _solve_free(hessian: Tensor, linear: Tensor, fixed: Tensor, free: Tensor) -> Tensor:
     """Minimise ``1/2 tr(A^T H A) - <linear, A>`` over the free entries of A, rows summing to 0, others fixed.
 
-    One free entry of each row, its pivot, makes up for the others. The unknown entries are gathered from all classes
-    into one dense system, padded to the most that any episode has; there are far fewer of them than entries.
+    One free entry of each row, its pivot, makes up for the others, which are the unknowns.
     """
-    batch, points, ways = fixed.shape
     pivot = _pivot(free)
     start = fixed.scatter_add(-1, pivot, -fixed.sum(-1, keepdim=True) * free.any(-1, keepdim=True))
-    unknown = free.scatter(-1, pivot, False).flatten(1)
+    unknown = free.scatter(-1, pivot, False)
+    solution = torch.empty_like(fixed)
+    # Episodes with about as many unknowns as each other together, for little padding.
+    for part in unknown.sum((-2, -1)).argsort().split(_TOGETHER):
+        solution[part] = _solve_unknown(hessian[part], linear[part], start[part], unknown[part], pivot[part])
+    return solution
+
+
+def _solve_unknown(hessian: Tensor, linear: Tensor, start: Tensor, unknown: Tensor, pivot: Tensor) -> Tensor:
+    """Change the unknown entries, and the pivots against them: one dense system of the unknowns of all classes."""
+    batch, points, ways = start.shape
+    unknown = unknown.flatten(1)
     count = unknown.sum(-1, keepdim=True)
     size = int(count.max())
     # The i-th unknown of an episode goes to place i, whatever is known to the spare place at the end.
     place = torch.where(unknown, unknown.cumsum(-1) - 1, size)
-    entry = torch.arange(points * ways, device=free.device).expand(batch, -1)
-    entry = torch.zeros_like(entry[:, : size + 1]).scatter(-1, place, entry)[:, :size]
+    entries = torch.arange(points * ways, device=start.device).expand(batch, -1)
+    entry = place.new_zeros(batch, size + 1).scatter(-1, place, entries)[:, :size]
+    present = (torch.arange(size, device=start.device) < count).to(start)
     point = entry // ways
-    classes = torch.arange(ways, device=free.device)
-    direction = (entry % ways).unsqueeze(-1).eq(classes).to(fixed)
-    direction = direction - pivot.squeeze(-1).gather(-1, point).unsqueeze(-1).eq(classes).to(fixed)
-    present = (torch.arange(size, device=free.device) < count).to(fixed)
-    direction = direction * present.unsqueeze(-1)
+    classes = torch.arange(ways, device=start.device)
+    plus = (entry % ways).unsqueeze(-1) == classes
+    minus = pivot.squeeze(-1).gather(-1, point).unsqueeze(-1) == classes
+    direction = (plus.to(start) - minus.to(start)) * present.unsqueeze(-1)
     rows = hessian.gather(1, point.unsqueeze(-1).expand(-1, -1, points))
     matrix = rows.gather(2, point.unsqueeze(1).expand(-1, size, -1)) * (direction @ direction.mT)
+    matrix.diagonal(dim1=-2, dim2=-1).add_(1 - present)
     every_class = point.unsqueeze(-1).expand(-1, -1, ways)
     right = ((linear - hessian @ start).gather(1, every_class) * direction).sum(-1, keepdim=True)
-    factor, _ = torch.linalg.cholesky_ex(matrix + torch.diag_embed(1 - present))
-    return start.scatter_add(1, every_class, torch.cholesky_solve(right, factor) * direction)
+    change = torch.cholesky_solve(right, torch.linalg.cholesky_ex(matrix)[0])
+    return start.scatter_add(1, every_class, change * direction)
 
 
 def _pivot(free: Tensor) -> Tensor:

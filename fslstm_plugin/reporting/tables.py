@@ -28,11 +28,11 @@ def method_name(row: Row) -> str:
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     return [
         ("Method", method_name),
-        ("Transductive", lambda row: "yes" if row.modules else "no"),
+        ("Transd.", lambda row: "yes" if row.modules else "no"),
         ("Shots", lambda row: str(row.shots)),
         ("Accuracy %", lambda row: f"{row.accuracy:.2f} ± {row.ci95:.2f}"),
         ("To the best", lambda row: f"{row.difference:+.2f} ± {row.difference_ci95:.2f}" if row.difference else "best"),
-        (f"s / {TASKS:,} tasks", lambda row: f"{row.seconds * TASKS / row.episodes:.1f}"),
+        ("s / 10k", lambda row: f"{row.seconds * TASKS / row.episodes:.1f}"),
     ]
 
 
@@ -46,11 +46,12 @@ def title(rows: Sequence[Row]) -> str:
 
 
 def rich_table(rows: Sequence[Row]) -> Table:
-    """A table for the terminal, a section for each number of shots."""
-    table = Table(title=title(rows), title_justify="left")
+    """A table for the terminal, a section for each number of shots; it fits into 80 columns."""
+    caption = f"Transd.: predictions depend on the other queries. s / 10k: seconds for {TASKS:,} tasks, from features."
+    table = Table(title=title(rows), title_justify="left", caption=caption, caption_justify="left")
     columns = _columns(rows)
     for name, _ in columns:
-        table.add_column(name, justify="left" if name == "Method" else "right")
+        table.add_column(name, justify="left" if name == "Method" else "right", no_wrap=True)
     for _, group in groupby(rows, key=lambda row: row.shots):
         for row in group:
             table.add_row(*(value(row) for _, value in columns))
