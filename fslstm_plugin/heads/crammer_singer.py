@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
 _FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them might save, costs as much.
 _ACTIVE_SETS = 12  # Steps after which the active-set method is taken to run in circles.
-_TOGETHER = 96  # Episodes whose unknowns are padded to one number.
+_TOGETHER = 32  # Episodes whose unknowns are padded to one number.
 _TO_BOUNDARY = 0.995  # Share of the way to the boundary that an interior-point step may go.
 _AIM = 1e-5  # Share of the tolerance that the interior-point method aims at.
 
