@@ -98,7 +98,7 @@ class Checkpoints(pl.Callback):
         if self.stop_signal is not None:
             raise Interrupted(
                 f"Stopped at step {trainer.global_step}; everything is saved. "
-                f"Continue with --resume --name {self.run.name}."
+                f"Continue with {self.run.resume_options}."
             )
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -328,5 +328,5 @@ def fit(
         except OSError as error:
             raise FSLSTMError(
                 f"Cannot write to {run.path}: {error.strerror or error}. The last checkpoint is intact: mend this and "
-                f"continue with --resume --name {run.name}."
+                f"continue with {run.resume_options}."
             ) from error

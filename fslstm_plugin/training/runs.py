@@ -124,6 +124,11 @@ class Run:
         return self.path.name
 
     @property
+    def resume_options(self) -> str:
+        """The options that continue this run."""
+        return f"--resume --runs {self.path.parent} --name {self.name}"
+
+    @property
     def checkpoint(self) -> Path:
         """The state to continue from."""
         return self.path / "last.ckpt"
