@@ -30,6 +30,7 @@ class InverseAttentionModule(nn.Module):
         UsageError: If an argument is outside its range.
 
     Example:
+        >>> import torch
         >>> iam = InverseAttentionModule(dim=16).eval()
         >>> iam(torch.rand(5, 16), torch.arange(5), torch.rand(75, 16), ways=5).shape
         torch.Size([5, 16])

@@ -1,0 +1,95 @@
+"""The Gram matrix of an episode: kernels and extension against explicit features."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.gram import RBF, Cosine, EpisodeGram, Kernel, Linear, Polynomial, resolve_kernel
+
+
+def explicit(kernel: Kernel, left: Tensor, right: Tensor) -> Tensor:
+    """The kernel written out on features."""
+    dim = left.shape[-1]
+    if isinstance(kernel, RBF):
+        return torch.exp(-(kernel.scale or 1 / dim) * torch.cdist(left, right) ** 2)
+    if isinstance(kernel, Polynomial):
+        return ((kernel.scale or 1 / dim) * left @ right.mT + kernel.offset) ** kernel.degree
+    if isinstance(kernel, Cosine):
+        return torch.cosine_similarity(left.unsqueeze(-2), right.unsqueeze(-3), dim=-1)
+    return left @ right.mT
+
+
+KERNELS = [Linear(), RBF(), RBF(scale=0.3), Polynomial(), Polynomial(2, 0.5, 0.1), Cosine()]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_kernels_are_those_of_the_features(kernel: Kernel) -> None:
+    torch.manual_seed(0)
+    support, query = torch.randn(3, 6, 9, dtype=torch.float64), torch.randn(3, 4, 9, dtype=torch.float64)
+    gram = EpisodeGram.from_features(support, query)
+    matrix, cross = gram.kernel_matrices(kernel, torch.eye(6, dtype=torch.float64).expand(3, -1, -1))
+    torch.testing.assert_close(matrix, explicit(kernel, support, support))
+    torch.testing.assert_close(cross, explicit(kernel, query, support))
+    own = explicit(kernel, query, query).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(gram.query_self_kernel(kernel), own)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_appended_mixtures_are_those_of_the_features(kernel: Kernel) -> None:
+    torch.manual_seed(1)
+    support, query = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(2, 5, 8, dtype=torch.float64)
+    mixes = torch.rand(2, 2, 4, 5, dtype=torch.float64)
+    gram = EpisodeGram.from_features(support, query, transductive=True)
+    for mix in mixes:
+        gram = gram.append(mix)
+    extended = torch.cat([support, mixes[0] @ query, mixes[1] @ query], -2)
+    matrix, cross = gram.kernel_matrices(kernel, torch.eye(11, dtype=torch.float64).expand(2, -1, -1))
+    torch.testing.assert_close(matrix, explicit(kernel, extended, extended))
+    torch.testing.assert_close(cross, explicit(kernel, query, extended))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_absent_points_have_no_kernel(kernel: Kernel) -> None:
+    torch.manual_seed(2)
+    gram = EpisodeGram.from_features(torch.randn(3, 8), torch.randn(5, 8), transductive=True)
+    targets = torch.cat([torch.eye(3), torch.zeros(2, 3)]).double()
+    matrix, cross = gram.append(torch.zeros(2, 5)).kernel_matrices(kernel, targets)
+    alone, alone_cross = gram.kernel_matrices(kernel, targets[:3])
+    torch.testing.assert_close(matrix, torch.block_diag(alone, torch.zeros(2, 2).double()))
+    torch.testing.assert_close(cross, torch.cat([alone_cross, torch.zeros(5, 2).double()], -1))
+
+
+def test_rounding_leaves_the_matrix_symmetric_and_positive() -> None:
+    """More points than features, in single precision: exact zeros among the eigenvalues."""
+    torch.manual_seed(3)
+    features = 100 * torch.randn(20, 30, 4)
+    gram = EpisodeGram.from_features(features, features, transductive=True)
+    assert torch.equal(gram.support, gram.support.mT)
+    assert torch.linalg.eigvalsh(gram.support).min() > -1e-8
+
+
+def test_half_precision_and_autocast_do_not_reach_the_gram_matrix() -> None:
+    torch.manual_seed(4)
+    support, query = torch.randn(4, 64).bfloat16(), torch.randn(6, 64).bfloat16()
+    expected = EpisodeGram.from_features(support.double(), query.double())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gram = EpisodeGram.from_features(support, query)
+    torch.testing.assert_close(gram.cross, expected.cross, rtol=1e-5, atol=1e-5)
+
+
+def test_a_gram_matrix_without_queries_says_how_to_get_them() -> None:
+    gram = EpisodeGram.from_features(torch.eye(2), torch.eye(2))
+    with pytest.raises(UsageError, match="transductive=True"):
+        gram.append(torch.ones(1, 2))
+
+
+def test_wrong_kernels_are_named() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'cosine'"):
+        resolve_kernel("cosin")
+    with pytest.raises(UsageError, match="scale must be above 0"):
+        RBF(scale=0.0)
+    with pytest.raises(UsageError, match="degree >= 1"):
+        Polynomial(degree=0)
