@@ -71,7 +71,7 @@ def compare_heads(
 
     from fslstm_plugin.evaluation.experiment import Setting, cached_source, comparison
     from fslstm_plugin.evaluation.model import TrainedModel
-    from fslstm_plugin.training.runs import Run
+    from fslstm_plugin.runs import Run
 
     torch_device = results.pick_device(device)
     chosen = Run.find(run, runs)

@@ -34,7 +34,7 @@ def demo(
     import shlex
 
     from fslstm_plugin.data.root import data_root as default_root
-    from fslstm_plugin.training.runs import new_run_folder
+    from fslstm_plugin.runs import new_run_folder
 
     program = context.find_root().command
     root = default_root(data_root)

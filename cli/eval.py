@@ -81,7 +81,7 @@ def evaluate(
     from fslstm_plugin.evaluation.engine import Method
     from fslstm_plugin.evaluation.experiment import Setting, cached_source, episode_statistics_source
     from fslstm_plugin.evaluation.model import TrainedModel
-    from fslstm_plugin.training.runs import Run
+    from fslstm_plugin.runs import Run
     from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 
     torch_device = results.pick_device(device)

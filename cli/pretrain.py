@@ -99,10 +99,10 @@ def pretrain(
     from rich.console import Console
 
     from fslstm_plugin.registry import DATASETS
+    from fslstm_plugin.runs import Run, new_run_folder
     from fslstm_plugin.training.engine import EngineOptions
     from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
     from fslstm_plugin.training.recipes import base_class_pretraining, folder_pretraining
-    from fslstm_plugin.training.runs import Run, new_run_folder
 
     console = Console(stderr=True)
     engine = EngineOptions(precision, accelerator, device_count, num_nodes, strategy, checkpoint_every)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.engine import FeatureSource, Method
     from fslstm_plugin.evaluation.experiment import Row, Setting
     from fslstm_plugin.evaluation.model import TrainedModel
-    from fslstm_plugin.training.runs import Run
+    from fslstm_plugin.runs import Run
 
 RunOption = Annotated[
     Optional[str],

@@ -122,9 +122,9 @@ def train(
     from fslstm_plugin.algorithms.composition import Composition
     from fslstm_plugin.algorithms.recipe import meta_training
     from fslstm_plugin.registry import DATASETS
+    from fslstm_plugin.runs import Run, new_run_folder
     from fslstm_plugin.training.engine import EngineOptions
     from fslstm_plugin.training.meta_training import Validation, train, train_config
-    from fslstm_plugin.training.runs import Run, new_run_folder
 
     console = Console(stderr=True)
     engine = EngineOptions(precision, accelerator, device_count, num_nodes, strategy, checkpoint_every)

@@ -19,13 +19,13 @@ from fslstm_plugin.algorithms.composition import Composition
 from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
 from fslstm_plugin.data.images import Augmentation
 from fslstm_plugin.errors import FSLSTMError, RunError, UsageError
+from fslstm_plugin.runs import Run, new_run_folder
 from fslstm_plugin.training import engine
 from fslstm_plugin.training.engine import Checkpoints, EngineOptions, Interrupted, NonFiniteLossError
 from fslstm_plugin.training.meta_training import Validation, train, train_config
 from fslstm_plugin.training.pretrained import load_backbone
 from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
 from fslstm_plugin.training.recipes import PretrainRecipe
-from fslstm_plugin.training.runs import Run, new_run_folder
 
 QUIET = Console(quiet=True)
 OPTIONS = EngineOptions(precision="32", accelerator="cpu", checkpoint_every=3)

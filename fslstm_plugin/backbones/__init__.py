@@ -1,6 +1,7 @@
 """Convolutional backbones: batches of images to feature vectors."""
 
-from .base import Backbone, Normalization
+from ..normalization import Normalization
+from .base import Backbone
 from .conv4 import Conv4
 from .dropblock import drop_block
 from .resnet12 import ResNet12

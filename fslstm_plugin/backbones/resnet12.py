@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .base import Backbone, Normalization, initialize_convolutions
+from ..normalization import Normalization
+from .base import Backbone, initialize_convolutions
 from .dropblock import drop_block
 
 

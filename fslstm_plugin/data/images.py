@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..backbones.base import Normalization
 from ..errors import UsageError
+from ..normalization import Normalization
 
 LUMA = (0.299, 0.587, 0.114)
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..backbones.base import Normalization, normalization_of
+from ..backbones.base import normalization_of
 from ..data.base import Split
 from ..data.images import make_images
-from ..training.weights import save_tensors
+from ..normalization import Normalization
+from ..weights import save_tensors
 
 
 def extract_features(

@@ -11,9 +11,9 @@ from ..algorithms.few_shot import algorithm_for
 from ..backbones.base import build_backbone
 from ..heads import Head
 from ..registry import HEADS
-from ..training.runs import Run
-from ..training.weights import load_into
+from ..runs import Run
 from ..transduction import InverseAttentionModule
+from ..weights import load_into
 
 
 @dataclass(frozen=True)

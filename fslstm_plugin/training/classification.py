@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..backbones.base import Backbone, Normalization
+from ..backbones.base import Backbone
 from ..data.base import Split
 from ..data.images import make_images
 from ..errors import UsageError
+from ..normalization import Normalization
+from ..runs import Run
 from .recipes import PretrainRecipe
-from .runs import Run
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> Tensor:

@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import FSLSTMError, RunError, UsageError
 from ..files import replacing
-from .runs import Run
+from ..runs import Run
 
 
 class Interrupted(FSLSTMError):
@@ -97,8 +97,7 @@ class Checkpoints(pl.Callback):
         self.save(trainer)
         if self.stop_signal is not None:
             raise Interrupted(
-                f"Stopped at step {trainer.global_step}; everything is saved. "
-                f"Continue with {self.run.resume_options}."
+                f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_options}."
             )
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:

@@ -10,8 +10,8 @@ import pytorch_lightning as pl
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ..backbones.base import Normalization
 from ..errors import DataError
+from ..normalization import Normalization
 from .classification import epoch_order
 from .recipes import PretrainRecipe
 

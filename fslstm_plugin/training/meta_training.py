@@ -16,13 +16,13 @@ from ..backbones.base import build_backbone, normalization_of
 from ..data.base import Split
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
-from ..data.streams import EpisodeStream
 from ..evaluation.engine import Method, run_methods
 from ..evaluation.features import extract_features
 from ..evaluation.statistics import estimate
+from ..runs import Run
 from .engine import EngineOptions, TrainingProgress, fit
 from .pretrained import load_backbone
-from .runs import Run
+from .streams import EpisodeStream
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ..errors import RunError
-from .runs import Run
-from .weights import load_into, load_tensors
+from ..runs import Run
+from ..weights import load_into, load_tensors
 
 
 def load_backbone(backbone: nn.Module, source: Path) -> None:

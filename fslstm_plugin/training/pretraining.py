@@ -11,11 +11,11 @@ from rich.console import Console
 
 from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
+from ..runs import Run
 from .classification import Classification, SaveEachEpoch, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
 from .image_folders import FolderBatches, open_folder
 from .recipes import PretrainRecipe
-from .runs import Run
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytorch_lightning as pl
 
-from ..backbones.base import Normalization
+from ..data.base import Split
+from ..data.images import Augmentation, make_images
+from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
 from ..errors import UsageError
-from .base import Split
-from .images import Augmentation, make_images
-from .sampler import EpisodeSampler
+from ..normalization import Normalization
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import RunError, UsageError
-from ..files import write_json
+from .errors import RunError, UsageError
+from .files import write_json
 from .weights import load_tensors, save_tensors
 
 FORMAT = 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from ..errors import FSLSTMError, RunError
-from ..files import replacing
+from .errors import FSLSTMError, RunError
+from .files import replacing
 
 
 def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
