@@ -25,7 +25,8 @@ def demo(
     seed: options.Seed = 0,
     pretrain_steps: Annotated[int, typer.Option(min=1, help="Steps of the pretraining.")] = 250,
     train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 30,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each evaluation.")] = 1000,
+    episodes: Annotated[int, typer.Option(min=2, help="Episodes of each evaluation.")] = 1000,
+    json: options.Json = None,
 ) -> None:
     """The whole road in minutes, without any download: pretrain, meta-train, evaluate, compare.
 
@@ -41,7 +42,7 @@ def demo(
     pretrained = new_run_folder(runs, None, "demo-pretrained")
     trained = new_run_folder(runs, None, "demo-trained")
     shared = ["--runs", str(runs), "--data-root", str(root), "--seed", str(seed)]
-    settings = ["--dataset", "glyphs", "--backbone", "conv4"]
+    settings = ["--dataset", "glyphs", "--backbone", "conv4", "--devices", "1"]
     measured = ["--episodes", str(episodes)]
     commands = [
         ["data", "prepare", "glyphs", "--data-root", str(root)],
@@ -51,7 +52,7 @@ def demo(
             *("--max-steps", str(train_steps), "--episodes-per-step", "4", "--val-episodes", "300"),
         ],
         ["eval", "--run", trained.name, "--psm-iters", "10", "--can", *measured],
-        ["compare-heads", "--run", trained.name, *measured],
+        ["compare-heads", "--run", trained.name, *measured, *(["--json", str(json)] if json else [])],
     ]
     for command in commands:
         arguments = command if command[0] == "data" else [*command, *shared]

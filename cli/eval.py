@@ -62,7 +62,7 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="test, val or train.")] = "test",
-    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes.")] = 1000,
+    episodes: Annotated[int, typer.Option(min=2, help="Number of episodes.")] = 1000,
     ways: Annotated[int, typer.Option(min=2, help="Classes an episode.")] = 5,
     shots: Annotated[
         Optional[list[int]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -27,7 +27,7 @@ Dataset = Annotated[
     str, typer.Option(help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=complete(DATASETS))
 ]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
-Seed = Annotated[int, typer.Option(min=0, help="What every random choice follows from.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="What every random choice follows from.")]
 Json = Annotated[
     Optional[Path], typer.Option("--json", help="Also write the rows to this JSON file.", show_default=False)
 ]
@@ -45,7 +45,7 @@ CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between two che
 
 # Options that may accompany --resume: they do not change what is trained.
 _WITH_RESUME = {
-    "resume", "name", "runs", "data_root", "accelerator", "devices", "num_nodes", "strategy", "precision",
+    "resume", "name", "runs", "data_root", "accelerator", "devices", "num_nodes", "strategy",
     "checkpoint_every", "workers",
 }  # fmt: skip
 
@@ -72,12 +72,6 @@ def device_count(devices: str) -> int | str:
     return int(devices)
 
 
-def check_precision(precision: str) -> str:
-    """``--precision``, if it is one of the three.
-
-    Raises:
-        UsageError: If not.
-    """
-    if precision not in ("auto", "32", "bf16"):
-        raise UsageError(f"--precision must be auto, 32 or bf16, but got '{precision}'.")
-    return precision
+def only_given(values: dict[str, Any]) -> dict[str, Any]:
+    """The options that the user gave, to replace a recipe's defaults."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -24,6 +25,8 @@ fslstm pretrain --resume --name mini-base
 """
 
 RECIPE = "Recipe (defaults: 12 epochs for a benchmark, the published 90 for Places365 and folders)"
+
+_recipe = partial(typer.Option, rich_help_panel=RECIPE, show_default=False)
 
 
 def pretrain(
@@ -49,29 +52,40 @@ def pretrain(
     runs: options.RunsFolder = Path("runs"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")] = False,
     data_root: options.DataRoot = None,
-    epochs: Annotated[Optional[int], typer.Option(min=1, rich_help_panel=RECIPE, show_default=False)] = None,
-    batch_size: Annotated[Optional[int], typer.Option(min=2, rich_help_panel=RECIPE, show_default=False)] = None,
+    epochs: Annotated[Optional[int], _recipe(min=1)] = None,
+    batch_size: Annotated[Optional[int], _recipe(min=2)] = None,
     lr: Annotated[
         Optional[float],
-        typer.Option(help="Highest learning rate.", rich_help_panel=RECIPE, show_default=False),
+        _recipe(help="Highest learning rate."),
     ] = None,
     schedule: Annotated[
         Optional[str],
-        typer.Option(
-            help="one-cycle, or steps: divided by 10 after each third.",
-            rich_help_panel=RECIPE,
-            show_default=False,
-        ),
+        _recipe(help="one-cycle, or steps: divided by 10 after each third."),
     ] = None,
-    weight_decay: Annotated[Optional[float], typer.Option(min=0, rich_help_panel=RECIPE, show_default=False)] = None,
+    weight_decay: Annotated[Optional[float], _recipe(min=0)] = None,
+    momentum: Annotated[
+        Optional[float],
+        _recipe(min=0, max=0.9999, help="Momentum of gradient descent."),
+    ] = None,
+    nesterov: Annotated[
+        Optional[bool],
+        _recipe("--nesterov/--no-nesterov", help="Nesterov's form of it."),
+    ] = None,
+    padding: Annotated[
+        Optional[int],
+        _recipe(min=0, help="Pixels of padding before the random crop of a benchmark's images."),
+    ] = None,
+    jitter: Annotated[
+        Optional[float],
+        _recipe(min=0, max=1, help="Strength of their colour jitter."),
+    ] = None,
+    flip: Annotated[
+        Optional[float],
+        _recipe(min=0, max=1, help="Probability of their flip."),
+    ] = None,
     max_steps: Annotated[
         Optional[int],
-        typer.Option(
-            min=1,
-            help="Stop after so many steps; the schedule fits them.",
-            rich_help_panel=RECIPE,
-            show_default=False,
-        ),
+        _recipe(min=1, help="Stop after so many steps; the schedule fits them."),
     ] = None,
     workers: Annotated[
         int,
@@ -91,11 +105,11 @@ def pretrain(
         raise UsageError("Name what to pretrain on with one of --dataset, --places and --images.")
     elif dataset and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")
-    options.check_precision(precision)
     device_count = options.device_count(devices)
 
     from dataclasses import replace
 
+    from pytorch_lightning.utilities.rank_zero import rank_zero_only
     from rich.console import Console
 
     from fslstm_plugin.registry import DATASETS
@@ -105,7 +119,7 @@ def pretrain(
     from fslstm_plugin.training.recipes import base_class_pretraining, folder_pretraining
 
     console = Console(stderr=True)
-    engine = EngineOptions(precision, accelerator, device_count, num_nodes, strategy, checkpoint_every)
+    engine = EngineOptions(accelerator, device_count, num_nodes, strategy, checkpoint_every)
     if resume:
         run = Run.to_resume(runs, name, "pretrain")
     else:
@@ -114,9 +128,15 @@ def pretrain(
         recipe = base_class_pretraining(size) if dataset else folder_pretraining()
         given: dict[str, Any] = {
             "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
+            "momentum": momentum, "nesterov": nesterov,
         }  # fmt: skip
-        recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})
-        config = pretrain_config(source, backbone, size, recipe, max_steps, seed)
+        changes: dict[str, Any] = {"padding": padding, "jitter": jitter, "flip": flip}
+        if options.only_given(changes) and recipe.augmentation is None:
+            raise UsageError("--padding, --jitter and --flip are for --dataset: a folder gets a random resized crop.")
+        if recipe.augmentation is not None:
+            recipe = replace(recipe, augmentation=replace(recipe.augmentation, **options.only_given(changes)))
+        recipe = replace(recipe, **options.only_given(given))
+        config = pretrain_config(source, backbone, size, recipe, max_steps, seed, precision)
         run = Run(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
     pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=console)
-    print(f"Saved the backbone in {run.weights}.")
+    rank_zero_only(print)(f"Saved the backbone in {run.weights}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -24,7 +25,11 @@ torchrun --nproc-per-node 4 -m fslstm_cli train --dataset mini --devices 4 --str
 """
 
 EPISODES = "Episodes (defaults: the paper's for this data set)"
+VALIDATION = "Validation (chooses the best weights)"
 RECIPE = "Recipe (defaults: the paper's for this data set and backbone)"
+
+_recipe = partial(typer.Option, rich_help_panel=RECIPE, show_default=False)
+_episode = partial(typer.Option, rich_help_panel=EPISODES, show_default=False)
 
 
 def train(
@@ -45,15 +50,15 @@ def train(
     data_root: options.DataRoot = None,
     ways: Annotated[
         Optional[int],
-        typer.Option(min=2, help="Classes an episode.", rich_help_panel=EPISODES, show_default=False),
+        _episode(min=2, help="Classes an episode."),
     ] = None,
     shots: Annotated[
         Optional[int],
-        typer.Option(min=1, help="Support images a class.", rich_help_panel=EPISODES, show_default=False),
+        _episode(min=1, help="Support images a class."),
     ] = None,
     queries: Annotated[
         Optional[int],
-        typer.Option(min=1, help="Query images a class.", rich_help_panel=EPISODES, show_default=False),
+        _episode(min=1, help="Query images a class."),
     ] = None,
     test_shots: Annotated[
         int,
@@ -65,43 +70,62 @@ def train(
     ] = 5,
     episodes_per_step: Annotated[
         Optional[int],
-        typer.Option(min=1, help="Episodes an optimiser step.", rich_help_panel=EPISODES, show_default=False),
+        _episode(min=1, help="Episodes an optimiser step."),
     ] = None,
-    epochs: Annotated[Optional[int], typer.Option(min=1, rich_help_panel=RECIPE, show_default=False)] = None,
-    steps_per_epoch: Annotated[Optional[int], typer.Option(min=1, rich_help_panel=RECIPE, show_default=False)] = None,
+    epochs: Annotated[Optional[int], _recipe(min=1)] = None,
+    steps_per_epoch: Annotated[Optional[int], _recipe(min=1)] = None,
     max_steps: Annotated[
         Optional[int],
-        typer.Option(
-            min=1,
-            help="Stop after so many steps; the schedule fits them.",
-            rich_help_panel=RECIPE,
-            show_default=False,
-        ),
+        _recipe(min=1, help="Stop after so many steps; the schedule fits them."),
     ] = None,
-    lr: Annotated[
-        Optional[float], typer.Option(help="Of the backbone.", rich_help_panel=RECIPE, show_default=False)
-    ] = None,
+    lr: Annotated[Optional[float], _recipe(help="Of the backbone.")] = None,
     iam_lr: Annotated[
         Optional[float],
-        typer.Option(help="Of the Inverse Attention Module.", rich_help_panel=RECIPE, show_default=False),
+        _recipe(help="Of the Inverse Attention Module."),
     ] = None,
-    scale_lr: Annotated[
-        Optional[float], typer.Option(help="Of the logit scale.", rich_help_panel=RECIPE, show_default=False)
-    ] = None,
-    weight_decay: Annotated[Optional[float], typer.Option(min=0, rich_help_panel=RECIPE, show_default=False)] = None,
-    label_smoothing: Annotated[Optional[float], typer.Option(min=0, rich_help_panel=RECIPE, show_default=False)] = None,
+    scale_lr: Annotated[Optional[float], _recipe(help="Of the logit scale.")] = None,
+    weight_decay: Annotated[Optional[float], _recipe(min=0)] = None,
+    label_smoothing: Annotated[Optional[float], _recipe(min=0)] = None,
     iam_reduction: Annotated[
         Optional[int],
-        typer.Option(
-            min=1,
-            help="Reduction ratio r of the IAM; 16 on mini, 8 elsewhere.",
-            rich_help_panel=RECIPE,
-            show_default=False,
+        _recipe(min=1, help="Reduction ratio r of the IAM; 16 on mini, 8 elsewhere."),
+    ] = None,
+    iam_dropout: Annotated[
+        Optional[float],
+        _recipe(min=0, max=0.99, help="Dropout of the IAM."),
+    ] = None,
+    momentum: Annotated[
+        Optional[float],
+        _recipe(min=0, max=0.9999, help="Nesterov momentum."),
+    ] = None,
+    milestone: Annotated[
+        Optional[list[float]],
+        _recipe(
+            min=0, max=1, help="Share of the training after which the rates fall; repeat it, with a --factor for each."
         ),
     ] = None,
+    factor: Annotated[
+        Optional[list[float]],
+        _recipe(min=0, help="What the initial rates are multiplied with after each milestone."),
+    ] = None,
+    padding: Annotated[
+        Optional[int],
+        _recipe(min=0, help="Pixels of padding before the random crop."),
+    ] = None,
+    jitter: Annotated[
+        Optional[float],
+        _recipe(min=0, max=1, help="Strength of the colour jitter."),
+    ] = None,
+    flip: Annotated[
+        Optional[float],
+        _recipe(min=0, max=1, help="Probability of a flip."),
+    ] = None,
     val_episodes: Annotated[
-        int, typer.Option(min=1, help="Validation episodes after each epoch.", rich_help_panel=RECIPE)
+        int, typer.Option(min=2, help="Episodes after each epoch.", rich_help_panel=VALIDATION)
     ] = 2000,
+    val_ways: Annotated[int, typer.Option(min=2, help="Classes an episode.", rich_help_panel=VALIDATION)] = 5,
+    val_shots: Annotated[int, typer.Option(min=1, help="Support images a class.", rich_help_panel=VALIDATION)] = 5,
+    val_queries: Annotated[int, typer.Option(min=1, help="Query images a class.", rich_help_panel=VALIDATION)] = 15,
     accelerator: options.Accelerator = "auto",
     devices: options.Devices = "auto",
     num_nodes: options.NumNodes = 1,
@@ -112,11 +136,11 @@ def train(
     """Meta-train a backbone with a head, and the Inverse Attention Module if wanted."""
     if resume:
         options.refuse_with_resume(context)
-    options.check_precision(precision)
     device_count = options.device_count(devices)
 
     from dataclasses import replace
 
+    from pytorch_lightning.utilities.rank_zero import rank_zero_only
     from rich.console import Console
 
     from fslstm_plugin.algorithms.composition import Composition
@@ -127,7 +151,7 @@ def train(
     from fslstm_plugin.training.meta_training import Validation, train, train_config
 
     console = Console(stderr=True)
-    engine = EngineOptions(precision, accelerator, device_count, num_nodes, strategy, checkpoint_every)
+    engine = EngineOptions(accelerator, device_count, num_nodes, strategy, checkpoint_every)
     if resume:
         run = Run.to_resume(runs, name, "train")
     else:
@@ -137,14 +161,21 @@ def train(
         given: dict[str, Any] = {
             "ways": ways, "shots": shots, "queries": queries, "episodes_per_step": episodes_per_step,
             "epochs": epochs, "steps_per_epoch": steps_per_epoch, "lr": lr, "iam_lr": iam_lr, "scale_lr": scale_lr,
-            "weight_decay": weight_decay, "label_smoothing": label_smoothing,
+            "weight_decay": weight_decay, "label_smoothing": label_smoothing, "momentum": momentum,
+            "iam_reduction": iam_reduction, "iam_dropout": iam_dropout,
+            "milestones": tuple(milestone) if milestone else None, "factors": tuple(factor) if factor else None,
         }  # fmt: skip
-        recipe = replace(recipe, **{key: value for key, value in given.items() if value is not None})
-        reduction = iam_reduction or (16 if dataset == "mini" else 8)
-        validation = Validation(episodes=val_episodes)
+        changes: dict[str, Any] = {"padding": padding, "jitter": jitter, "flip": flip}
+        augmentation = replace(
+            recipe.augmentation, **{key: value for key, value in changes.items() if value is not None}
+        )
+        recipe = replace(recipe, augmentation=augmentation, **options.only_given(given))
+        validation = Validation(val_episodes, val_ways, val_shots, val_queries)
+        if pretrained is not None and not pretrained.exists() and (runs / pretrained).exists():
+            pretrained = runs / pretrained
         config = train_config(
-            dataset, backbone, size, composition, reduction, recipe, validation, pretrained, max_steps, seed
+            dataset, backbone, size, composition, recipe, validation, pretrained, max_steps, seed, precision
         )
         run = Run(new_run_folder(runs, name, f"train-{dataset}-{backbone}-{composition}"), config)
     train(run, engine, data_root=data_root, resume=resume, console=console)
-    print(f"Saved the best model in {run.weights}.")
+    rank_zero_only(print)(f"Saved the best model in {run.weights}.")

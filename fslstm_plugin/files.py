@@ -54,4 +54,4 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file so that it is whole or absent."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")

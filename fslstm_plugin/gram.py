@@ -8,7 +8,7 @@ averages or copies of queries (pseudo supports, candidates) extend it by small m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -179,20 +179,27 @@ class EpisodeGram:
         Returns:
             The blocks in double precision, differentiable with respect to both arguments.
         """
+        exact = small_matrix_dtype(support.device)
+        dtype = _product_dtype(support, support.shape[-2] + query.shape[-2])
         # Half precision, also autocast's, loses the small differences between features that decide.
         with torch.autocast(support.device.type, enabled=False):
-            dim = support.shape[-1]
-            dtype = torch.promote_types(support.dtype, torch.float32)
-            if dim < support.shape[-2] + query.shape[-2]:
-                # More points than features: the matrix is singular, so a rounding error of its entries would
-                # be divided by the ridge alone. With so few features the exact product is cheap.
-                dtype = small_matrix_dtype(support.device)
-            support, query = support.to(dtype), query.to(dtype)
-            exact = small_matrix_dtype(support.device)
-            block = _symmetric((query @ query.mT).to(exact)) if transductive else None
-            norms = torch.linalg.vector_norm(query, dim=-1).square() if block is None else _diagonal(block)
-            own = _symmetric((support @ support.mT).to(exact))
-            return cls(own, (query @ support.mT).to(exact), norms.to(exact), dim, block)
+            left, right = query.to(dtype), support.to(dtype)
+            own, cross = _symmetric((right @ right.mT).to(exact)), (left @ right.mT).to(exact)
+            norms = torch.linalg.vector_norm(left, dim=-1).square().to(exact)
+        gram = cls(own, cross, norms, support.shape[-1])
+        return gram.with_queries(query) if transductive else gram
+
+    def with_queries(self, query: Tensor) -> EpisodeGram:
+        """The same with the block of queries with queries, which `append` needs.
+
+        Args:
+            query: The features ``(..., m, d)`` that the Gram matrix was made from.
+        """
+        dtype = _product_dtype(query, sum(self.cross.shape[-2:]))
+        with torch.autocast(query.device.type, enabled=False):
+            query = query.to(dtype)
+            block = _symmetric((query @ query.mT).to(self.cross.dtype))
+        return replace(self, query=block, query_norms=_diagonal(block))
 
     def append(self, mix: Tensor) -> EpisodeGram:
         """Extend the support by mixtures of queries.
@@ -245,6 +252,17 @@ class EpisodeGram:
         """Kernel value ``(..., m)`` of each query with itself."""
         norms = self.query_norms.unsqueeze(-1)
         return kernel(norms.unsqueeze(-1), norms, norms, self.dim).squeeze((-1, -2))
+
+
+def _product_dtype(features: Tensor, points: int) -> torch.dtype:
+    """The precision of the features' inner products: single at least.
+
+    With more points than features the matrix is singular, so a rounding error of its entries would be divided by the
+    ridge alone. With so few features the exact product is cheap.
+    """
+    if features.shape[-1] < points:
+        return small_matrix_dtype(features.device)
+    return torch.promote_types(features.dtype, torch.float32)
 
 
 def small_matrix_dtype(device: torch.device) -> torch.dtype:

@@ -155,8 +155,8 @@ class Run:
             The new file ``evaluations/<command>-<number>.json``.
         """
         folder = self.path / "evaluations"
-        number = 1 + len(list(folder.glob(f"{command}-*.json")))
-        file = folder / f"{command}-{number}.json"
+        taken = [int(file.stem.rpartition("-")[2]) for file in folder.glob(f"{command}-[0-9]*.json")]
+        file = folder / f"{command}-{max(taken, default=0) + 1}.json"
         write_json(file, {"rows": [row.as_dict() for row in rows]})
         return file
 

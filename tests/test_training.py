@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import sys
@@ -18,17 +19,17 @@ from safetensors.torch import load_file, save_file
 from fslstm_plugin.algorithms.composition import Composition
 from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
 from fslstm_plugin.data.images import Augmentation
-from fslstm_plugin.errors import FSLSTMError, RunError, UsageError
+from fslstm_plugin.errors import DataError, FSLSTMError, RunError, UsageError
 from fslstm_plugin.runs import Run, new_run_folder
 from fslstm_plugin.training import engine
-from fslstm_plugin.training.engine import Checkpoints, EngineOptions, Interrupted, NonFiniteLossError
+from fslstm_plugin.training.engine import Checkpoints, EngineOptions, Interrupted, NonFiniteError
 from fslstm_plugin.training.meta_training import Validation, train, train_config
 from fslstm_plugin.training.pretrained import load_backbone
 from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
 from fslstm_plugin.training.recipes import PretrainRecipe
 
 QUIET = Console(quiet=True)
-OPTIONS = EngineOptions(precision="32", accelerator="cpu", checkpoint_every=3)
+OPTIONS = EngineOptions(accelerator="cpu", checkpoint_every=3)
 
 
 def meta_run(path, max_steps=8, algorithm="lssvm+iam", pretrained=None, **changes):
@@ -40,6 +41,7 @@ def meta_run(path, max_steps=8, algorithm="lssvm+iam", pretrained=None, **change
             "episodes_per_step": 2,
             "shots": 2,
             "queries": 3,
+            "iam_reduction": 4,
             **changes,
         }
     )
@@ -47,14 +49,25 @@ def meta_run(path, max_steps=8, algorithm="lssvm+iam", pretrained=None, **change
     return Run(
         path,
         train_config(
-            "dots", "tiny", 32, Composition.parse(algorithm), 4, recipe, validation, pretrained, max_steps, seed=3
+            "dots", "tiny", 32, Composition.parse(algorithm), recipe, validation, pretrained, max_steps, 3, "32"
         ),
     )
 
 
 def pretrain_run(path, max_steps=8):
     recipe = PretrainRecipe(3, 48, 0.05, "one-cycle", 5e-4, augmentation=Augmentation(4))
-    return Run(path, pretrain_config(PretrainSource(dataset="dots"), "tiny", 32, recipe, max_steps, seed=3))
+    return Run(path, pretrain_config(PretrainSource(dataset="dots"), "tiny", 32, recipe, max_steps, 3, "32"))
+
+
+def validations(run):
+    """Step and accuracy of every validation that the metrics hold."""
+    found = []
+    for file in sorted(run.path.glob("metrics/*/metrics.csv")):
+        with file.open() as lines:
+            found += [
+                (row["step"], row["valid_accuracy"]) for row in csv.DictReader(lines) if row.get("valid_accuracy")
+            ]
+    return found
 
 
 def stop_after(step):
@@ -62,24 +75,25 @@ def stop_after(step):
 
     def on_train_batch_start(self, trainer, *_):
         if trainer.global_step == step - 1:
-            self.request_stop(signal.SIGINT, None)
+            self.request_stop()
 
     return on_train_batch_start
 
 
+@pytest.mark.parametrize(("step", "stopped_at"), [(4, 4), (5, 6), (7, 7)])  # an epoch's end is passed first
 @pytest.mark.parametrize("kind", ["train", "pretrain"])
-def test_a_stopped_training_continues_bit_for_bit(kind, tmp_path, data_root, monkeypatch):
+def test_a_stopped_training_continues_bit_for_bit(kind, step, stopped_at, tmp_path, data_root, monkeypatch):
     make, start = {"train": (meta_run, train), "pretrain": (pretrain_run, pretrain)}[kind]
     whole = make(tmp_path / "whole")
     start(whole, OPTIONS, data_root=data_root, console=QUIET)
 
     stopped = make(tmp_path / "stopped")
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "on_train_batch_start", stop_after(4), raising=False)
-        with pytest.raises(Interrupted, match="Stopped at step 4; everything is saved"):
+        patch.setattr(Checkpoints, "on_train_batch_start", stop_after(step), raising=False)
+        with pytest.raises(Interrupted, match=f"Stopped at step {stopped_at}; everything is saved"):
             start(stopped, OPTIONS, data_root=data_root, console=QUIET)
     state = torch.load(stopped.checkpoint, weights_only=True)
-    assert state["global_step"] == 4
+    assert state["global_step"] == stopped_at
     start(Run.open(stopped.path), OPTIONS, data_root=data_root, resume=True, console=QUIET)
 
     expected, continued = (torch.load(run.checkpoint, weights_only=True) for run in (whole, stopped))
@@ -88,6 +102,8 @@ def test_a_stopped_training_continues_bit_for_bit(kind, tmp_path, data_root, mon
         assert torch.equal(value, continued["state_dict"][name]), name
     momenta, other = (state["optimizer_states"][0]["state"] for state in (expected, continued))
     assert all(torch.equal(momenta[key]["momentum_buffer"], other[key]["momentum_buffer"]) for key in momenta)
+    assert validations(whole) == validations(stopped)
+    assert expected["callbacks"].get("KeepBest") == continued["callbacks"].get("KeepBest")
     best, also = load_file(whole.weights), load_file(stopped.weights)
     assert all(torch.equal(best[name], also[name]) for name in best)
 
@@ -181,21 +197,26 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path, data_root):
 
 def test_a_loss_that_is_not_a_number_stops_with_advice(tmp_path, data_root):
     run = meta_run(tmp_path / "run", max_steps=30, algorithm="nn", lr=1e30)
-    with pytest.raises(NonFiniteLossError, match="try a smaller learning rate"):
+    with pytest.raises(NonFiniteError, match="try a smaller learning rate"):
         train(run, OPTIONS, data_root=data_root, console=QUIET)
 
 
-def test_two_processes_train_on_the_same_episodes_as_one(tmp_path, data_root, spawn):
+def test_two_processes_train_on_the_same_episodes_as_one(tmp_path, spawn):
     common = [
-        "train", "--dataset", "dots", "--backbone", "tiny", "--algorithm", "rr", "--runs", tmp_path, "--max-steps", 3,
+        "train", "--dataset", "dots", "--backbone", "plain", "--algorithm", "rr", "--runs", tmp_path, "--max-steps", 3,
         "--episodes-per-step", 2, "--shots", 2, "--queries", 3, "--val-episodes", 10, "--accelerator", "cpu",
     ]  # fmt: skip
-    process = spawn(*common, "--name", "two", "--devices", 2, "--strategy", "ddp")
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    assert torch.load(tmp_path / "two" / "last.ckpt", weights_only=True)["global_step"] == 3
-    assert (tmp_path / "two" / "model.safetensors").is_file()
-    assert [file.name for file in tmp_path.iterdir()] == ["two"]
+    for name, extra in (("two", ("--devices", 2, "--strategy", "ddp")), ("one", ("--devices", 1))):
+        process = spawn(*common, "--name", name, *extra)
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, err
+        assert out.count("Saved the best model") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["one", "two"]
+    # Without batch normalisation, whose statistics each process takes of its own images, the weights agree too.
+    two, one = (torch.load(tmp_path / name / "last.ckpt", weights_only=True) for name in ("two", "one"))
+    assert two["global_step"] == one["global_step"] == 3
+    for name, value in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], value, atol=1e-5, rtol=1e-5)
 
 
 def test_ctrl_c_ends_cleanly_and_the_run_can_be_continued(tmp_path, spawn):
@@ -246,9 +267,9 @@ def test_names_of_new_runs(tmp_path):
 
 def test_precision_auto_follows_the_processor(monkeypatch):
     monkeypatch.setattr(engine, "_has_bfloat16", lambda: True)
-    assert engine.resolve_precision("auto") == "bf16-mixed"
+    assert engine.resolve_precision("auto") == "bf16"
     monkeypatch.setattr(engine, "_has_bfloat16", lambda: False)
-    assert engine.resolve_precision("auto") == "32-true"
+    assert engine.resolve_precision("auto") == "32"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -267,7 +288,7 @@ def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):
         for number in range(8):
             Image.fromarray(dots.images[label * 30 + number].numpy()).save(folder / f"{number}.png")
     recipe = PretrainRecipe(2, 8, 0.05, "steps", 1e-4)
-    config = pretrain_config(PretrainSource(folder=tmp_path / "images"), "tiny", 32, recipe, None, seed=0)
+    config = pretrain_config(PretrainSource(folder=tmp_path / "images"), "tiny", 32, recipe, None, 0, "32")
     run = Run(tmp_path / "run", config)
     pretrain(run, OPTIONS, workers=0, console=QUIET)
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 6
@@ -311,9 +332,31 @@ def test_places365_is_read_as_torchvision_lays_it_out(tmp_path, dots, monkeypatc
     # The lists of three classes are not those whose checksums torchvision knows.
     monkeypatch.setattr(Places365, "_check_integrity", lambda *_: True)
     recipe = PretrainRecipe(1, 5, 0.05, "steps", 1e-4)
-    config = pretrain_config(PretrainSource(places=root), "tiny", 84, recipe, None, seed=0)
+    config = pretrain_config(PretrainSource(places=root), "tiny", 84, recipe, None, 0, "32")
     run = Run(tmp_path / "run", config)
     pretrain(run, OPTIONS, workers=0, console=QUIET)
     state = torch.load(run.checkpoint, weights_only=True)
     assert state["global_step"] == 3
     assert state["state_dict"]["classifier.weight"].shape == (3, 16)
+
+
+def test_a_damaged_image_of_a_folder_is_named(tmp_path):
+    for label in range(2):
+        folder = tmp_path / "images" / f"class{label}"
+        folder.mkdir(parents=True)
+        for number in range(4):
+            (folder / f"{number}.png").write_bytes(b"not an image")
+    recipe = PretrainRecipe(1, 4, 0.05, "steps", 1e-4)
+    config = pretrain_config(PretrainSource(folder=tmp_path / "images"), "tiny", 32, recipe, None, 0, "32")
+    with pytest.raises(DataError, match=r"class\d/\d.png"):
+        pretrain(Run(tmp_path / "run", config), OPTIONS, workers=0, console=QUIET)
+
+
+def test_episodes_that_devices_cannot_share_are_refused_before_a_folder_is_made(tmp_path, fslstm):
+    result = fslstm(
+        "train", "--dataset", "dots", "--backbone", "plain", "--episodes-per-step", 3, "--accelerator", "cpu",
+        "--devices", 2, "--strategy", "ddp", "--runs", tmp_path / "runs",
+    )  # fmt: skip
+    assert result.code == 2
+    assert "3 episodes a step cannot be shared equally by 2 devices" in result.err
+    assert not (tmp_path / "runs").exists()

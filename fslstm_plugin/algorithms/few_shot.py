@@ -130,10 +130,11 @@ class LightningFewShot(LightningEpisodicModule):
             ``(batch, m, ways)`` in double precision, as the heads compute.
         """
         with torch.autocast(episodes.samples.device.type, enabled=False):
-            support, query = episodes.support.float(), episodes.query.float()
+            support, query = episodes.support, episodes.query
             targets = one_hot(episodes.support_labels, episodes.ways)
             if self.attention is not None:
-                support = self.attention.adjust(support, targets, query)
+                dtype = self.attention.norm.weight.dtype
+                support = self.attention.adjust(support.to(dtype), targets, query.to(dtype))
             gram = EpisodeGram.from_features(support, query, transductive=psm)
             logits = self.psm.refine(self.head, gram, targets) if psm else self.head.predict(gram, targets)
             return self.scale * logits
@@ -193,12 +194,12 @@ class LightningFewShot(LightningEpisodicModule):
         recipe = self.recipe
         groups: list[dict[str, Any]] = [
             {"params": self.features.parameters(), "lr": recipe.lr},
-            {"params": [self.scale], "lr": recipe.scale_lr},
+            {"params": [self.scale, *self.head.parameters()], "lr": recipe.scale_lr},
         ]
         if self.attention is not None:
             groups.append({"params": self.attention.parameters(), "lr": recipe.iam_lr})
         optimizer = torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True)
-        total = self.trainer.max_steps
+        total = self.trainer.estimated_stepping_batches
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.factor(step / total))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

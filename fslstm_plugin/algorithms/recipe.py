@@ -26,6 +26,8 @@ class MetaRecipe:
         momentum: Nesterov momentum.
         weight_decay: Of all parameters.
         label_smoothing: Probability mass spread over all classes.
+        iam_reduction: Reduction ratio r of the Inverse Attention Module.
+        iam_dropout: Its dropout.
         milestones: Shares of the training after which the rates fall; the paper's epochs 20, 40 and 50 of 60.
         factors: What the initial rates are multiplied with after each milestone.
         augmentation: Random changes of the images.
@@ -44,6 +46,8 @@ class MetaRecipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     label_smoothing: float = 0.1
+    iam_reduction: int = 8
+    iam_dropout: float = 0.5
     milestones: tuple[float, ...] = (20 / 60, 40 / 60, 50 / 60)
     factors: tuple[float, ...] = (0.06, 0.012, 0.0024)
 
@@ -58,6 +62,10 @@ class MetaRecipe:
         )
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"Label smoothing must be in [0, 1), but got {self.label_smoothing}.")
+        if len(self.milestones) != len(self.factors) or list(self.milestones) != sorted(self.milestones):
+            raise UsageError(
+                f"Milestones must ascend, with a factor for each, but got {self.milestones} and {self.factors}."
+            )
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> MetaRecipe:
@@ -106,5 +114,6 @@ def meta_training(dataset: str, backbone: str, image_size: int, pretrained: bool
         lr=(0.0005 if resnet else 0.005) if pretrained else 0.1,
         iam_lr=(0.005 if resnet else 0.01) if pretrained else 0.1,
         scale_lr=0.1,
+        iam_reduction=16 if dataset == "mini" else 8,
         augmentation=Augmentation.published(image_size),
     )

@@ -34,4 +34,4 @@ def drop_block(features: Tensor, rate: float | Tensor, block_size: int) -> Tenso
     # Max pooling with full padding grows each seed, the upper left corner of a square, into the square.
     dropped = F.max_pool2d(F.pad(seeds, [block - 1] * 4), block, stride=1)
     keep = 1 - dropped
-    return features * keep * (keep.numel() / keep.sum().clamp(min=1))
+    return features * keep * (keep.numel() / keep.sum(dtype=torch.float32).clamp(min=1))

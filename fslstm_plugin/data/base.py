@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,6 +35,18 @@ class Split:
     images: torch.Tensor
     labels: torch.Tensor
     class_names: tuple[str, ...]
+
+    def to(self, device: torch.device | str) -> Split:
+        """The split with its images and labels on a device; the split itself if they are there already.
+
+        Example:
+            >>> split = Split("toy", "train", torch.zeros(1, 8, 8, 3, dtype=torch.uint8), torch.tensor([0]), ("a",))
+            >>> split.to("cpu") is split, split.to("meta").images.device
+            (True, device(type='meta'))
+        """
+        if self.images.device == torch.device(device):
+            return self
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
 
 def _silent(message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -41,11 +41,6 @@ class Method:
         """For example ``lssvm+iam+psm``."""
         return "+".join((self.head_name, *self.modules))
 
-    @property
-    def is_transductive(self) -> bool:
-        """Whether a query's prediction depends on the other queries."""
-        return bool(self.modules)
-
     def logits(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """Logits of the queries ``(batch, m, ways)``."""
         if self.transduction is None:
@@ -68,20 +63,22 @@ class Outcome:
     seconds: float
 
 
-@dataclass
 class _Clock:
-    """Adds up the time spent in its blocks, on any device."""
+    """Measures the time of its block, on any device."""
 
-    device: torch.device
-    seconds: float = field(default=0.0)
+    seconds: float
 
-    def __enter__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __enter__(self) -> _Clock:
         self._wait()
         self._began = time.perf_counter()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._wait()
-        self.seconds += time.perf_counter() - self._began
+        self.seconds = time.perf_counter() - self._began
 
     def _wait(self) -> None:
         if self.device.type == "cuda":
@@ -102,7 +99,8 @@ def run_methods(
     Args:
         source: From image indices ``(batch, N)`` to features ``(batch, N, d)``.
         sampler: Which images make an episode.
-        methods: What to evaluate. Methods that see the same support share their Gram matrices.
+        methods: What to evaluate. Methods that see the same support share their Gram matrices; each is charged
+            the time of what it needs of them.
         episodes: Number of episodes; the sampler's first ones.
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
@@ -115,44 +113,41 @@ def run_methods(
         DataError: If a feature is infinite or not a number.
     """
     device = torch.device(device)
-    clocks = [_Clock(device) for _ in methods]
-    accuracies: list[list[Tensor]] = [[] for _ in methods]
     labels = sampler.labels.to(device)
-    num_support = sampler.num_support
-    targets_one = one_hot(labels[:num_support], sampler.ways)
-    attentions = list({id(method.attention): method.attention for method in methods}.values())
+    targets_one = one_hot(labels[: sampler.num_support], sampler.ways)
+    outcomes = [Outcome(method, torch.empty(0, dtype=torch.float64), 0.0) for method in methods]
     with torch.inference_mode():
+        # The first call of anything is slow (threads, libraries): make it before the clock runs.
+        _run_batch(source(sampler.batch(0, 1).to(device)), targets_one[None], labels, outcomes)
+        for outcome in outcomes:
+            outcome.accuracies, outcome.seconds = outcome.accuracies[:0], 0.0
         for start in range(0, episodes, batch_episodes):
             count = min(batch_episodes, episodes - start)
             features = source(sampler.batch(start, count).to(device))
             if not torch.isfinite(features).all():
                 raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
-            targets = targets_one.expand(count, -1, -1)
-            for attention in attentions:
-                mine = [index for index, method in enumerate(methods) if method.attention is attention]
-                shared = _Clock(device)
-                with shared:
-                    gram = _gram(features, targets, attention, [methods[index] for index in mine])
-                for index in mine:
-                    clocks[index].seconds += shared.seconds
-                    with clocks[index]:
-                        predictions = methods[index].logits(gram, targets).argmax(-1)
-                    right = (predictions == labels[num_support:]).double().mean(-1) * 100
-                    accuracies[index].append(right.cpu())
+            _run_batch(features, targets_one.expand(count, -1, -1), labels, outcomes)
             report(start + count)
-    return [
-        Outcome(method, torch.cat(parts), clock.seconds)
-        for method, parts, clock in zip(methods, accuracies, clocks, strict=True)
-    ]
+    return outcomes
 
 
-def _gram(
-    features: Tensor, targets: Tensor, attention: InverseAttentionModule | None, methods: Sequence[Method]
-) -> EpisodeGram:
-    """The Gram matrices that methods with the same adjusted support share."""
+def _run_batch(features: Tensor, targets: Tensor, labels: Tensor, outcomes: Sequence[Outcome]) -> None:
+    """Add a batch of episodes to the outcomes; methods with the same adjusted support share its Gram matrix."""
     num_support = targets.shape[-2]
     support, query = features[:, :num_support], features[:, num_support:]
-    if attention is not None:
-        support = attention.adjust(support, targets, query)
-    transductive = any(method.transduction is not None for method in methods)
-    return EpisodeGram.from_features(support, query, transductive)
+    for attention in {id(outcome.method.attention): outcome.method.attention for outcome in outcomes}.values():
+        mine = [outcome for outcome in outcomes if outcome.method.attention is attention]
+        with _Clock(features.device) as inductive:
+            adjusted = attention.adjust(support, targets, query) if attention is not None else support
+            gram = EpisodeGram.from_features(adjusted, query)
+        with _Clock(features.device) as transductive:
+            if any(outcome.method.transduction is not None for outcome in mine):
+                gram = gram.with_queries(query)
+        for outcome in mine:
+            with _Clock(features.device) as own:
+                predictions = outcome.method.logits(gram, targets).argmax(-1)
+            outcome.seconds += inductive.seconds + own.seconds
+            if outcome.method.transduction is not None:
+                outcome.seconds += transductive.seconds
+            right = (predictions == labels[num_support:]).cpu().double().mean(-1) * 100
+            outcome.accuracies = torch.cat([outcome.accuracies, right])

@@ -8,6 +8,7 @@ from torch import nn
 
 from ..algorithms.composition import Composition
 from ..algorithms.few_shot import algorithm_for
+from ..algorithms.recipe import MetaRecipe
 from ..backbones.base import build_backbone
 from ..heads import Head
 from ..registry import HEADS
@@ -18,17 +19,19 @@ from ..weights import load_into
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """Backbone and Inverse Attention Module of a run.
+    """Backbone, head and Inverse Attention Module of a run, in evaluation mode.
 
     Args:
-        backbone: In evaluation mode.
-        attention: The Inverse Attention Module, in evaluation mode, if the run trained one.
-        algorithm: What the run trained; None for a pretraining.
+        backbone: The backbone.
+        head_name: Name of the head that the run was trained with; ``lssvm`` for a pretraining.
+        trained_head: That head.
+        attention: The Inverse Attention Module, if the run trained one.
     """
 
     backbone: nn.Module
+    head_name: str
+    trained_head: Head
     attention: InverseAttentionModule | None
-    algorithm: Composition | None
 
     @classmethod
     def from_run(cls, run: Run) -> TrainedModel:
@@ -40,17 +43,14 @@ class TrainedModel:
         backbone = build_backbone(run.config["backbone"], run.config["image_size"])
         if run.config["kind"] == "pretrain":
             load_into(backbone, run.load_weights(), run.weights)
-            return cls(backbone.eval(), None, None)
+            return cls(backbone.eval(), "lssvm", HEADS.get("lssvm")(), None)
         algorithm = Composition.parse(run.config["algorithm"])
-        module = algorithm_for(algorithm.head)(backbone, iam=algorithm.iam, iam_reduction=run.config["iam_reduction"])
+        recipe = MetaRecipe.from_dict(run.config["recipe"])
+        module = algorithm_for(algorithm.head)(backbone, iam=algorithm.iam, iam_reduction=recipe.iam_reduction)
         load_into(module, run.load_weights(), run.weights)
-        return cls(module.features.eval(), module.attention.eval() if module.attention else None, algorithm)
+        module.eval()
+        return cls(module.features, algorithm.head, module.head, module.attention)
 
     def head(self, name: str | None = None) -> Head:
-        """The head that the run was trained with, or any registered one; LSSVM for a pretraining."""
-        return HEADS.get(name or self.head_name)()
-
-    @property
-    def head_name(self) -> str:
-        """Name of the head that the run was trained with; ``lssvm`` for a pretraining."""
-        return self.algorithm.head if self.algorithm else "lssvm"
+        """The run's own head, or another registered one with its defaults."""
+        return self.trained_head if name in (None, self.head_name) else HEADS.get(name)()

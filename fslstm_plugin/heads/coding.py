@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -39,13 +38,11 @@ def coding_matrix(coding: str, ways: int) -> Tensor:
     return _CODINGS[coding](ways)
 
 
-@lru_cache(maxsize=64)
 def one_vs_all(ways: int) -> Tensor:
     """Each class against all others: 1 on the diagonal, -1 elsewhere."""
     return 2 * torch.eye(ways, dtype=torch.float64) - 1
 
 
-@lru_cache(maxsize=64)
 def one_vs_one(ways: int) -> Tensor:
     """Each pair of classes, the other classes left out by a 0."""
     first, second = torch.triu_indices(ways, ways, offset=1)
@@ -56,7 +53,6 @@ def one_vs_one(ways: int) -> Tensor:
     return code
 
 
-@lru_cache(maxsize=64)
 def exhaustive_code(ways: int) -> Tensor:
     """Every way to split the classes in two, once: ``2^(ways - 1) - 1`` columns, the first row all 1.
 
@@ -81,7 +77,6 @@ def exhaustive_code(ways: int) -> Tensor:
     return torch.cat([torch.ones(1, len(splits)), rest]).double()
 
 
-@lru_cache(maxsize=64)
 def random_code(ways: int, seed: int = 0) -> Tensor:
     """A dense random code of ``10 log2(ways)`` columns of -1 and 1, the same on every machine.
 

@@ -25,13 +25,20 @@ def method_name(row: Row) -> str:
     return "+".join((row.head, *row.modules)).upper()
 
 
+def _difference(row: Row) -> str:
+    return f"{row.difference:+.2f} ± {row.difference_ci95:.2f}" if row.difference_ci95 else "best"
+
+
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     return [
         ("Method", method_name),
         ("Transd.", lambda row: "yes" if row.modules else "no"),
         ("Shots", lambda row: str(row.shots)),
         ("Accuracy %", lambda row: f"{row.accuracy:.2f} ± {row.ci95:.2f}"),
-        ("To the best", lambda row: f"{row.difference:+.2f} ± {row.difference_ci95:.2f}" if row.difference else "best"),
+        (
+            "To the best",
+            lambda row: f"{row.difference:+.2f} ± {row.difference_ci95:.2f}" if row.difference_ci95 else "best",
+        ),
         ("s / 10k", lambda row: f"{row.seconds * TASKS / row.episodes:.1f}"),
     ]
 

@@ -50,17 +50,16 @@ class SplitBatches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         trainer = self.module.trainer
-        images = self.split.images.to(self.module.device)
-        labels = self.split.labels.to(self.module.device)
+        self.split = split = self.split.to(self.module.device)
         share = self.recipe.batch_size // trainer.world_size
         epoch, first = divmod(trainer.global_step, len(self))
-        order = epoch_order(len(labels), self.seed, epoch)
+        order = epoch_order(len(split.labels), self.seed, epoch)
         for step in range(first, len(self)):
             begin = step * self.recipe.batch_size + trainer.global_rank * share
             indices = order[begin : begin + share].to(self.module.device)
             keys = [(self.seed, epoch, step, trainer.global_rank)]
-            batch = make_images(images, indices, self.normalization, self.recipe.augmentation, keys)
-            yield batch, labels[indices]
+            batch = make_images(split.images, indices, self.normalization, self.recipe.augmentation, keys)
+            yield batch, split.labels[indices]
 
 
 class Classification(pl.LightningModule):
@@ -125,11 +124,7 @@ class SaveEachEpoch(pl.Callback):
         self.run = run
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Save after an epoch."""
-        self.on_train_end(trainer, module)
-
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Save at the end, which may come within an epoch."""
+        """Save after an epoch, also after a last one that is not complete."""
         assert isinstance(module, Classification)
         if trainer.is_global_zero:
             self.run.save_weights(module.backbone)

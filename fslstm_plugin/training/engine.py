@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.accelerators import CPUAccelerator
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
@@ -32,23 +34,43 @@ class Interrupted(FSLSTMError):
     exit_code = 130
 
 
-class NonFiniteLossError(FSLSTMError):
-    """The loss became infinite or not a number."""
+class NonFiniteError(FSLSTMError):
+    """The loss or a weight became infinite or not a number.
+
+    Args:
+        trainer: For the step and the learning rate.
+        what: ``"loss"`` or ``"weights"``.
+    """
+
+    def __init__(self, trainer: pl.Trainer, what: str) -> None:
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        super().__init__(
+            f"The {what} became infinite or not a number at step {trainer.global_step} with learning rate {rate:g}. "
+            "The last good checkpoint is kept; try a smaller learning rate, or --precision 32."
+        )
+
+
+_LIGHTNING_PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
 
 
 def resolve_precision(precision: str) -> str:
-    """Lightning's name for a precision option.
+    """The precision that an option means on this machine, to be kept in the run's configuration.
 
     Args:
         precision: ``"auto"``, ``"32"`` or ``"bf16"``. ``"auto"`` is bfloat16 where the processor computes with it.
 
+    Raises:
+        UsageError: If it is none of these.
+
     Example:
-        >>> resolve_precision("32"), resolve_precision("bf16")
-        ('32-true', 'bf16-mixed')
+        >>> resolve_precision("32")
+        '32'
     """
+    if precision not in ("auto", *_LIGHTNING_PRECISION):
+        raise UsageError(f"--precision must be auto, 32 or bf16, but got '{precision}'.")
     if precision == "auto":
-        precision = "bf16" if _has_bfloat16() else "32"
-    return {"32": "32-true", "bf16": "bf16-mixed"}[precision]
+        return "bf16" if _has_bfloat16() else "32"
+    return precision
 
 
 def _has_bfloat16() -> bool:
@@ -66,13 +88,15 @@ class StepSeed(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Seed for the coming step."""
-        """Seed for the coming step."""
         words = np.random.SeedSequence([self.seed, trainer.global_step, trainer.global_rank]).generate_state(1)
         torch.manual_seed(int(words[0]))
 
 
 class Checkpoints(pl.Callback):
     """Keeps ``last.ckpt`` whole and recent, and ends the training between two steps when asked to.
+
+    Between the last step of an epoch and the first of the next nothing is saved: Lightning would continue from there
+    without the end of the epoch, and so without its validation.
 
     Args:
         run: Where to keep it.
@@ -82,53 +106,56 @@ class Checkpoints(pl.Callback):
     def __init__(self, run: Run, every: int) -> None:
         self.run = run
         self.every = every
-        self.stop_signal: int | None = None
+        self.saved = 0
+        self.stop_requested = False
 
-    def request_stop(self, signum: int, _: object) -> None:
+    def request_stop(self, *_: object) -> None:
         """Signal handler: the first signal ends the training after its step, the second one at once."""
-        if self.stop_signal is not None:
+        if self.stop_requested:
             raise KeyboardInterrupt
-        self.stop_signal = signum
+        self.stop_requested = True
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Count the steps from here."""
+        self.saved = trainer.global_step
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         """Save when it is time, and end the training if a signal came."""
-        if self.stop_signal is None and trainer.global_step % self.every:
+        if trainer.world_size > 1:  # a signal may reach one rank before the others
+            self.stop_requested = trainer.strategy.reduce_boolean_decision(self.stop_requested, all=False)
+        last_of_epoch = trainer.is_last_batch and trainer.num_training_batches > 1
+        if last_of_epoch or trainer.global_step >= trainer.max_steps:
             return
-        self.save(trainer)
-        if self.stop_signal is not None:
+        if self.stop_requested or trainer.global_step - self.saved >= self.every:
+            self._save(trainer, module)
+        if self.stop_requested:
             raise Interrupted(
                 f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_options}."
             )
 
-    def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Save the final state."""
-        self.save(trainer)
+        self._save(trainer, module)
 
-    def save(self, trainer: pl.Trainer) -> None:
-        """Write the checkpoint; every rank takes part, since some strategies gather their state."""
-        if trainer.world_size > 1:
+    def _save(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not all(bool(value.isfinite().all()) for value in module.parameters()):
+            raise NonFiniteError(trainer, "weights")
+        if trainer.world_size > 1:  # every rank takes part: some strategies gather their state
             trainer.save_checkpoint(self.run.checkpoint)
-            return
-        with replacing(self.run.checkpoint) as temporary:
-            trainer.save_checkpoint(temporary)
+        else:
+            with replacing(self.run.checkpoint) as temporary:
+                trainer.save_checkpoint(temporary)
+        self.saved = trainer.global_step
 
 
 class FiniteLoss(pl.Callback):
-    """Stops when the loss is not a number, looking every few steps so that a GPU need not wait."""
-
-    def __init__(self, every: int = 20) -> None:
-        self.every = every
+    """Stops when the loss is not a number; on a GPU it looks every few steps only, so that it need not wait."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         """Look at the loss of the step."""
-        if trainer.global_step % self.every and trainer.accelerator.__class__.__name__ != "CPUAccelerator":
-            return
-        if not torch.isfinite(outputs["loss"]).item():
-            rate = trainer.optimizers[0].param_groups[0]["lr"]
-            raise NonFiniteLossError(
-                f"The loss became {outputs['loss'].item()} at step {trainer.global_step} with learning rate {rate:g}. "
-                "The last good checkpoint is kept; try a smaller learning rate or --precision 32."
-            )
+        every = 1 if isinstance(trainer.accelerator, CPUAccelerator) else 20
+        if trainer.global_step % every == 0 and not torch.isfinite(outputs["loss"]).item():
+            raise NonFiniteError(trainer, "loss")
 
 
 class TrainingProgress(pl.Callback):
@@ -206,16 +233,21 @@ def _quiet_lightning() -> Iterator[None]:
     logger = logging.getLogger("pytorch_lightning")
     level = logger.level
     logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
-        warnings.filterwarnings("ignore", message=".*(ckpt_path|resuming|dataloader|num_workers|srun|tensorboard).*")
-        yield
-    logger.setLevel(level)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
+            warnings.filterwarnings("ignore", message=".*(ckpt_path|resuming|dataloader|num_workers|srun).*")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager
 def _signals(checkpoints: Checkpoints) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the training between two steps while the block runs."""
+    if threading.current_thread() is not threading.main_thread():  # Python gives signals to the main thread only
+        yield
+        return
     old = {number: signal.signal(number, checkpoints.request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -246,7 +278,6 @@ class EngineOptions:
     """How Lightning's Trainer is to run.
 
     Args:
-        precision: ``"auto"``, ``"32"`` or ``"bf16"``.
         accelerator: Lightning's accelerator, for example ``"cpu"``.
         devices: Number of devices, or ``"auto"``.
         num_nodes: Number of machines.
@@ -254,7 +285,6 @@ class EngineOptions:
         checkpoint_every: Steps between two checkpoints.
     """
 
-    precision: str = "auto"
     accelerator: str = "auto"
     devices: int | str = "auto"
     num_nodes: int = 1
@@ -290,9 +320,10 @@ def fit(
         resume: Continue from the run's last checkpoint instead of making the run folder.
 
     Raises:
-        UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy.
+        UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy, or a step
+            cannot be shared equally by the devices.
         Interrupted: If the user stopped the training; the state is saved.
-        NonFiniteLossError: If the loss is not a number.
+        NonFiniteError: If the loss or a weight is not a number.
         FSLSTMError: If the run folder cannot be written, for example because the disk is full.
         RunError: If the run folder holds another run, or its checkpoint is damaged.
     """
@@ -304,7 +335,7 @@ def fit(
                 devices=options.devices,
                 num_nodes=options.num_nodes,
                 strategy=options.strategy,
-                precision=resolve_precision(options.precision),  # type: ignore[arg-type]
+                precision=_LIGHTNING_PRECISION[run.config["precision"]],  # type: ignore[arg-type]
                 max_steps=max_steps,
                 limit_train_batches=steps_per_epoch,
                 callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, progress, checkpoints],
@@ -318,6 +349,11 @@ def fit(
             )
         except (ValueError, MisconfigurationException) as error:
             raise UsageError(f"Lightning cannot train so: {' '.join(str(error).split())}") from error
+        if progress.units_per_step % trainer.world_size:
+            raise UsageError(
+                f"{progress.units_per_step} {progress.unit} a step cannot be shared equally by "
+                f"{trainer.world_size} devices."
+            )
         if not resume and getattr(rank_zero_only, "rank", 0) == 0:
             run.create()
         checkpoint = _whole_checkpoint(run) if resume else None

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ..data.decode import read_rgb
 from ..errors import DataError
 from ..normalization import Normalization
 from .classification import epoch_order
@@ -41,15 +43,23 @@ def open_folder(folder: Path, image_size: int, normalization: Normalization, pla
     )
     try:
         if places:
-            return datasets.Places365(str(folder), small=True, transform=transform)
-        return datasets.ImageFolder(str(folder), transform=transform)
+            return datasets.Places365(str(folder), small=True, transform=transform, loader=_load)
+        return datasets.ImageFolder(str(folder), transform=transform, loader=_load)
     except (OSError, RuntimeError) as error:
         layout = "Places365-standard (small images, as torchvision keeps it)" if places else "a folder for each class"
         raise DataError(f"{folder} does not hold {layout}: {str(error).splitlines()[0]}") from error
 
 
+def _load(path: str) -> Image.Image:
+    """An image of any mode as RGB; a damaged one is named."""
+    return Image.fromarray(read_rgb(Path(path)))
+
+
 class FolderBatches:
     """Batches of a folder's images, decoded by worker processes in the order of :func:`epoch_order`.
+
+    The order follows from seed and step, but the random crops and flips are torchvision's: a continued training draws
+    them anew.
 
     Args:
         images: A torchvision data set.

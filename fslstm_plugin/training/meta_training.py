@@ -20,7 +20,7 @@ from ..evaluation.engine import Method, run_methods
 from ..evaluation.features import extract_features
 from ..evaluation.statistics import estimate
 from ..runs import Run
-from .engine import EngineOptions, TrainingProgress, fit
+from .engine import EngineOptions, TrainingProgress, fit, resolve_precision
 from .pretrained import load_backbone
 from .streams import EpisodeStream
 
@@ -103,12 +103,12 @@ def train_config(
     backbone: str,
     image_size: int,
     algorithm: Composition,
-    iam_reduction: int,
     recipe: MetaRecipe,
     validation: Validation,
     pretrained: Path | None,
     max_steps: int | None,
     seed: int,
+    precision: str,
 ) -> dict[str, Any]:
     """The configuration that a meta-training's run folder keeps.
 
@@ -117,12 +117,12 @@ def train_config(
         backbone: Registered name.
         image_size: Side of the images in pixels.
         algorithm: Head and modules.
-        iam_reduction: Reduction ratio of the Inverse Attention Module.
         recipe: Episodes, rates, schedule, augmentation.
         validation: How the best weights are chosen.
         pretrained: Run folder or weights file that the backbone begins from.
         max_steps: Stop after so many steps; the schedule shrinks with it. None for all epochs.
         seed: What every random choice follows from.
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
     """
     return {
         "kind": "train",
@@ -130,12 +130,12 @@ def train_config(
         "backbone": backbone,
         "image_size": image_size,
         "algorithm": str(algorithm),
-        "iam_reduction": iam_reduction,
         "recipe": asdict(recipe),
         "validation": asdict(validation),
         "pretrained": str(pretrained.resolve()) if pretrained else None,
         "max_steps": max_steps,
         "seed": seed,
+        "precision": resolve_precision(precision),
     }
 
 
@@ -169,7 +169,8 @@ def train(
         backbone,
         recipe=recipe,
         iam=algorithm.iam,
-        iam_reduction=config["iam_reduction"],
+        iam_reduction=recipe.iam_reduction,
+        iam_dropout=recipe.iam_dropout,
         label_smoothing=recipe.label_smoothing,
         train_ways=recipe.ways,
         train_shots=recipe.shots,

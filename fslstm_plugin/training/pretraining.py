@@ -13,7 +13,7 @@ from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
 from ..runs import Run
 from .classification import Classification, SaveEachEpoch, SplitBatches
-from .engine import EngineOptions, TrainingProgress, fit
+from .engine import EngineOptions, TrainingProgress, fit, resolve_precision
 from .image_folders import FolderBatches, open_folder
 from .recipes import PretrainRecipe
 
@@ -40,6 +40,7 @@ def pretrain_config(
     recipe: PretrainRecipe,
     max_steps: int | None,
     seed: int,
+    precision: str,
 ) -> dict[str, Any]:
     """The configuration that a pretraining's run folder keeps.
 
@@ -50,6 +51,7 @@ def pretrain_config(
         recipe: Epochs, batch size, schedule, augmentation.
         max_steps: Stop after so many steps; the schedule shrinks with it. None for all epochs.
         seed: What every random choice follows from.
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
     """
     folders = {"places": source.places, "folder": source.folder}
     return {
@@ -61,6 +63,7 @@ def pretrain_config(
         "recipe": asdict(recipe),
         "max_steps": max_steps,
         "seed": seed,
+        "precision": resolve_precision(precision),
     }
 
 

@@ -11,7 +11,6 @@ from ..data.base import Split
 from ..data.images import Augmentation, make_images
 from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
-from ..errors import UsageError
 from ..normalization import Normalization
 
 
@@ -46,12 +45,8 @@ class EpisodeStream:
 
     def __iter__(self) -> Iterator[Episodes]:
         trainer, device = self.module.trainer, self.module.device
-        share, rest = divmod(self.episodes_per_step, trainer.world_size)
-        if rest:
-            raise UsageError(
-                f"{self.episodes_per_step} episodes a step cannot be shared equally by {trainer.world_size} devices."
-            )
-        images = self.split.images.to(device)
+        share = self.episodes_per_step // trainer.world_size
+        self.split = self.split.to(device)
         labels = self.sampler.labels.to(device).expand(share, -1)
         first = trainer.global_step
         for step in range(first, first - first % self.steps + self.steps):
@@ -59,5 +54,5 @@ class EpisodeStream:
             indices = self.sampler.batch(start, share).to(device)
             # The second number keeps these draws apart from any other use of the same seed.
             keys = [(self.sampler.seed, 1, episode) for episode in range(start, start + share)]
-            batch = make_images(images, indices, self.normalization, self.augmentation, keys)
+            batch = make_images(self.split.images, indices, self.normalization, self.augmentation, keys)
             yield Episodes(batch, labels, self.sampler.num_support, self.sampler.ways)
