@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from fslstm_plugin.data import glyphs
-from fslstm_plugin.data.root import load_split
-from fslstm_plugin.data.tasksets import register_tasksets
+from fslstm_plugin.data.root import VARIABLE, load_split
+from fslstm_plugin.data.tasksets import register_tasksets, tasksets
 from fslstm_plugin.errors import DataError
 
 benchmarks = pytest.importorskip("learn2learn.vision.benchmarks")
@@ -55,6 +55,24 @@ def test_learn2learn_draws_tasks_from_our_images(root: Path, device: str | None)
         known = {tuple(image.flatten().tolist()) for image in load_split("glyphs", split, root).images}
         for image in images:
             assert tuple((image * 255).round().byte().permute(1, 2, 0).flatten().tolist()) in known
+
+
+def test_the_variable_decides_unless_a_root_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(ask: Callable[..., object], **options: str) -> str:
+        with pytest.raises(DataError) as failure:
+            ask("mini", **options)
+        return str(failure.value).split("--data-root ")[1].split("`")[0]
+
+    register_tasksets()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "/from/variable")
+    assert asked(benchmarks.get_tasksets) == "/from/variable"  # learn2learn passes its own default, ~/data
+    assert asked(benchmarks.get_tasksets, root="~/data") == "/from/variable"
+    assert asked(tasksets) == "/from/variable"
+    assert asked(benchmarks.get_tasksets, root="~/given") == str(tmp_path / "given")
+    assert asked(tasksets, root="~/given") == str(tmp_path / "given")
+    monkeypatch.delenv(VARIABLE)
+    assert asked(benchmarks.get_tasksets) == asked(tasksets) == str(tmp_path / "data")
 
 
 def test_missing_data_says_the_command(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from ..registry import DATASETS
 from .base import Split
 
 VARIABLE = "FSLSTM_DATA_ROOT"
+LEARN2LEARN_ROOT = "~/data"
 
 
 def data_root(option: Path | None = None) -> Path:
@@ -25,7 +26,7 @@ def data_root(option: Path | None = None) -> Path:
         >>> data_root(Path("/data")).as_posix()
         '/data'
     """
-    return Path(option or os.environ.get(VARIABLE) or "~/data").expanduser()
+    return Path(option or os.environ.get(VARIABLE) or LEARN2LEARN_ROOT).expanduser()
 
 
 def load_split(dataset: str, split: str, root: Path | None = None) -> Split:

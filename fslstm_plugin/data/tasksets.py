@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from ..registry import DATASETS
 from .base import SPLITS, Split
-from .root import load_split
+from .root import LEARN2LEARN_ROOT, load_split
 
 
 class SplitImages(Dataset):
@@ -53,7 +53,7 @@ def tasksets(
     train_samples: int = 10,
     test_ways: int = 5,
     test_samples: int = 10,
-    root: str | Path = "~/data",
+    root: str | Path = LEARN2LEARN_ROOT,
     device: torch.device | str | None = None,
     **kwargs: Any,
 ) -> tuple[tuple[Any, ...], tuple[list[Any], ...]]:
@@ -65,7 +65,8 @@ def tasksets(
         train_samples: Images a class of a training task, shots and queries together.
         test_ways: Classes of a validation or test task.
         test_samples: Images a class of a validation or test task.
-        root: Where the data sets are.
+        root: Where the data sets are. learn2learn always passes one, so its default, ``~/data``, counts as not
+            given, and :func:`~fslstm_plugin.data.root.data_root` decides.
         device: Where the images are kept; None, the default, leaves them memory-mapped.
         **kwargs: Options of other benchmarks, ignored as learn2learn's own do.
 
@@ -79,9 +80,11 @@ def tasksets(
     from learn2learn.data import MetaDataset
     from learn2learn.data.transforms import ConsecutiveLabels, FusedNWaysKShots, LoadData, RemapLabels
 
+    folder = Path(root).expanduser()
+    given = None if folder == Path(LEARN2LEARN_ROOT).expanduser() else folder
     datasets, transforms = [], []
     for split in SPLITS:
-        images = SplitImages(load_split(dataset, split, Path(root)), device)
+        images = SplitImages(load_split(dataset, split, given), device)
         meta = MetaDataset(images, labels_to_indices=images.members())
         ways, samples = (train_ways, train_samples) if split == "train" else (test_ways, test_samples)
         choose = FusedNWaysKShots(meta, n=ways, k=samples)
