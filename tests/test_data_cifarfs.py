@@ -83,7 +83,7 @@ def write_tar(path: Path, files: dict[str, dict[str, object]]) -> Path:
 
 
 def assert_nothing_half_done(root: Path) -> None:
-    assert not (root / "cifarfs" / "cifar100").exists()
+    assert not (root / "cifarfs").exists()
     assert not (root / "fslstm" / "cifar-fs").exists()
     assert list(root.rglob("*.partial")) == []
 
@@ -128,6 +128,113 @@ def test_learn2learns_own_folder_is_a_source(tmp_path: Path, zip_file: Path) -> 
         archive.extractall(tmp_path / "cifarfs")
     SMALL.prepare(tmp_path)
     assert len(SMALL.load(tmp_path, "test").images) == 40
+
+
+def interrupt(root: Path) -> Path:
+    """What an interrupted extraction leaves: half of a class, and no lists of the splits."""
+    folder = root / "cifarfs" / "cifar100"
+    (folder / "data" / "bear").mkdir(parents=True)
+    (folder / "data" / "bear" / file_name(NAMES.index("bear"), 0)).write_bytes(png(image(99, 9)))
+    return folder
+
+
+def test_an_incomplete_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
+    folder = interrupt(tmp_path)
+    with pytest.raises(DataError) as failure:
+        SMALL.prepare(tmp_path)
+    message = str(failure.value)
+    assert message.startswith(f"{folder} is incomplete (Class 'apple' (train) of CIFAR-FS has 0 images, expected 2)")
+    assert "remove it to download CIFAR-FS anew" in message
+    assert f"`fslstm data prepare cifar-fs --archive cifar100.zip --data-root {tmp_path}`" in message
+    assert [path.name for path in folder.parent.iterdir()] == ["cifar100"]
+
+
+@pytest.mark.parametrize("content", [None, b"apple\n", b"\xff\xfe"])
+def test_a_folder_without_whole_split_lists_is_incomplete(
+    tmp_path: Path, zip_file: Path, content: bytes | None
+) -> None:
+    with zipfile.ZipFile(zip_file) as archive:
+        archive.extractall(tmp_path / "cifarfs")
+    listed = tmp_path / "cifarfs" / "cifar100" / "splits" / "bertinetto" / "test.txt"
+    listed.unlink()
+    if content:
+        listed.write_bytes(content)
+    with pytest.raises(DataError, match=r"cifarfs/cifar100 is incomplete \("):
+        SMALL.prepare(tmp_path)
+
+
+def test_an_archive_replaces_an_incomplete_folder(tmp_path: Path, zip_file: Path) -> None:
+    interrupt(tmp_path / "a")
+    SMALL.prepare(tmp_path / "a", zip_file)
+    SMALL.prepare(tmp_path / "b", zip_file)
+    for split in SPLITS:
+        repaired, fresh = (SMALL.load(tmp_path / root, split).images for root in "ab")
+        np.testing.assert_array_equal(repaired, fresh)
+
+
+def test_an_archive_goes_before_a_complete_folder(tmp_path: Path, zip_file: Path) -> None:
+    with zipfile.ZipFile(zip_file) as archive:
+        archive.extractall(tmp_path / "cifarfs")
+    label = NAMES.index("apple")
+    first = tmp_path / "cifarfs" / "cifar100" / "data" / "apple" / min(file_name(label, 0), file_name(label, 1))
+    before = first.read_bytes()
+    Image.new("RGB", (32, 32)).save(first)
+    SMALL.prepare(tmp_path, zip_file)
+    assert SMALL.load(tmp_path, "train").images[0].any()
+    assert first.read_bytes() == before
+
+
+def test_a_bad_archive_leaves_the_folder_as_it_was(tmp_path: Path, zip_file: Path) -> None:
+    with zipfile.ZipFile(zip_file) as archive:
+        archive.extractall(tmp_path / "cifarfs")
+    (tmp_path / "bad.zip").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="neither a zip nor a tar"):
+        SMALL.prepare(tmp_path, tmp_path / "bad.zip")
+    SMALL.prepare(tmp_path)
+    assert SMALL.is_prepared(tmp_path)
+
+
+def copied(processed: Path, images: Path) -> None:
+    """learn2learn's copy of the images."""
+    for split in SPLITS:
+        for name in split_classes(split):
+            shutil.copytree(images / name, processed / split / name)
+
+
+@pytest.mark.parametrize("fault", ["half a class", "no class", "another class", "a link to nothing", "empty"])
+def test_a_half_made_copy_of_learn2learns_is_made_anew(tmp_path: Path, zip_file: Path, fault: str) -> None:
+    with zipfile.ZipFile(zip_file) as archive:
+        archive.extractall(tmp_path / "cifarfs")
+    processed = tmp_path / "cifarfs" / "processed"
+    copied(processed, tmp_path / "cifarfs" / "cifar100" / "data")
+    whale = processed / "test" / "whale"
+    if fault == "half a class":
+        next(whale.glob("*.png")).unlink()
+    elif fault == "another class":
+        whale.with_name("unicorn").mkdir()
+    elif fault == "empty":
+        shutil.rmtree(processed)
+        processed.mkdir()
+    else:
+        shutil.rmtree(whale)
+        if fault == "a link to nothing":
+            whale.symlink_to("nowhere")
+    messages: list[str] = []
+    SMALL.prepare(tmp_path, report=messages.append)
+    assert any(message.startswith(f"{processed}, learn2learn's copy") for message in messages)
+    for split in SPLITS:
+        assert sorted(path.name for path in (processed / split).iterdir()) == split_classes(split)
+        assert len(list((processed / split).glob("*/*.png"))) == 2 * len(split_classes(split))
+
+
+def test_a_whole_copy_of_learn2learns_stays(tmp_path: Path, zip_file: Path) -> None:
+    with zipfile.ZipFile(zip_file) as archive:
+        archive.extractall(tmp_path / "cifarfs")
+    processed = tmp_path / "cifarfs" / "processed"
+    copied(processed, tmp_path / "cifarfs" / "cifar100" / "data")
+    (processed / "test" / ".DS_Store").write_text("a file, no class")
+    SMALL.prepare(tmp_path)
+    assert not (processed / "test" / "whale").is_symlink()
 
 
 def test_an_incomplete_class_is_named(tmp_path: Path, zip_file: Path) -> None:

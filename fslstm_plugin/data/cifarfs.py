@@ -43,7 +43,8 @@ def split_classes(split: str) -> list[str]:
 class CIFARFS(Dataset):
     """CIFAR-FS from learn2learn's ``cifar100.zip`` or the original ``cifar-100-python.tar.gz``.
 
-    Without an archive: what learn2learn left under the root, else torchvision's verified download.
+    Without an archive: what learn2learn left under the root, if it is complete, else, if there is nothing,
+    torchvision's verified download. An archive replaces what is there.
 
     Example:
         >>> CIFAR_FS.is_prepared(Path("nowhere"))
@@ -61,14 +62,29 @@ class CIFARFS(Dataset):
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits, the images of a class ordered by file name; see :meth:`Dataset.read`."""
         folder = root / "cifarfs" / "cifar100"
-        if folder.exists():
+        if source is None and folder.exists():
             report(f"Using the images in {folder}.")
+            self._check_found(folder, root)
         else:
             self._fill(folder, root, source, report)
-        _link_processed(root / "cifarfs" / "processed")
+        self._link_processed(root / "cifarfs" / "processed", report)
         for split in SPLITS:
             report(f"Reading the {split} images.")
-            yield _raw_split(folder, split)
+            yield _raw_split(folder / "data", split)
+
+    def _check_found(self, folder: Path, root: Path) -> None:
+        """Refuse a folder that an interrupted download or extraction left."""
+        try:
+            for split in SPLITS:
+                self._checked(_raw_split(folder / "data", split))
+                path = _split_list(folder, split)
+                if not path.is_file() or sorted(path.read_text(encoding="utf-8").split()) != split_classes(split):
+                    raise DataError(f"{path} does not list the {split} classes.")
+        except (DataError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{folder} is incomplete ({str(error).rstrip('.')}): remove it to download {self.title} anew, "
+                f"or {self.remedy(root)}"
+            ) from error
 
     def _fill(self, folder: Path, root: Path, source: Path | None, report: Callable[[str], None]) -> None:
         """Make learn2learn's folder from an archive, whole or not at all."""
@@ -87,8 +103,26 @@ class CIFARFS(Dataset):
                     "cifar-100-python (as the original archive): it is not CIFAR-100."
                 )
             for split in SPLITS:
-                self._checked(_raw_split(partial, split))
-                _write_split_list(partial / "splits" / "bertinetto" / f"{split}.txt", split)
+                self._checked(_raw_split(partial / "data", split))
+                _write_split_list(_split_list(partial, split), split)
+
+    def _link_processed(self, folder: Path, report: Callable[[str], None]) -> None:
+        """learn2learn's second copy of the images, by split, as links; made by itself it can stop half-way."""
+        if folder.exists():
+            if all(self._is_whole(folder / split, split) for split in SPLITS):
+                return
+            report(f"{folder}, learn2learn's copy of the images, is incomplete or has other classes: making it anew.")
+        with whole_folder(folder) as partial:
+            for split in SPLITS:
+                (partial / split).mkdir()
+                for name in split_classes(split):
+                    (partial / split / name).symlink_to(Path("..", "..", "cifar100", "data", name), True)
+
+    def _is_whole(self, folder: Path, split: str) -> bool:
+        """Whether a folder has the classes of the split, every image of each, and no other class."""
+        found = {path.name for path in folder.glob("*") if path.is_dir()}
+        counts = _raw_split(folder, split).counts().values()
+        return found == set(split_classes(split)) and set(counts) == {self.images_per_class}
 
     def _download(self, folder: Path, root: Path, report: Callable[[str], None]) -> Path:
         from torchvision.datasets import CIFAR100
@@ -105,7 +139,7 @@ class CIFARFS(Dataset):
 
 
 def _raw_split(folder: Path, split: str) -> RawSplit:
-    return RawSplit(split, {name: _pngs(folder / "data" / name) for name in split_classes(split)}, read_rgb)
+    return RawSplit(split, {name: _pngs(folder / name) for name in split_classes(split)}, read_rgb)
 
 
 def _pngs(folder: Path) -> list[Path]:
@@ -144,20 +178,13 @@ def _images(data: np.ndarray, path: Path) -> np.ndarray:
     return np.ascontiguousarray(data.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
+def _split_list(folder: Path, split: str) -> Path:
+    return folder / "splits" / "bertinetto" / f"{split}.txt"
+
+
 def _write_split_list(path: Path, split: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{name}\n" for name in split_classes(split)), encoding="utf-8")
-
-
-def _link_processed(folder: Path) -> None:
-    """learn2learn's second copy of the images, by split, as links; made by itself it can stop half-way."""
-    if folder.exists():
-        return
-    with whole_folder(folder) as partial:
-        for split in SPLITS:
-            (partial / split).mkdir()
-            for name in split_classes(split):
-                (partial / split / name).symlink_to(Path("..", "..", "cifar100", "data", name), True)
 
 
 CIFAR_FS = CIFARFS()

@@ -2,7 +2,8 @@
 
 ``<folder>/{train,val,test}.npy`` hold the images, uint8 ``(N, size, size, 3)``, class after class;
 ``<folder>/index.json``, written last, says how many images each class has and how long each file must be,
-so that a truncated file is noticed when it is opened.
+so that a truncated file is noticed when it is opened. Lengths are all that is compared: bytes that were
+changed in place are not noticed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,11 @@ class RawSplit:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the right to write ``folder``; the lock ends with the process that holds it."""
+    """Hold the right to write ``folder``; the lock ends with the process that holds it.
+
+    Its file stays beside the folder: were it removed, a process that waits for it and one that comes later
+    could both hold the lock.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.parent / f".{folder.name}.lock"):
         yield
@@ -54,7 +59,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """An empty folder that is removed afterwards.
+    """An empty folder that is removed afterwards, and with it the folder around it if that is empty then.
 
     The caller holds :func:`exclusive`, so the name can be fixed: what a killed process left under it is
     removed by the next one.
@@ -65,6 +70,8 @@ def scratch_folder(path: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # an empty <root>/cifarfs would keep learn2learn from downloading
+            path.parent.rmdir()
 
 
 @contextmanager
