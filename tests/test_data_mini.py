@@ -237,4 +237,5 @@ def test_missing_files_are_named_with_the_command(tmp_path: Path, dataset: Datas
     assert f"`fslstm data prepare {dataset.name} --from DIR --data-root {tmp_path}`" in message
     assert "\n" not in message
     assert not dataset.is_prepared(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["fslstm", f".{dataset.name}.lock"]
     assert sum(dataset.classes[split] for split in SPLITS) in (100, 608)

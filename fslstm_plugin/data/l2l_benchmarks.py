@@ -59,7 +59,7 @@ class FC100Benchmark(_PickledBenchmark):
     image_size = 32
     classes: ClassVar = {"train": 60, "val": 20, "test": 20}
     images_per_class = 600
-    source_files = "learn2learn's fc100.zip (zenodo.org/record/7978538)"
+    source_files = "learn2learn's FC100_{train,val,test}.pickle (from its fc100.zip)"
     file_names = ("FC100_{split}.pickle",)
     max_bytes = 1 << 30
 
@@ -87,7 +87,7 @@ class TieredImageNet(_PickledBenchmark):
     image_size = 84
     classes: ClassVar = {"train": 351, "val": 97, "test": 160}
     images_per_class = None
-    source_files = "learn2learn's tiered-imagenet folder (zenodo.org/record/7978538)"
+    source_files = "learn2learn's {train,val,test}_images_png.pkl and {train,val,test}_labels.pkl"
     file_names = ("{split}_images_png.pkl", "{split}_labels.pkl")
     max_bytes = 64 << 30
 

@@ -45,7 +45,7 @@ class MiniImageNet(Dataset):
     classes: ClassVar = {"train": 64, "val": 16, "test": 20}
     images_per_class = 600
     source_option = "--from DIR"
-    source_files = "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl (zenodo.org/record/7978538)"
+    source_files = "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl"
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
