@@ -79,6 +79,17 @@ def test_writing_to_a_split_leaves_the_file_alone(tmp_path: Path) -> None:
     assert Toy().load(tmp_path, "train").images.any()
 
 
+def test_a_split_moves_to_a_device_once(tmp_path: Path) -> None:
+    Toy().prepare(tmp_path)
+    split = Toy().load(tmp_path, "train")
+    assert split.to("cpu") is split
+    moved = split.to("meta")
+    assert (moved.images.device.type, moved.labels.device.type) == ("meta", "meta")
+    assert (moved.class_names, moved.images.shape) == (split.class_names, split.images.shape)
+    assert moved.to(torch.device("meta")) is moved
+    assert split.images.device.type == "cpu"
+
+
 def test_preparing_twice_reads_once(tmp_path: Path) -> None:
     messages: list[str] = []
     Toy().prepare(tmp_path)
@@ -138,8 +149,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(prepared, "_write_images", full)
     with pytest.raises(DataError, match=r"Toy could not be prepared in .*No space left"):
         Toy().prepare(tmp_path)
-    assert leftovers(tmp_path) == []
-    assert not (tmp_path / "fslstm" / "toy").exists()
+    assert [path.name for path in (tmp_path / "fslstm").iterdir()] == [".toy.lock"]
 
 
 def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:

@@ -37,16 +37,23 @@ class Split:
     class_names: tuple[str, ...]
 
     def to(self, device: torch.device | str) -> Split:
-        """The split with its images and labels on a device; the split itself if they are there already.
+        """The split with its images and labels on a device.
+
+        Args:
+            device: The device, for example ``"cuda"``.
+
+        Returns:
+            A split whose images and labels are there; this one itself if they are there already.
 
         Example:
             >>> split = Split("toy", "train", torch.zeros(1, 8, 8, 3, dtype=torch.uint8), torch.tensor([0]), ("a",))
             >>> split.to("cpu") is split, split.to("meta").images.device
             (True, device(type='meta'))
         """
-        if self.images.device == torch.device(device):
+        images, labels = self.images.to(device), self.labels.to(device)
+        if images is self.images and labels is self.labels:
             return self
-        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+        return replace(self, images=images, labels=labels)
 
 
 def _silent(message: str) -> None:
