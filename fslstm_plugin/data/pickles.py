@@ -43,7 +43,8 @@ class _Array(np.ndarray):
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
         raw = _checked(content, dtype, shape)
-        super().__setstate__((1, shape, dtype.value, bool(fortran), raw))
+        checked: Any = (1, shape, dtype.value, bool(fortran), raw)
+        super().__setstate__(checked)
 
 
 def _checked(content: Any, dtype: Any, shape: Any) -> bytes:
