@@ -92,11 +92,11 @@ def test_every_font_has_its_characters() -> None:
 
 
 def test_colour_does_not_tell_the_class(root: Path) -> None:
-    """The mean colours of two classes differ by no more than chance."""
-    images = load_split("glyphs", "test", root).images.float().view(20, 300, -1, 3).mean(2)
-    between = images.mean(1).var(0)
-    within = images.var(1).mean(0) / 300
-    assert (between / within < 2.5).all()
+    """The nearest mean colour is right hardly more often than by chance, 1 in 20."""
+    colours = load_split("glyphs", "test", root).images.float().view(20, 300, -1, 3).mean(2)
+    means, queries = colours[:, ::2].mean(1), colours[:, 1::2]
+    nearest = torch.cdist(queries, means).argmin(2)
+    assert (nearest == torch.arange(20)[:, None]).float().mean() < 0.08
 
 
 def test_the_letter_can_be_seen(root: Path) -> None:

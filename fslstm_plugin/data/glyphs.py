@@ -58,6 +58,7 @@ class Glyphs(Dataset):
 
     name = "glyphs"
     title = "Glyphs"
+    version = 2
     image_size = 32
     classes: ClassVar = {split: len(characters) for split, characters in CHARACTERS.items()}
     images_per_class = IMAGES_PER_CLASS
@@ -126,8 +127,8 @@ def _mask(character: str, font: str, image_size: int) -> Image.Image:
 def _poses(random: np.random.Generator, side: int, image_size: int) -> np.ndarray:
     """Affine maps from image to mask coordinates, ``(300, 6)``: turned, slanted, scaled and shifted."""
     half_tangent, slant, extent, *shift = random.uniform(
-        [[-0.18], [-0.25], [0.5], [-0.12], [-0.12]],
-        [[0.18], [0.25], [0.9], [0.12], [0.12]],
+        [[-0.12], [-0.2], [0.6], [-0.06], [-0.06]],
+        [[0.12], [0.2], [0.9], [0.06], [0.06]],
         (5, IMAGES_PER_CLASS),
     )
     # Sine and cosine by the half-angle formulas: those of the mathematics library differ between processors.
@@ -141,20 +142,18 @@ def _poses(random: np.random.Generator, side: int, image_size: int) -> np.ndarra
 
 
 def _paint(random: np.random.Generator, letters: np.ndarray) -> np.ndarray:
-    """Masks ``(n, s, s)`` to images: a colour gradient, the letter in another colour, and noise."""
+    """Masks ``(n, s, s)`` to images: a colour gradient, the letter in a lighter colour, and noise."""
     n, size = letters.shape[:2]
-    start, change, difference = random.uniform([[[0]], [[-80]], [[70]]], [[[256]], [[80]], [[186]]], (3, n, 3)).astype(
+    start, change, difference = random.uniform([[[0]], [[-40]], [[80]]], [[[106]], [[40]], [[150]]], (3, n, 3)).astype(
         np.float32
     )[:, :, None, None, :]
     direction = random.uniform(-1, 1, (2, n, 1, 1, 1)).astype(np.float32)
     ramp = np.linspace(-0.5, 0.5, size, dtype=np.float32)[:, None]
     background = start + change * (direction[0] * ramp[:, None] + direction[1] * ramp)
-    # Every channel differs by 70 to 186 of 256 around the circle, so that the letter can always be seen.
-    letter = (start + difference) % 256
     opacity = random.uniform(0.6, 1, (n, 1, 1, 1)).astype(np.float32) * (letters[..., None] / np.float32(255))
     noise = random.random((n, size, size, 3), dtype=np.float32) - np.float32(0.5)
-    strength = random.uniform(10, 110, (n, 1, 1, 1)).astype(np.float32)
-    image = background + opacity * (letter - background) + strength * noise
+    strength = random.uniform(10, 60, (n, 1, 1, 1)).astype(np.float32)
+    image = background + opacity * difference + strength * noise
     return np.rint(image.clip(0, 255)).astype(np.uint8)
 
 
