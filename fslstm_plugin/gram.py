@@ -234,14 +234,14 @@ class EpisodeGram:
 
         Args:
             kernel: The kernel.
-            targets: One-hot labels ``(..., n, ways)``; a row of zeros marks an absent point.
+            targets: Labels ``(..., n, ways)``; a row of zeros marks an absent point.
 
         Returns:
             ``(..., n, n)`` and ``(..., m, n)``; rows and columns of absent points are zero.
         """
         if isinstance(kernel, Linear):  # An absent point's products are zero already.
             return self.support, self.cross
-        present = targets.sum(-1)
+        present = (targets.sum(-1) > 0).to(self.support)
         norms = _diagonal(self.support)
         support = kernel(self.support, norms, norms, self.dim)
         cross = kernel(self.cross, self.query_norms, norms, self.dim)

@@ -38,8 +38,8 @@ def solve_crammer_singer(
     Args:
         kernel: Support kernel matrices ``(..., n, n)``, symmetric positive semidefinite; best in
             double precision.
-        targets: One-hot labels ``(..., n, ways)`` of the same type; a row of zeros is an absent point, whose
-            row and column of the kernel must be zero.
+        targets: Labels ``(..., n, ways)`` of the same type: one-hot rows, of any lengths (see `weight_roots`); a
+            row of zeros is an absent point, whose row and column of the kernel must be zero.
         C: Upper bound of a coefficient, above 0; default 0.1.
         tolerance: Relative duality gap to reach; default 1e-6.
         max_iterations: Limit for each of the two methods; default 60.
@@ -69,7 +69,7 @@ def svm_duality_gap(kernel: Tensor, targets: Tensor, alpha: Tensor, C: float = 0
 
     Args:
         kernel: Support kernel matrices ``(..., n, n)``.
-        targets: One-hot labels ``(..., n, ways)``.
+        targets: Labels ``(..., n, ways)``, as in `solve_crammer_singer`.
         alpha: Coefficients ``(..., n, ways)`` with ``alpha <= C targets`` and rows that sum to 0.
         C: Upper bound of a coefficient; default 0.1.
 
@@ -83,8 +83,9 @@ def svm_duality_gap(kernel: Tensor, targets: Tensor, alpha: Tensor, C: float = 0
     """
     scores = kernel @ alpha + alpha
     quadratic = (alpha * scores).sum((-2, -1)) / 2
-    margins = scores.sub(targets).amax(-1) + 1 - (targets * scores).sum(-1)
-    primal = quadratic + C * (margins * targets.sum(-1)).sum(-1)
+    length = targets.sum(-1)
+    margins = length * (scores.sub(targets).amax(-1) + length) - (targets * scores).sum(-1)
+    primal = quadratic + C * margins.sum(-1)
     dual = (targets * alpha).sum((-2, -1)) - quadratic
     return (primal - dual) / primal
 
@@ -179,8 +180,8 @@ def _interior_point(
     """
     hessian = _add_identity(kernel, 1.0)
     # An absent point has no interior between its bounds; its coefficients are 0 whatever the bounds.
-    bound = C * (targets + (1 - targets.sum(-1, keepdim=True)) / targets.shape[-1])
-    distance = torch.full_like(bound, C / targets.shape[-1])
+    bound = C * (targets + (targets.sum(-1, keepdim=True) == 0).to(targets) / targets.shape[-1])
+    distance = bound.mean(-1, keepdim=True).expand_as(bound)
     gradient = hessian @ (bound - distance) - targets
     multiplier = gradient.amax(-1, keepdim=True) - gradient
     multiplier = multiplier + multiplier.mean((-2, -1), keepdim=True) + 1
@@ -290,11 +291,12 @@ def _solve_with_row_sums_zero(inverses: Tensor, right: Tensor) -> Tensor:
 
 
 def _feasible(alpha: Tensor, targets: Tensor, C: float) -> Tensor:
-    """Feasible coefficients: the other classes' at most 0, scaled down if the own one would exceed C."""
-    others = alpha.clamp(max=0) * (1 - targets)
+    """Feasible coefficients: the other classes' at most 0, scaled down if the own one would exceed its bound."""
+    others = torch.where(targets > 0, 0, alpha.clamp(max=0))
     total = -others.sum(-1, keepdim=True)
-    others = others * (C / total.clamp(min=C))
-    return others - targets * others.sum(-1, keepdim=True)
+    bound = C * targets.sum(-1, keepdim=True)
+    others = others * torch.where(total > bound, bound / total, 1)
+    return torch.where(targets > 0, -others.sum(-1, keepdim=True), others)
 
 
 def _curvature(hessian: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..errors import UnknownNameError, UsageError
 from ..gram import EpisodeGram, Kernel
-from .base import Dual, Head
+from .base import Dual, Head, weight_roots
 from .coding import check_coding, coding_matrix
 from .linalg import solve_spd
 from .validation import require_positive
@@ -106,17 +106,17 @@ class LSSVMClassifier(Head):
 
     def _solve_binary(self, kernel: Tensor, targets: Tensor, code: Tensor) -> Dual:
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
-        signs = targets @ code
+        roots, scaled = weight_roots(targets)
+        signs = scaled @ code
         if (code != 0).all():
-            beta = self._solve_systems(kernel, targets.sum(-1), signs)
+            beta = self._solve_systems(kernel, roots, signs)
         else:
             # Each column has its own points, hence its own system: a batch of them along dimension -3.
-            columns = signs.mT
-            beta = self._solve_systems(kernel.unsqueeze(-3), columns.abs(), columns.unsqueeze(-1)).squeeze(-1).mT
+            columns = signs.mT.unsqueeze(-1)
+            beta = self._solve_systems(kernel.unsqueeze(-3), columns.abs(), columns).squeeze(-1).mT
         return Dual(beta, beta.sum(-2) / self.bias_weight)
 
-    def _solve_systems(self, kernel: Tensor, present: Tensor, right: Tensor) -> Tensor:
-        """Solve ``(K + c 11^T + ridge I) x = right`` on the present points; an absent one's x is 0."""
-        mask = present.unsqueeze(-1) * present.unsqueeze(-2)
+    def _solve_systems(self, kernel: Tensor, roots: Tensor, signs: Tensor) -> Tensor:
+        """Solve ``(K + c 11^T + ridge I) x = signs``, all but the ridge weighted by the roots."""
         ridge = self.ridge * torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
-        return solve_spd((kernel + 1 / self.bias_weight) * mask + ridge, right)
+        return roots * solve_spd((kernel + 1 / self.bias_weight) * roots * roots.mT + ridge, signs)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..gram import Kernel
-from .base import Dual, Head
+from .base import Dual, Head, weight_roots
 from .crammer_singer import solve_crammer_singer
 from .validation import require_positive
 
@@ -56,7 +56,8 @@ class SVMClassifier(Head):
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """See the class."""
-        alpha = solve_crammer_singer(
-            kernel, targets, self.C, tolerance=self.tolerance, max_iterations=self.max_iterations
+        roots, scaled = weight_roots(targets)
+        alpha = roots * solve_crammer_singer(
+            kernel * roots * roots.mT, scaled, self.C, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
         return Dual(alpha, torch.zeros_like(targets[..., 0, :]))
