@@ -51,7 +51,7 @@ def compare_heads(
     ] = None,
     queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 15,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 32,
+    batch_episodes: results.BatchEpisodes = 128,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,

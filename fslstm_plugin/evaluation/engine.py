@@ -14,8 +14,11 @@ from ..errors import DataError
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from ..transduction import InverseAttentionModule, TransductiveModule
+from .parallel import map_in_threads
 
 FeatureSource = Callable[[Tensor], Tensor]
+
+_FEATURES_AT_A_TIME = 16  # Episodes multiplied out together: some 13 MB, little enough for the cache.
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,14 @@ class Method:
         return self.transduction.refine(self.head, gram, targets)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
     """What a method did.
 
     Args:
         method: The method.
         accuracies: Percent of the queries predicted rightly, one an episode ``(episodes,)``, float64.
-        seconds: Time from features to answers.
+        seconds: Time from features to answers; of threads that work side by side, their mean.
     """
 
     method: Method
@@ -91,8 +94,9 @@ def run_methods(
     methods: Sequence[Method],
     episodes: int,
     device: torch.device | str = "cpu",
-    batch_episodes: int = 32,
+    batch_episodes: int = 128,
     report: Callable[[int], None] = lambda done: None,
+    workers: int | None = None,
 ) -> list[Outcome]:
     """Evaluate methods on the same episodes.
 
@@ -105,6 +109,8 @@ def run_methods(
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
         report: Called with the number of episodes done.
+        workers: Threads that share the batches between them, on the processor; the results do not depend on it.
+            Default: as many as PyTorch has. A source that is not safe to call from several needs 1.
 
     Returns:
         An outcome for each method, in their order.
@@ -113,41 +119,82 @@ def run_methods(
         DataError: If a feature is infinite or not a number.
     """
     device = torch.device(device)
+    if device.type != "cpu":
+        workers = 1  # The device itself works on all episodes of a batch side by side.
+    elif workers is None:
+        workers = torch.get_num_threads()
     labels = sampler.labels.to(device)
-    targets_one = one_hot(labels[: sampler.num_support], sampler.ways)
-    outcomes = [Outcome(method, torch.empty(0, dtype=torch.float64), 0.0) for method in methods]
-    with torch.inference_mode():
-        # The first call of anything is slow (threads, libraries): make it before the clock runs.
-        _run_batch(source(sampler.batch(0, 1).to(device)), targets_one[None], labels, outcomes)
-        for outcome in outcomes:
-            outcome.accuracies, outcome.seconds = outcome.accuracies[:0], 0.0
-        for start in range(0, episodes, batch_episodes):
-            count = min(batch_episodes, episodes - start)
-            features = source(sampler.batch(start, count).to(device))
-            if not torch.isfinite(features).all():
-                raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
-            _run_batch(features, targets_one.expand(count, -1, -1), labels, outcomes)
-            report(start + count)
+    targets = one_hot(labels[: sampler.num_support], sampler.ways)
+
+    def run(indices: Tensor) -> list[tuple[Tensor, float]]:
+        with torch.inference_mode():
+            return _run_batch(source, indices.to(device), targets, labels, methods)
+
+    # The first call of anything is slow (threads, libraries): make it before the clock runs.
+    run(sampler.batch(0, 1))
+    starts = range(0, episodes, batch_episodes)
+    batches = (sampler.batch(start, min(batch_episodes, episodes - start)) for start in starts)
+    parts: list[list[tuple[Tensor, float]]] = []
+    for part in map_in_threads(run, batches, workers):
+        parts.append(part)
+        report(min(len(parts) * batch_episodes, episodes))
+    outcomes = []
+    for method, mine in zip(methods, zip(*parts, strict=True), strict=True):
+        accuracies, seconds = zip(*mine, strict=True)
+        outcomes.append(Outcome(method, torch.cat(accuracies), sum(seconds) / workers))
     return outcomes
 
 
-def _run_batch(features: Tensor, targets: Tensor, labels: Tensor, outcomes: Sequence[Outcome]) -> None:
-    """Add a batch of episodes to the outcomes; methods with the same adjusted support share its Gram matrix."""
-    num_support = targets.shape[-2]
-    support, query = features[:, :num_support], features[:, num_support:]
-    for attention in {id(outcome.method.attention): outcome.method.attention for outcome in outcomes}.values():
-        mine = [outcome for outcome in outcomes if outcome.method.attention is attention]
-        with _Clock(features.device) as inductive:
-            adjusted = attention.adjust(support, targets, query) if attention is not None else support
+class _Shared:
+    """What methods with the same attention share: their episodes' Gram matrices, and the time these took.
+
+    Args:
+        attention: The Inverse Attention Module, or None.
+        transductive: Whether a method needs the queries' own block.
+    """
+
+    def __init__(self, attention: InverseAttentionModule | None, transductive: bool) -> None:
+        self.attention, self.transductive = attention, transductive
+        self.grams: list[EpisodeGram] = []
+        self.inductive_seconds = self.transductive_seconds = 0.0
+
+    def add(self, support: Tensor, targets: Tensor, query: Tensor) -> None:
+        """Multiply out the features of some more episodes."""
+        with _Clock(support.device) as inductive:
+            adjusted = self.attention.adjust(support, targets, query) if self.attention is not None else support
             gram = EpisodeGram.from_features(adjusted, query)
-        with _Clock(features.device) as transductive:
-            if any(outcome.method.transduction is not None for outcome in mine):
+        if not (gram.support.isfinite().all() and gram.query_norms.isfinite().all()):
+            raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
+        with _Clock(support.device) as transductive:
+            if self.transductive:
                 gram = gram.with_queries(query)
-        for outcome in mine:
-            with _Clock(features.device) as own:
-                predictions = outcome.method.logits(gram, targets).argmax(-1)
-            outcome.seconds += inductive.seconds + own.seconds
-            if outcome.method.transduction is not None:
-                outcome.seconds += transductive.seconds
-            right = (predictions == labels[num_support:]).cpu().double().mean(-1) * 100
-            outcome.accuracies = torch.cat([outcome.accuracies, right])
+        self.grams.append(gram)
+        self.inductive_seconds += inductive.seconds
+        self.transductive_seconds += transductive.seconds
+
+
+def _run_batch(
+    source: FeatureSource, indices: Tensor, targets: Tensor, labels: Tensor, methods: Sequence[Method]
+) -> list[tuple[Tensor, float]]:
+    """Accuracies and seconds of each method."""
+    attentions = {id(method.attention): method.attention for method in methods}
+    transductive = {id(method.attention) for method in methods if method.transduction is not None}
+    shared = {key: _Shared(attention, key in transductive) for key, attention in attentions.items()}
+    for some in indices.split(_FEATURES_AT_A_TIME):
+        features = source(some)
+        support, query = features[:, : len(targets)], features[:, len(targets) :]
+        for mine in shared.values():
+            mine.add(support, targets.expand(len(some), -1, -1), query)
+    grams = {key: EpisodeGram.cat(mine.grams) for key, mine in shared.items()}
+    targets = targets.expand(len(indices), -1, -1)
+    results = []
+    for method in methods:
+        mine = shared[id(method.attention)]
+        with _Clock(indices.device) as own:
+            predictions = method.logits(grams[id(method.attention)], targets).argmax(-1)
+        seconds = mine.inductive_seconds + own.seconds
+        if method.transduction is not None:
+            seconds += mine.transductive_seconds
+        right = predictions == labels[len(labels) - predictions.shape[-1] :]
+        results.append((right.cpu().double().mean(-1) * 100, seconds))
+    return results

@@ -113,8 +113,9 @@ def evaluate(
     backbone: str,
     setting: Setting,
     device: torch.device | str = "cpu",
-    batch_episodes: int = 32,
+    batch_episodes: int = 128,
     report: Callable[[int], None] = lambda done: None,
+    workers: int | None = None,
 ) -> list[Row]:
     """Accuracy, interval and time of several methods on the same episodes.
 
@@ -127,6 +128,7 @@ def evaluate(
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
         report: Called with the number of episodes done.
+        workers: See :func:`run_methods`.
 
     Returns:
         A row for each method.
@@ -138,7 +140,7 @@ def evaluate(
     sampler = EpisodeSampler(
         split.labels, setting.ways, setting.shots, setting.queries, setting.seed, split.class_names
     )
-    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report)
+    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report, workers)
     best = max(outcomes, key=lambda outcome: outcome.accuracies.mean().item())
     return [_row(outcome, best, split, backbone, setting) for outcome in outcomes]
 

@@ -93,9 +93,22 @@ class Head(nn.Module, ABC):
         Returns:
             Logits ``(..., m, ways)`` in the Gram matrix's type.
         """
-        support, cross = gram.kernel_matrices(self.kernel, targets)
-        dual = self.solve(support, targets)
-        return cross @ dual.alpha + dual.bias.unsqueeze(-2)
+        return self.decide(gram, targets, self.learn(gram, targets))
+
+    def learn(self, gram: EpisodeGram, targets: Tensor, start: Dual | None = None) -> Dual:
+        """The first half of `predict`: what `solve` makes of the support's kernel matrices.
+
+        Args:
+            gram: See `predict`.
+            targets: See `predict`.
+            start: The solution for the first of these points, perhaps with other weights. A head that iterates may
+                begin there; it changes the time, not the solution. Default None.
+        """
+        return self.solve(gram.support_kernel(self.kernel, targets), targets)
+
+    def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
+        """The second half of `predict`: the logits of the queries, given what was learned."""
+        return gram.cross_kernel(self.kernel, targets) @ dual.alpha + dual.bias.unsqueeze(-2)
 
     def fit_(self, support: Tensor, labels: Tensor, ways: int | None = None) -> Self:
         """Take a support set; the system is solved together with the queries, when they come.

@@ -90,19 +90,15 @@ class LSSVMClassifier(Head):
         return self.coding
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
-        """See `Head.solve`; with soft decoding."""
+        """See `Head.solve`; for Hamming decoding the solutions of the L binary problems."""
         code = self.code(targets.shape[-1]).to(targets)
         binary = self._solve_binary(kernel, targets, code)
-        return Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
+        return binary if self.decoding == "hamming" else Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
 
-    def predict(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
-        """See `Head.predict`."""
-        if self.decoding == "soft":
-            return super().predict(gram, targets)
-        code = self.code(targets.shape[-1]).to(targets)
-        support, cross = gram.kernel_matrices(self.kernel, targets)
-        binary = self._solve_binary(support, targets, code)
-        return (cross @ binary.alpha + binary.bias.unsqueeze(-2)).sign() @ code.mT
+    def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
+        """See `Head.decide`."""
+        scores = super().decide(gram, targets, dual)
+        return scores.sign() @ self.code(targets.shape[-1]).to(targets).mT if self.decoding == "hamming" else scores
 
     def _solve_binary(self, kernel: Tensor, targets: Tensor, code: Tensor) -> Dual:
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""

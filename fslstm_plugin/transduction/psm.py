@@ -57,7 +57,8 @@ class PseudoSupportModule(TransductiveModule):
         Returns:
             ``(iterations + 1, ..., m, ways)``; the first are the plain head's.
         """
-        logits = [head.predict(gram, targets)]
+        dual = head.learn(gram, targets)
+        logits = [head.decide(gram, targets, dual)]
         ways = targets.shape[-1]
         before = torch.zeros_like(logits[0])
         latest = torch.zeros_like(logits[0][..., 0, :], dtype=torch.int64)  # Where the last average of a class is.
@@ -70,11 +71,13 @@ class PseudoSupportModule(TransductiveModule):
             # Each episode fills as many of the new places as it needs; one left empty is an absent point.
             place = new.cumsum(-1) - 1
             size = int(place.max()) + 1
-            added = one_hot(torch.where(new, place, size), size).mT
-            latest = torch.where(new, targets.shape[-2] + place, latest)
-            averages = predicted / predicted.sum(-2, keepdim=True).clamp(min=1)
-            gram = gram.append(added @ averages.mT)
-            targets = torch.cat([targets, added], -2)
-            logits.append(head.predict(gram, targets))
+            if size:
+                added = one_hot(torch.where(new, place, size), size).mT
+                latest = torch.where(new, targets.shape[-2] + place, latest)
+                averages = predicted / predicted.sum(-2, keepdim=True).clamp(min=1)
+                gram = gram.append(added @ averages.mT)
+                targets = torch.cat([targets, added], -2)
+            dual = head.learn(gram, targets, dual)
+            logits.append(head.decide(gram, targets, dual))
             before = predicted
         return torch.stack(logits)
