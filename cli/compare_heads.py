@@ -91,5 +91,4 @@ def compare_heads(
         batch_episodes,
         console,
     )
-    chosen.save_evaluation("compare-heads", rows)
-    results.give_out(rows, json, csv, latex)
+    results.give_out(chosen, "compare-heads", rows, json, csv, latex)

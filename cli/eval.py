@@ -120,6 +120,6 @@ def evaluate(
         torch_device,
         batch_episodes,
         console,
+        reentrant=not bn,  # The backbone keeps an episode's statistics while it is in it.
     )
-    chosen.save_evaluation("eval", rows)
-    results.give_out(rows, json)
+    results.give_out(chosen, "eval", rows, json)

@@ -83,6 +83,17 @@ def test_results_do_not_depend_on_the_batch_or_the_cache(trained, fslstm, tmp_pa
     assert accuracies[0] == accuracies[1] == accuracies[2]
 
 
+def test_several_processes_give_the_rows_of_one(trained, fslstm, spawn, tmp_path):
+    options = ("--runs", trained, *FEW, "--episodes", 13, "--psm-iters", 2)
+    assert fslstm("eval", *options, "--json", tmp_path / "one.json").code == 0
+    together = spawn("eval", *options, "--json", tmp_path / "two.json", processes=2)
+    out, err = together.communicate()
+    assert together.returncode == 0, err
+    one, two = (rows_of(tmp_path / f"{name}.json") for name in ("one", "two"))
+    assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
+    assert out.count("LSSVM+IAM+PSM") == 2, "one process prints the table of two shots"
+
+
 def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
     files = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "latex")}
     options = [word for kind, file in files.items() for word in (f"--{kind}", file)]

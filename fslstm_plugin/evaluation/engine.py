@@ -15,6 +15,7 @@ from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from ..transduction import InverseAttentionModule, TransductiveModule
 from .parallel import map_in_threads
+from .ranks import ALONE, Ranks
 
 FeatureSource = Callable[[Tensor], Tensor]
 
@@ -97,6 +98,7 @@ def run_methods(
     batch_episodes: int = 128,
     report: Callable[[int], None] = lambda done: None,
     workers: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[Outcome]:
     """Evaluate methods on the same episodes.
 
@@ -108,9 +110,10 @@ def run_methods(
         episodes: Number of episodes; the sampler's first ones.
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
-        report: Called with the number of episodes done.
+        report: Called with the number of episodes done by this process.
         workers: Threads that share the batches between them, on the processor; the results do not depend on it.
             Default: as many as PyTorch has. A source that is not safe to call from several needs 1.
+        ranks: The processes that share the episodes; every one gets all outcomes. Default: this one alone.
 
     Returns:
         An outcome for each method, in their order.
@@ -132,16 +135,18 @@ def run_methods(
 
     # The first call of anything is slow (threads, libraries): make it before the clock runs.
     run(sampler.batch(0, 1))
-    starts = range(0, episodes, batch_episodes)
-    batches = (sampler.batch(start, min(batch_episodes, episodes - start)) for start in starts)
+    mine = ranks.share(episodes)
+    starts = mine[::batch_episodes]
+    batches = (sampler.batch(start, min(batch_episodes, mine.stop - start)) for start in starts)
     parts: list[list[tuple[Tensor, float]]] = []
     for part in map_in_threads(run, batches, workers):
         parts.append(part)
-        report(min(len(parts) * batch_episodes, episodes))
+        report(min(len(parts) * batch_episodes, len(mine)))
     outcomes = []
-    for method, mine in zip(methods, zip(*parts, strict=True), strict=True):
-        accuracies, seconds = zip(*mine, strict=True)
-        outcomes.append(Outcome(method, torch.cat(accuracies), sum(seconds) / workers))
+    for index, method in enumerate(methods):
+        accuracies = torch.cat([torch.empty(0, dtype=torch.float64), *(part[index][0] for part in parts)])
+        seconds = sum(part[index][1] for part in parts) / workers
+        outcomes.append(Outcome(method, *ranks.gather(accuracies, seconds)))
     return outcomes
 
 

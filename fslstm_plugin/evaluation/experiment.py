@@ -17,6 +17,7 @@ from ..data.sampler import EpisodeSampler
 from ..transduction import CandidateSelection, PseudoSupportModule
 from .engine import FeatureSource, Method, Outcome, run_methods
 from .model import TrainedModel
+from .ranks import ALONE, Ranks
 from .statistics import estimate, paired_difference
 
 
@@ -116,6 +117,7 @@ def evaluate(
     batch_episodes: int = 128,
     report: Callable[[int], None] = lambda done: None,
     workers: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[Row]:
     """Accuracy, interval and time of several methods on the same episodes.
 
@@ -129,6 +131,7 @@ def evaluate(
         batch_episodes: Episodes at a time; the results do not depend on it.
         report: Called with the number of episodes done.
         workers: See :func:`run_methods`.
+        ranks: See :func:`run_methods`.
 
     Returns:
         A row for each method.
@@ -140,7 +143,7 @@ def evaluate(
     sampler = EpisodeSampler(
         split.labels, setting.ways, setting.shots, setting.queries, setting.seed, split.class_names
     )
-    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report, workers)
+    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report, workers, ranks)
     best = max(outcomes, key=lambda outcome: outcome.accuracies.mean().item())
     return [_row(outcome, best, split, backbone, setting) for outcome in outcomes]
 
