@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ class Method:
         attention: The Inverse Attention Module, or None.
         transduction: PSM, CAN or another, or None.
         modules: Names of the modules, as in the tables.
+        normalize: Whether features are brought to unit length, those of the support after its adjustment.
+        options: Arguments of the head that are not its defaults, as in the tables.
     """
 
     head_name: str
@@ -35,17 +38,33 @@ class Method:
     attention: InverseAttentionModule | None = None
     transduction: TransductiveModule | None = None
     modules: tuple[str, ...] = ()
+    normalize: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """For example ``lssvm+iam+psm``."""
-        return "+".join((self.head_name, *self.modules))
+        """Its name, see :func:`method_label`."""
+        return method_label(self.head_name, self.modules, self.options, self.normalize)
 
     def logits(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """Logits of the queries ``(batch, m, ways)``."""
+        if self.normalize:
+            gram = gram.normalized()
         if self.transduction is None:
             return self.head.predict(gram, targets)
         return self.transduction.refine(self.head, gram, targets)
+
+
+def method_label(head: str, modules: Sequence[str], options: Mapping[str, Any], normalize: bool) -> str:
+    """Head, options and modules in one name.
+
+    Example:
+        >>> method_label("lssvm", ["iam", "psm"], {"ridge": 10.0}, normalize=True)
+        'lssvm(ridge=10,normalize)+iam+psm'
+    """
+    words = [f"{name}={value if isinstance(value, str) else format(value, 'g')}" for name, value in options.items()]
+    words += ["normalize"] if normalize else []
+    return "+".join([f"{head}({','.join(words)})" if words else head, *modules])
 
 
 @dataclass
@@ -113,12 +132,11 @@ def run_methods(
         DataError: If a feature is infinite or not a number.
     """
     device = torch.device(device)
-    labels = sampler.labels.to(device)
-    targets_one = one_hot(labels[: sampler.num_support], sampler.ways)
+    targets_one = one_hot(sampler.labels[: sampler.num_support].to(device), sampler.ways)
     outcomes = [Outcome(method, torch.empty(0, dtype=torch.float64), 0.0) for method in methods]
     with torch.inference_mode():
         # The first call of anything is slow (threads, libraries): make it before the clock runs.
-        _run_batch(source(sampler.batch(0, 1).to(device)), targets_one[None], labels, outcomes)
+        _run_batch(source(sampler.batch(0, 1).to(device)), targets_one[None], sampler.query_labels(0, 1), outcomes)
         for outcome in outcomes:
             outcome.accuracies, outcome.seconds = outcome.accuracies[:0], 0.0
         for start in range(0, episodes, batch_episodes):
@@ -126,12 +144,12 @@ def run_methods(
             features = source(sampler.batch(start, count).to(device))
             if not torch.isfinite(features).all():
                 raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
-            _run_batch(features, targets_one.expand(count, -1, -1), labels, outcomes)
+            _run_batch(features, targets_one.expand(count, -1, -1), sampler.query_labels(start, count), outcomes)
             report(start + count)
     return outcomes
 
 
-def _run_batch(features: Tensor, targets: Tensor, labels: Tensor, outcomes: Sequence[Outcome]) -> None:
+def _run_batch(features: Tensor, targets: Tensor, query_labels: Tensor, outcomes: Sequence[Outcome]) -> None:
     """Add a batch of episodes to the outcomes; methods with the same adjusted support share its Gram matrix."""
     num_support = targets.shape[-2]
     support, query = features[:, :num_support], features[:, num_support:]
@@ -149,5 +167,5 @@ def _run_batch(features: Tensor, targets: Tensor, labels: Tensor, outcomes: Sequ
             outcome.seconds += inductive.seconds + own.seconds
             if outcome.method.transduction is not None:
                 outcome.seconds += transductive.seconds
-            right = (predictions == labels[num_support:]).cpu().double().mean(-1) * 100
+            right = (predictions.cpu() == query_labels).double().mean(-1) * 100
             outcome.accuracies = torch.cat([outcome.accuracies, right])
