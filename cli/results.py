@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.data.base import Split
     from fslstm_plugin.evaluation.engine import FeatureSource, Method
     from fslstm_plugin.evaluation.experiment import Row, Setting
+    from fslstm_plugin.evaluation.methods import HeadName
     from fslstm_plugin.evaluation.model import TrainedModel
     from fslstm_plugin.evaluation.ranks import Ranks
     from fslstm_plugin.runs import Run
@@ -28,6 +29,27 @@ RunOption = Annotated[
     typer.Option("--run", help="Run folder, or its name in --runs; the newest if not given.", show_default=False),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+QueryBalance = Annotated[
+    str,
+    typer.Option(
+        help="uniform, or dirichlet:A: class proportions of the queries drawn for each episode, their total the same."
+    ),
+]
+Interval = Annotated[
+    str,
+    typer.Option(
+        help="What the 95 % intervals are over: episodes, or classes, for statements about classes never seen."
+    ),
+]
+Normalize = Annotated[
+    Optional[bool],
+    typer.Option(
+        "--normalize/--no-normalize",
+        help="Bring the features to unit length; as tuned, or else not.",
+        show_default=False,
+    ),
+]
+Tuned = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for the run.")]
 BatchEpisodes = Annotated[int, typer.Option(min=1, help="Episodes at a time: memory and speed, never the result.")]
 
 
@@ -84,6 +106,24 @@ def load_split_for(run: Run, dataset: str | None, split: str, root: Path | None)
     if size != expected:
         raise UsageError(f"The run {run.name} is for images of {expected} pixels, but those of {name} have {size}.")
     return data
+
+
+def head_names(
+    run: Run, heads: Sequence[str], normalize: bool | None, tuned: bool, console: Console, iam: bool = False
+) -> list[HeadName]:
+    """The heads that are asked for, with what was tuned for those whose defaults are asked for."""
+    from fslstm_plugin.evaluation.methods import HeadName
+    from fslstm_plugin.evaluation.tuning import load_choices, tuned_name
+
+    choices = load_choices(run) if tuned else {}
+    names = []
+    for text in heads:
+        asked = HeadName.parse(text)
+        name = tuned_name(choices, asked, iam)
+        if name != asked:
+            console.print(f"{asked} is used as tuned on validation episodes: {name} (leave it with --no-tuned).")
+        names.append(name if normalize is None else replace(name, normalize=normalize))
+    return names
 
 
 def split_features(run: Run, model: TrainedModel, split: Split, device: torch.device, console: Console) -> torch.Tensor:
@@ -152,6 +192,7 @@ def give_out(
     from rich.console import Console
 
     from fslstm_plugin.files import write_json, write_text
+    from fslstm_plugin.reporting.statements import statements
     from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
     run.save_evaluation(kind, rows)
@@ -161,4 +202,7 @@ def give_out(
         write_text(csv, csv_text(rows))
     if latex:
         write_text(latex, latex_text(rows))
-    Console().print(rich_table(rows))
+    console = Console()
+    console.print(rich_table(rows))
+    for sentence in statements(rows):
+        console.print(sentence, highlight=False, style="yellow" if "warning" in sentence else None)

@@ -214,6 +214,25 @@ class EpisodeGram:
             block = _symmetric((query @ query.mT).to(self.cross.dtype))
         return replace(self, query=block, query_norms=_diagonal(block))
 
+    def normalized(self) -> EpisodeGram:
+        """The Gram matrix of the same features at unit length; a zero vector stays zero.
+
+        Unlike the `Cosine` kernel, points that `append` mixes afterwards are not normalised again.
+
+        Example:
+            >>> EpisodeGram.from_features(torch.eye(2) * 3, torch.ones(1, 2)).normalized().cross
+            tensor([[0.7071, 0.7071]], dtype=torch.float64)
+        """
+        left = self.query_norms.clamp(min=_TINY).rsqrt()
+        right = _diagonal(self.support).clamp(min=_TINY).rsqrt()
+        return EpisodeGram(
+            self.support * right.unsqueeze(-1) * right.unsqueeze(-2),
+            self.cross * left.unsqueeze(-1) * right.unsqueeze(-2),
+            self.query_norms * left.square(),
+            self.dim,
+            None if self.query is None else self.query * left.unsqueeze(-1) * left.unsqueeze(-2),
+        )
+
     def append(self, mix: Tensor) -> EpisodeGram:
         """Extend the support by mixtures of queries.
 

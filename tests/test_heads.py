@@ -34,6 +34,7 @@ PUBLISHED: dict[str, Callable[[], Head]] = {
 }
 HEADS: dict[str, Callable[[], Head]] = {
     **PUBLISHED,
+    "lssvm_leave_one_out": lambda: LSSVMClassifier(ridge="loo"),
     "svm_rbf": lambda: SVMClassifier(kernel="rbf"),
     "lssvm_polynomial": lambda: LSSVMClassifier(kernel="polynomial"),
     "prototype_cosine": lambda: PrototypeClassifier(kernel="cosine"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ class Method:
         attention: The Inverse Attention Module, or None.
         transduction: PSM, CAN or another, or None.
         modules: Names of the modules, as in the tables.
+        normalize: Whether features are brought to unit length, those of the support after its adjustment.
+        options: Arguments of the head that are not its defaults, as in the tables.
     """
 
     head_name: str
@@ -39,17 +42,33 @@ class Method:
     attention: InverseAttentionModule | None = None
     transduction: TransductiveModule | None = None
     modules: tuple[str, ...] = ()
+    normalize: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """For example ``lssvm+iam+psm``."""
-        return "+".join((self.head_name, *self.modules))
+        """Its name, see :func:`method_label`."""
+        return method_label(self.head_name, self.modules, self.options, self.normalize)
 
     def logits(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """Logits of the queries ``(batch, m, ways)``."""
+        if self.normalize:
+            gram = gram.normalized()
         if self.transduction is None:
             return self.head.predict(gram, targets)
         return self.transduction.refine(self.head, gram, targets)
+
+
+def method_label(head: str, modules: Sequence[str], options: Mapping[str, Any], normalize: bool) -> str:
+    """Head, options and modules in one name.
+
+    Example:
+        >>> method_label("lssvm", ["iam", "psm"], {"ridge": 10.0}, normalize=True)
+        'lssvm(ridge=10,normalize)+iam+psm'
+    """
+    words = [f"{name}={value if isinstance(value, str) else format(value, 'g')}" for name, value in options.items()]
+    words += ["normalize"] if normalize else []
+    return "+".join([f"{head}({','.join(words)})" if words else head, *modules])
 
 
 @dataclass(frozen=True)
@@ -126,18 +145,21 @@ def run_methods(
         workers = 1  # The device itself works on all episodes of a batch side by side.
     elif workers is None:
         workers = torch.get_num_threads()
-    labels = sampler.labels.to(device)
-    targets = one_hot(labels[: sampler.num_support], sampler.ways)
+    targets = one_hot(sampler.labels[: sampler.num_support].to(device), sampler.ways)
 
-    def run(indices: Tensor) -> list[tuple[Tensor, float]]:
+    def run(batch: tuple[Tensor, Tensor]) -> list[tuple[Tensor, float]]:
+        indices, query_labels = batch
         with torch.inference_mode():
-            return _run_batch(source, indices.to(device), targets, labels, methods)
+            return _run_batch(source, indices.to(device), targets, query_labels, methods)
+
+    def episodes_from(start: int, count: int) -> tuple[Tensor, Tensor]:
+        return sampler.batch(start, count), sampler.query_labels(start, count)
 
     # The first call of anything is slow (threads, libraries): make it before the clock runs.
-    run(sampler.batch(0, 1))
+    run(episodes_from(0, 1))
     mine = ranks.share(episodes)
     starts = mine[::batch_episodes]
-    batches = (sampler.batch(start, min(batch_episodes, mine.stop - start)) for start in starts)
+    batches = (episodes_from(start, min(batch_episodes, mine.stop - start)) for start in starts)
     parts: list[list[tuple[Tensor, float]]] = []
     for part in map_in_threads(run, batches, workers):
         parts.append(part)
@@ -179,7 +201,7 @@ class _Shared:
 
 
 def _run_batch(
-    source: FeatureSource, indices: Tensor, targets: Tensor, labels: Tensor, methods: Sequence[Method]
+    source: FeatureSource, indices: Tensor, targets: Tensor, query_labels: Tensor, methods: Sequence[Method]
 ) -> list[tuple[Tensor, float]]:
     """Accuracies and seconds of each method."""
     attentions = {id(method.attention): method.attention for method in methods}
@@ -200,6 +222,6 @@ def _run_batch(
         seconds = mine.inductive_seconds + own.seconds
         if method.transduction is not None:
             seconds += mine.transductive_seconds
-        right = predictions == labels[len(labels) - predictions.shape[-1] :]
-        results.append((right.cpu().double().mean(-1) * 100, seconds))
+        right = predictions.cpu() == query_labels
+        results.append((right.double().mean(-1) * 100, seconds))
     return results

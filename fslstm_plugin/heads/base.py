@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from typing_extensions import Self
 from ..errors import UsageError
 from ..gram import EpisodeGram, Kernel, resolve_kernel, small_matrix_dtype
 from .validation import check_query, check_support
+
+POWERS_OF_TEN = tuple(10.0**power for power in range(-3, 4))
 
 
 class Dual(NamedTuple):
@@ -29,7 +32,8 @@ class Dual(NamedTuple):
 class Head(nn.Module, ABC):
     """A base learner; a subclass says in `solve` how the support determines the dual coefficients.
 
-    Whatever implements `solve` works with every transductive module, in training and in evaluation.
+    Whatever implements `solve` works with every transductive module, in training and in evaluation. Its class attribute
+    ``search_space`` names the arguments that ``fslstm tune`` should choose, each with its candidates.
 
     Args:
         support: Features ``(..., n, d)`` to fit at once. Default None: call `fit_` later.
@@ -50,6 +54,7 @@ class Head(nn.Module, ABC):
     """
 
     is_transductive: ClassVar[bool] = False
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
 
     def __init__(
         self,

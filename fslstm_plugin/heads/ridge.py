@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
 from ..gram import Kernel
-from .base import Dual, Head, weight_roots
+from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .linalg import solve_spd
 from .validation import require_positive
 
@@ -34,6 +37,8 @@ class RidgeClassifier(Head):
         >>> head(torch.tensor([[3.0, 1.0]]))
         tensor([[3., 1.]])
     """
+
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"ridge": POWERS_OF_TEN}
 
     def __init__(
         self,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
 from ..gram import EpisodeGram, Kernel
-from .base import Dual, Head, weight_roots
+from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .crammer_singer import solve_crammer_singer
 from .validation import require_positive
 
@@ -37,6 +40,8 @@ class SVMClassifier(Head):
         >>> head(torch.tensor([[3.0, 1.0]]))
         tensor([[ 0.2000, -0.2000]])
     """
+
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"C": POWERS_OF_TEN[:5]}
 
     def __init__(
         self,
