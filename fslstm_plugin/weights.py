@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from .errors import FSLSTMError, RunError
+from .errors import RunError, StorageError
 from .files import replacing
 
 
@@ -19,7 +19,7 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str
         metadata: Strings to keep with them.
 
     Raises:
-        FSLSTMError: If the file cannot be written.
+        StorageError: If the file cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -28,7 +28,7 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str
         with replacing(file) as temporary:
             save_file(tensors, temporary, metadata)
     except SafetensorError as error:
-        raise FSLSTMError(f"Cannot write {file}: {error}.") from error
+        raise StorageError(f"Cannot write {file}: {error}.") from error
 
 
 def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:

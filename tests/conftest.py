@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 EXTENSION = Path(__file__).parent / "extension"
+
+
+settings.register_profile("fuzz", max_examples=100_000, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--kills", type=int, default=1, help="How often test_resumption.py kills each kind of training.")
 
 
 @dataclass

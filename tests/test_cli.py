@@ -295,7 +295,7 @@ def test_weights_of_another_backbone_are_refused(trained, fslstm, tmp_path):
 def test_an_unwritable_run_folder_is_named(fslstm):
     result = fslstm(*TRAIN, "--runs", "/proc/runs", "--max-steps", 1)
     assert result.code == 1
-    assert "Cannot make the run folder /proc/runs" in result.err
+    assert "/proc/runs" in result.err
 
 
 def test_help_and_version_import_nothing_heavy():

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from ..errors import DataError, UnknownNameError
-from .prepared import RawSplit, exclusive, open_images, read_index, whole_folder, write_prepared
+from ..files import exclusive
+from .prepared import RawSplit, open_images, read_index, whole_folder, write_prepared
 
 SPLITS = ("train", "val", "test")
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
 from ..errors import DataError
 
@@ -43,18 +42,6 @@ class RawSplit:
     def counts(self) -> dict[str, int]:
         """How many images each class has."""
         return {name: len(images) for name, images in self.classes.items()}
-
-
-@contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the right to write ``folder``; the lock ends with the process that holds it.
-
-    Its file stays beside the folder: were it removed, a process that waits for it and one that comes later
-    could both hold the lock.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent / f".{folder.name}.lock"):
-        yield
 
 
 @contextmanager

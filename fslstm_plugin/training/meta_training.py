@@ -157,7 +157,7 @@ def train(
         UsageError: If an episode needs more classes or images than there are.
     """
     config = run.config
-    seed, recipe = config["seed"], MetaRecipe.from_dict(config["recipe"])
+    seed, recipe = config["seed"], run.part("recipe", MetaRecipe)
     algorithm = Composition.parse(config["algorithm"])
     train_split = load_split(config["dataset"], "train", data_root)
     val_split = load_split(config["dataset"], "val", data_root)
@@ -190,7 +190,7 @@ def train(
         steps_per_epoch,
         module,
     )
-    validation = Validation(**config["validation"])
+    validation = run.part("validation", Validation)
     fit(
         module,
         stream,
