@@ -24,7 +24,7 @@ def demo(
     data_root: options.DataRoot = None,
     seed: options.Seed = 0,
     pretrain_steps: Annotated[int, typer.Option(min=1, help="Steps of the pretraining.")] = 200,
-    train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 30,
+    train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 20,
     episodes: Annotated[int, typer.Option(min=2, help="Episodes of each evaluation.")] = 1000,
     json: options.Json = None,
 ) -> None:
