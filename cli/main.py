@@ -11,7 +11,7 @@ import typer
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
 
-from . import bench, compare_heads, data, demo, eval, pretrain, reproduce, train, tune
+from . import bench, compare_heads, data, demo, eval, pretrain, report, reproduce, train, tune
 
 app = typer.Typer(
     name="fslstm",
@@ -30,6 +30,7 @@ app.command("compare-heads", rich_help_panel="Evaluation", epilog=compare_heads.
 app.command(rich_help_panel="Evaluation", epilog=tune.EXAMPLES)(tune.tune)
 app.command(rich_help_panel="Evaluation", epilog=bench.EXAMPLES)(bench.bench)
 app.command(rich_help_panel="Reproduction", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.command(rich_help_panel="Reproduction", epilog=report.EXAMPLES)(report.report)
 app.command(rich_help_panel="First contact", epilog=demo.EXAMPLES)(demo.demo)
 
 

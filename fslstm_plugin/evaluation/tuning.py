@@ -57,8 +57,8 @@ def evidence(choices: Mapping[str, HeadName], rows: Iterable[Row]) -> list[str]:
     """Each choice with the accuracy that it reached and that of the head's defaults."""
     reached: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        key = _key(row.head, row.modules), str(HeadName(row.head, row.options, row.normalize))
-        reached.setdefault(key, []).append(f"{row.accuracy:.2f} ± {row.ci95:.2f} ({row.shots}-shot)")
+        place = _key(row.head, row.modules), str(HeadName(row.head, row.options, row.normalize))
+        reached.setdefault(place, []).append(f"{row.accuracy:.2f} ± {row.ci95:.2f} ({row.shots}-shot)")
     sentences = []
     for key, name in choices.items():
         default = ", ".join(reached[key, name.head])

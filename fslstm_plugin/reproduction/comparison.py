@@ -107,7 +107,7 @@ def compare(
     """
     published, measured = list(published), list(measured)
     order = [display_name(method) for method in methods]
-    places = dict.fromkeys((each["dataset"], each["backbone"]) for each in (*published, *measured))
+    places = dict.fromkeys((each["dataset"], each["backbone"]) for each in (*measured, *published))
     lines = []
     for dataset, backbone in places:
         said = [each for each in published if (each["dataset"], each["backbone"]) == (dataset, backbone)]

@@ -201,7 +201,7 @@ def measure(specification: Specification, part: Part, request: Request, console:
         rows = _evaluate(run, model, part.methods, split, setting, request)
         found = [measurements.measurement(row, training, run.name, steps, **more) for row in rows]
         measurements.add(specification.folder, found, where)
-        console.print(f"{_describe(setting)}: {len(rows)} methods on {run.name}.", highlight=False)
+        console.print(f"{_describe(setting)}: {len(rows)} methods on {run.name}.", highlight=False, soft_wrap=True)
 
 
 def _evaluate(

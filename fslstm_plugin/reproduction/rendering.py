@@ -45,8 +45,8 @@ def _letters(lines: Iterable[Line]) -> dict[tuple[str, str], str]:
 def _markdown_table(lines: list[Line], letters: dict[tuple[str, str], str], times: bool) -> list[str]:
     shots = sorted({count for line in lines for count in line.cells})
     columns: list[tuple[str, Callable[[Cell], str]]] = [
-        ("published", lambda cell: _number(cell.published, cell.published_ci95)),
-        ("ours", lambda cell: _number(cell.ours, cell.ours_ci95)),
+        ("published", lambda cell: number(cell.published, cell.published_ci95)),
+        ("ours", lambda cell: number(cell.ours, cell.ours_ci95)),
         ("difference", _difference),
     ]
     if times:
@@ -63,7 +63,8 @@ def _markdown_table(lines: list[Line], letters: dict[tuple[str, str], str], time
     return rows
 
 
-def _number(value: float | None, ci95: float | None) -> str:
+def number(value: float | None, ci95: float | None) -> str:
+    """A number with its interval, as far as they are known."""
     if value is None:
         return _NOTHING
     return f"{value:.2f} ± {ci95:.2f}" if ci95 else f"{value:.2f}"
@@ -109,7 +110,7 @@ def markdown_grid(points: Sequence[Point], x_label: str) -> list[str]:
     """Series down, places across."""
     places, rows = _grid(points)
     lines = [f"| {x_label} | {' | '.join(places)} |", f"| --- |{' ---: |' * len(places)}"]
-    return lines + [f"| {name} | {' | '.join(_number(*cell) for cell in cells)} |" for name, cells in rows]
+    return lines + [f"| {name} | {' | '.join(number(*cell) for cell in cells)} |" for name, cells in rows]
 
 
 def latex_grid(points: Sequence[Point], x_label: str) -> list[str]:

@@ -199,13 +199,15 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
     run = existing(training, runs)
     images = len(load_split(config["dataset"], "train", data_root).labels)
     if run is not None and steps_done(run) >= total_steps(config, images):
-        console.print(f"{run.path} has this configuration and is used.", highlight=False)
+        console.print(f"{run.path} has this configuration and is used.", highlight=False, soft_wrap=True)
         return run
     if run is not None and not resume:
         raise RunError(f"{run.path} has this configuration but is not finished: continue it with --resume.")
     again = run is not None
     run = run or Run(new_run_folder(runs, None, training.name), config)
-    console.print(f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.", highlight=False)
+    console.print(
+        f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.", highlight=False, soft_wrap=True
+    )
     work: Callable[..., None] = train if training.kind == "train" else pretrain
     work(run, EngineOptions(), data_root=data_root, resume=again, console=console)
     return Run.open(run.path)
