@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ..data.balance import BALANCED
 from ..data.sampler import EpisodeSampler
 from ..evaluation.engine import Method, run_methods
 from ..evaluation.experiment import cached_source
@@ -28,6 +29,7 @@ class DrawnEpisodes(EpisodeSampler):
 
     def __init__(self, indices: Tensor, ways: int, shots: int, queries: int) -> None:
         self.indices, self.ways, self.shots, self.queries = indices, ways, shots, queries
+        self.balance, self.seed = BALANCED, 0  # All is drawn already: the seed is not used.
 
     def batch(self, start: int, count: int) -> Tensor:
         """See `EpisodeSampler.batch`."""

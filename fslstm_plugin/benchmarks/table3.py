@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ..data.sampler import EpisodeSampler
 from ..evaluation.engine import run_methods
-from ..evaluation.experiment import cached_source, comparison
+from ..evaluation.experiment import cached_source
+from ..evaluation.methods import HeadName, comparison
 from ..evaluation.model import TrainedModel
 from ..registry import HEADS
 from .report import Figure
@@ -32,7 +33,7 @@ def bench_table3(features: Tensor, labels: Tensor, episodes: int, seed: int) -> 
         process has had in use: an upper bound of the table's own.
     """
     model = TrainedModel(nn.Identity(), "lssvm", HEADS.get("lssvm")(), None)
-    methods = comparison(model, ["nn", "rr", "svm", "lssvm"])
+    methods = comparison(model, [HeadName(name) for name in ("nn", "rr", "svm", "lssvm")])
 
     def table() -> None:
         for shots in (1, 5):
