@@ -180,15 +180,34 @@ class EpisodeGram:
         Returns:
             The blocks in double precision, differentiable with respect to both arguments.
         """
-        exact = small_matrix_dtype(support.device)
         dtype = _product_dtype(support, support.shape[-2] + query.shape[-2])
         # Half precision, also autocast's, loses the small differences between features that decide.
         with torch.autocast(support.device.type, enabled=False):
-            left, right = query.to(dtype), support.to(dtype)
-            own, cross = _symmetric((right @ right.mT).to(exact)), (left @ right.mT).to(exact)
-            norms = torch.linalg.vector_norm(left, dim=-1).square().to(exact)
-        gram = cls(own, cross, norms, support.shape[-1])
+            support, query = support.to(dtype), query.to(dtype)
+            gram = cls._from_products(support @ support.mT, support @ query.mT, query)
         return gram.with_queries(query) if transductive else gram
+
+    @classmethod
+    def from_points(cls, points: Tensor, support_size: int) -> EpisodeGram:
+        """The same as `from_features`, by one product in place of two.
+
+        Args:
+            points: Features of support and queries together ``(..., n + m, d)``, the support first.
+            support_size: The number n.
+        """
+        dtype = _product_dtype(points, points.shape[-2])
+        with torch.autocast(points.device.type, enabled=False):
+            points = points.to(dtype)
+            product = points[..., :support_size, :] @ points.mT
+            own, crossing = product[..., :support_size], product[..., support_size:]
+            return cls._from_products(own, crossing, points[..., support_size:, :])
+
+    @classmethod
+    def _from_products(cls, own: Tensor, crossing: Tensor, query: Tensor) -> EpisodeGram:
+        """From products of the support with itself ``(..., n, n)`` and with the queries ``(..., n, m)``."""
+        exact = small_matrix_dtype(query.device)
+        norms = torch.linalg.vector_norm(query, dim=-1).square()
+        return cls(_symmetric(own.to(exact)), crossing.to(exact).mT, norms.to(exact), query.shape[-1])
 
     @classmethod
     def cat(cls, grams: Sequence[EpisodeGram]) -> EpisodeGram:

@@ -185,14 +185,18 @@ class _Shared:
         self.grams: list[EpisodeGram] = []
         self.inductive_seconds = self.transductive_seconds = 0.0
 
-    def add(self, support: Tensor, targets: Tensor, query: Tensor) -> None:
-        """Multiply out the features of some more episodes."""
-        with _Clock(support.device) as inductive:
-            adjusted = self.attention.adjust(support, targets, query) if self.attention is not None else support
-            gram = EpisodeGram.from_features(adjusted, query)
+    def add(self, points: Tensor, targets: Tensor) -> None:
+        """Multiply out the features of some more episodes ``(batch, n + m, d)``, their support first."""
+        size = targets.shape[-2]
+        query = points[:, size:]
+        with _Clock(points.device) as inductive:
+            if self.attention is None:
+                gram = EpisodeGram.from_points(points, size)
+            else:
+                gram = EpisodeGram.from_features(self.attention.adjust(points[:, :size], targets, query), query)
         if not (gram.support.isfinite().all() and gram.query_norms.isfinite().all()):
             raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
-        with _Clock(support.device) as transductive:
+        with _Clock(points.device) as transductive:
             if self.transductive:
                 gram = gram.with_queries(query)
         self.grams.append(gram)
@@ -208,10 +212,9 @@ def _run_batch(
     transductive = {id(method.attention) for method in methods if method.transduction is not None}
     shared = {key: _Shared(attention, key in transductive) for key, attention in attentions.items()}
     for some in indices.split(_FEATURES_AT_A_TIME):
-        features = source(some)
-        support, query = features[:, : len(targets)], features[:, len(targets) :]
+        points = source(some)
         for mine in shared.values():
-            mine.add(support, targets.expand(len(some), -1, -1), query)
+            mine.add(points, targets.expand(len(some), -1, -1))
     grams = {key: EpisodeGram.cat(mine.grams) for key, mine in shared.items()}
     targets = targets.expand(len(indices), -1, -1)
     results = []

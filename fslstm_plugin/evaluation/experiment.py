@@ -126,7 +126,7 @@ class Row:
 
 def cached_source(features: Tensor) -> FeatureSource:
     """Features looked up in those of the whole split ``(N, d)``."""
-    return lambda indices: features[indices]
+    return lambda indices: features.index_select(0, indices.flatten()).view(*indices.shape, -1)
 
 
 def episode_statistics_source(model: TrainedModel, split: Split, device: torch.device) -> FeatureSource:
