@@ -170,8 +170,12 @@ class _StockSteps:
     def __init__(self, backbone: nn.Module, recipe: MetaRecipe, stock: StockTasks) -> None:
         self.backbone, self.recipe, self.stock = backbone.train(), recipe, stock
         self.scale = nn.Parameter(torch.ones(()))
+        groups: list[dict[str, Any]] = [
+            {"params": backbone.parameters()},
+            {"params": [self.scale], "lr": recipe.scale_lr},
+        ]
         self.optimizer = torch.optim.SGD(
-            [{"params": backbone.parameters()}, {"params": [self.scale], "lr": recipe.scale_lr}],
+            groups,
             lr=recipe.lr,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
@@ -211,8 +215,8 @@ def _agreement(module: LightningFewShot, stock: StockTasks, episodes: int) -> Ag
     our_logits = module.logits(batch.embed(module.features))
     our_loss, _ = module.meta_learn(batch, 0, stock.ways, stock.shots, stock.queries)
     agreement = compare("train", our_logits.argmax(-1)[None], logits.detach()[None])
-    gradients = [_gradient(loss, module.features) for loss in (our_loss, their_loss)]
-    for what, mine, other in (("loss", our_loss, their_loss), ("gradient", *gradients)):
+    our_gradient, their_gradient = (_gradient(loss, module.features) for loss in (our_loss, their_loss))
+    for what, mine, other in (("loss", our_loss, their_loss), ("gradient", our_gradient, their_gradient)):
         if (mine - other).norm() > _SLACK * other.norm():
             raise Disagreement(
                 f"train: our {what} differs from the plain step's by more than {_SLACK:.1%} on the same tasks; "
