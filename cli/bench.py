@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
 
 from . import options, results
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+    from torch import nn
+
+    from fslstm_plugin.runs import Run
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -72,62 +79,46 @@ def bench(
 
     from rich.console import Console
 
+    from fslstm_plugin.benchmarks.report import Comparison, Figure, Report, comparison_table, figure_table
+    from fslstm_plugin.benchmarks.stock import require_cifarfs
     from fslstm_plugin.data.root import data_root as resolve_root
+    from fslstm_plugin.files import write_json
     from fslstm_plugin.runs import Run
 
     console = Console(stderr=True)
     root = resolve_root(data_root)
     chosen = Run.find(run, runs) if run is not None else None
     if groups != ("heads",):
-        from fslstm_plugin.benchmarks.stock import require_cifarfs
-
         require_cifarfs(root)
+    if "eval" in groups and chosen is not None and chosen.config["image_size"] != 32:
+        raise UsageError(f"bench eval needs a run for images of 32 pixels, but {chosen.name} is for others.")
 
     import pytorch_lightning as pl
-    import torch
-
-    from fslstm_plugin.backbones.base import build_backbone
-    from fslstm_plugin.benchmarks.report import Comparison, Figure, Report, comparison_table, figure_table
-    from fslstm_plugin.evaluation.model import TrainedModel
-    from fslstm_plugin.files import write_json
 
     def report(line: str) -> None:
         console.print(line, highlight=False)
 
-    pl.seed_everything(seed, verbose=False)
-    model = TrainedModel.from_run(chosen) if chosen is not None else None
     comparisons: list[Comparison] = []
     figures: list[Figure] = []
-    if "heads" in groups:
-        from fslstm_plugin.benchmarks.clusters import clusters
-        from fslstm_plugin.benchmarks.heads import bench_heads
-        from fslstm_plugin.benchmarks.table3 import bench_table3
+    for group in groups:
+        pl.seed_everything(seed, verbose=False)
+        if group == "heads":
+            from fslstm_plugin.benchmarks.heads import bench_heads
+            from fslstm_plugin.benchmarks.table3 import bench_table3
 
-        if chosen is not None and model is not None:
-            split = results.load_split_for(chosen, None, "test", data_root)
-            vectors = results.split_features(chosen, model, split, torch.device("cpu"), console)
-            labels = split.labels
+            vectors, labels = _features(chosen, features, seed, data_root, console)
+            if table3_episodes:
+                report(f"heads: Table 3, {table3_episodes:,} episodes")
+                figures += bench_table3(vectors, labels, table3_episodes, seed)
+            found = bench_heads(vectors, labels, shots, rounds, seed, report)
+        elif group == "eval":
+            from fslstm_plugin.benchmarks.evaluation import bench_evaluation
+
+            found = bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, report)
         else:
-            vectors, labels = clusters(features, seed)
-        if table3_episodes:
-            report(f"heads: Table 3, {table3_episodes:,} episodes")
-            figures += bench_table3(vectors, labels, table3_episodes, seed)
-        found = bench_heads(vectors, labels, shots, rounds, seed, report)
-        comparisons += found[0]
-        figures += found[1]
-    if "eval" in groups:
-        from fslstm_plugin.benchmarks.evaluation import bench_evaluation
+            from fslstm_plugin.benchmarks.training import bench_training
 
-        if chosen is not None and chosen.config["image_size"] != 32:
-            raise UsageError(f"bench eval needs a run for images of 32 pixels, but {chosen.name} is for others.")
-        network = model.backbone if model is not None else build_backbone(backbone, 32).eval()
-        found = bench_evaluation(network, root, episodes, rounds, seed, report)
-        comparisons += found[0]
-        figures += found[1]
-    if "train" in groups:
-        from fslstm_plugin.benchmarks.training import bench_training
-
-        found = bench_training(backbone, root, rounds, seed, report)
+            found = bench_training(backbone, root, rounds, seed, report)
         comparisons += found[0]
         figures += found[1]
 
@@ -137,3 +128,31 @@ def bench(
     output = Console()
     output.print(comparison_table(comparisons))
     output.print(figure_table(figures))
+
+
+def _features(
+    run: Run | None, dim: int, seed: int, data_root: Path | None, console: Console
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and labels: of the run's test split, or generated."""
+    if run is None:
+        from fslstm_plugin.benchmarks.clusters import clusters
+
+        return clusters(dim, seed)
+
+    from fslstm_plugin.evaluation.model import TrainedModel
+
+    split = results.load_split_for(run, None, "test", data_root)
+    device = results.pick_device("cpu")
+    return results.split_features(run, TrainedModel.from_run(run), split, device, console), split.labels
+
+
+def _backbone(run: Run | None, name: str) -> nn.Module:
+    """The run's backbone, or one with random weights."""
+    if run is None:
+        from fslstm_plugin.backbones.base import build_backbone
+
+        return build_backbone(name, 32).eval()
+
+    from fslstm_plugin.evaluation.model import TrainedModel
+
+    return TrainedModel.from_run(run).backbone

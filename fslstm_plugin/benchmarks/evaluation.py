@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones.base import normalization_of
+from ..data.base import Split
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..evaluation.features import cached_features, extract_features
 from ..registry import HEADS
 from . import references
-from .agreement import compare, require_same_accuracies
+from .agreement import Agreement, compare, require_same_accuracies
 from .ceiling import Work, flops_of, shares
 from .ours import accuracies, accuracies_of, method, predictions
 from .references import Reference
@@ -41,7 +42,7 @@ _ALTERNATIVES: tuple[tuple[str, str, Reference], ...] = (
 def bench_evaluation(
     backbone: nn.Module, root: Path, episodes: int, rounds: int, seed: int, report: Callable[[str], None]
 ) -> tuple[list[Comparison], list[Figure]]:
-    """The whole evaluation of 5-way 5-shot episodes, of an episode of it, and of what it consists.
+    """The whole evaluation of 5-way 5-shot episodes, by the episode, and its parts.
 
     Args:
         backbone: For images of 32 pixels, in evaluation mode.
@@ -54,78 +55,97 @@ def bench_evaluation(
     Raises:
         Disagreement: If the two paths differ in an image or in a prediction.
     """
-    split = load_split("cifar-fs", "test", root)
-    normalization = normalization_of(backbone)
-    stock = StockTasks.open(root, "test", plain_transform(normalization), WAYS, SHOTS, QUERIES)
-    report("eval: the same images and predictions on both paths")
-    features = extract_features(backbone, split)
+    paths = _Paths.open(backbone, root, episodes, seed)
+    report("eval: features of the images")
+    features = extract_features(backbone, paths.split)
     comparisons = []
-    for name, against, reference in _ALTERNATIVES:
-        head = HEADS.get(name)()
-        tasks = [stock.draw() for _ in range(STOCK_TASKS)]
-        for images, _, indices in tasks:
-            require_same_images(images, indices, split, normalization)
-        exact = references.exact(reference)
-        with torch.no_grad():
-            logits = torch.stack([stock.logits(backbone, exact, images, labels)[0] for images, labels, _ in tasks])
-        drawn = stock.episodes([indices[stock.ordered(labels)] for _, labels, indices in tasks])
-        predicted = predictions(features, drawn, head)
-        case = f"eval, {name} against {against}"
-        agreement = compare(case, predicted, logits[None])
-        timed = accuracies(features, drawn, [method(name, head)], STOCK_TASKS)[0]
-        require_same_accuracies(case, timed, accuracies_of(predicted[0], drawn), logits[None])
-        report(f"eval: {name}, {episodes:,} episodes against {STOCK_TASKS} of {against}")
-        ours = partial(_from_images, backbone, root, name, episodes, seed)
-        theirs = partial(_stock, stock, backbone, reference)
+    for head, against, reference in _ALTERNATIVES:
+        report(f"eval: {head}, {episodes:,} episodes against {STOCK_TASKS} of {against}")
+        agreement = paths.agreement(features, head, against, reference)
+        ours, theirs = partial(paths.from_images, head), partial(paths.from_stock, reference)
         theirs()
         our_times, their_times = race(
-            [Contender(case, clocked(ours), episodes), Contender(against, clocked(theirs), STOCK_TASKS)], rounds
+            [Contender(head, clocked(ours), episodes), Contender(against, clocked(theirs), STOCK_TASKS)], rounds
         )
-        comparisons.append(
-            Comparison("eval", f"{name}, nothing cached", against, "episode", our_times, their_times, agreement, TARGET)
-        )
+        case = f"{head}, nothing cached"
+        comparisons.append(Comparison("eval", case, against, "episode", our_times, their_times, agreement, TARGET))
     report("eval: features cached, data set opened, start of a process")
     whole = comparisons[0].ours.median * episodes
-    figures = _parts(backbone, root, episodes, whole, rounds, seed)
+    figures = _parts(paths, whole, rounds)
     report("eval: share of the machine's ceiling")
-    return comparisons, figures + shares("eval", [_forward(backbone, root)], rounds)
+    return comparisons, figures + shares("eval", [_forward(backbone, paths.split)], rounds)
 
 
-def _from_images(backbone: nn.Module, root: Path, head: str, episodes: int, seed: int) -> Tensor:
-    """What ``fslstm eval`` does with nothing cached."""
-    split = load_split("cifar-fs", "test", root)
-    sampler = EpisodeSampler(split.labels, WAYS, SHOTS, QUERIES, seed, split.class_names)
-    return accuracies(extract_features(backbone, split), sampler, [method(head, HEADS.get(head)())], episodes)
+@dataclass(frozen=True)
+class _Paths:
+    """The same evaluation on the two paths; the fields are the arguments of `bench_evaluation`."""
+
+    backbone: nn.Module
+    root: Path
+    episodes: int
+    seed: int
+    split: Split
+    stock: StockTasks
+
+    @classmethod
+    def open(cls, backbone: nn.Module, root: Path, episodes: int, seed: int) -> _Paths:
+        """With the data set opened in both layouts."""
+        transform = plain_transform(normalization_of(backbone))
+        stock = StockTasks.open(root, "test", transform, WAYS, SHOTS, QUERIES)
+        return cls(backbone, root, episodes, seed, load_split("cifar-fs", "test", root), stock)
+
+    def from_images(self, head: str) -> Tensor:
+        """Ours with nothing cached: accuracies from the prepared data set."""
+        split = load_split("cifar-fs", "test", self.root)
+        return self._accuracies(split, extract_features(self.backbone, split), head)
+
+    def from_cache(self, cache: Path) -> Tensor:
+        """Ours with the features kept beside the run."""
+        split = load_split("cifar-fs", "test", self.root)
+        return self._accuracies(split, cached_features(cache, self.backbone, split), "lssvm")
+
+    def _accuracies(self, split: Split, features: Tensor, head: str) -> Tensor:
+        sampler = EpisodeSampler(split.labels, WAYS, SHOTS, QUERIES, self.seed, split.class_names)
+        return accuracies(features, sampler, [method(head, HEADS.get(head)())], self.episodes)
+
+    def from_stock(self, reference: Reference) -> list[float]:
+        """A few tasks of the stock path, to the accuracy of each."""
+        found = []
+        with torch.no_grad():
+            for _ in range(STOCK_TASKS):
+                logits, labels = self.stock.logits(self.backbone, reference, *self.stock.sample())
+                found.append((logits.argmax(-1) == labels).float().mean().item())
+        return found
+
+    def agreement(self, features: Tensor, head: str, against: str, reference: Reference) -> Agreement:
+        """Compare our predictions with those on tasks that the stock path drew, decoded and embedded."""
+        tasks = [self.stock.draw() for _ in range(STOCK_TASKS)]
+        for images, _, indices in tasks:
+            require_same_images(images, indices, self.split, normalization_of(self.backbone))
+        exact = references.exact(reference)
+        with torch.no_grad():
+            logits = [self.stock.logits(self.backbone, exact, images, labels)[0] for images, labels, _ in tasks]
+        theirs = torch.stack(logits).unsqueeze(0)
+        drawn = self.stock.episodes([indices[self.stock.ordered(labels)] for _, labels, indices in tasks])
+        classifier = HEADS.get(head)()
+        predicted = predictions(features, drawn, classifier)
+        case = f"eval, {head} against {against}"
+        agreement = compare(case, predicted, theirs)
+        timed = accuracies(features, drawn, [method(head, classifier)], STOCK_TASKS)[0]
+        require_same_accuracies(case, timed, accuracies_of(predicted[0], drawn), theirs)
+        return agreement
 
 
-def _from_cache(cache: Path, backbone: nn.Module, root: Path, episodes: int, seed: int) -> Tensor:
-    """The same with the features kept beside the run."""
-    split = load_split("cifar-fs", "test", root)
-    sampler = EpisodeSampler(split.labels, WAYS, SHOTS, QUERIES, seed, split.class_names)
-    features = cached_features(cache, backbone, split)
-    return accuracies(features, sampler, [method("lssvm", HEADS.get("lssvm")())], episodes)
-
-
-def _stock(stock: StockTasks, backbone: nn.Module, head: Reference) -> list[float]:
-    """A few tasks of the stock path, to the accuracy of each."""
-    found = []
-    with torch.no_grad():
-        for _ in range(STOCK_TASKS):
-            logits, labels = stock.logits(backbone, head, *stock.sample())
-            found.append((logits.argmax(-1) == labels).float().mean().item())
-    return found
-
-
-def _parts(backbone: nn.Module, root: Path, episodes: int, whole: float, rounds: int, seed: int) -> list[Figure]:
+def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:
     """Seconds of the parts, and of the whole command with the start of a process."""
     with TemporaryDirectory() as folder:
-        cached = partial(_from_cache, Path(folder), backbone, root, episodes, seed)
-        opened = partial(load_split, "cifar-fs", "test", root)
+        cached = partial(paths.from_cache, Path(folder))
+        opened = partial(load_split, "cifar-fs", "test", paths.root)
         cached()
-        warm, opening = race([Contender("cached", clocked(cached)), Contender("open", clocked(opened))], rounds)
+        warm, opening = race([Contender("cached", clocked(cached)), Contender("opened", clocked(opened))], rounds)
     start = clocked(_start)()
-    of_all = episodes == TASKS
-    what = f"{episodes:,} episodes of CIFAR-FS, LSSVM"
+    of_all = paths.episodes == TASKS
+    what = f"{paths.episodes:,} episodes of CIFAR-FS, LSSVM"
     return [
         Figure("eval", "start of a process: imports", start, "s"),
         Figure("eval", "CIFAR-FS opened", opening.median, "s", at_most=1),
@@ -140,9 +160,8 @@ def _start() -> None:
     subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, capture_output=True)
 
 
-def _forward(backbone: nn.Module, root: Path) -> Work:
+def _forward(backbone: nn.Module, split: Split) -> Work:
     """The forward pass of a few batches of images, from their pixels."""
-    split = load_split("cifar-fs", "test", root)
     some = replace(split, images=split.images[:512], labels=split.labels[:512])
     images = torch.zeros(len(some.labels), 3, *some.images.shape[1:3])
     with torch.no_grad():
