@@ -144,6 +144,9 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     assert result.code == 0, result.err
     tasks = json.loads((folder / "figure-support" / "measured.json").read_text())["tasks"]
     assert len(tasks) == 4
+    assert (folder / "figure-support" / "figure.svg").read_text().count(">accuracy ") == 4, (
+        "each panel says what it shows"
+    )
     for task in tasks:
         assert (len(task["support"]), len(task["adjusted"]), len(task["query"])) == (5, 5, 75)
         assert len(set(task["classes"])) == 5

@@ -200,6 +200,8 @@ def measure(specification: Specification, part: Part, request: Request, console:
             more = {"backbone_seconds": each * setting.episodes}
         rows = _evaluate(run, model, part.methods, split, setting, request)
         found = [measurements.measurement(row, training, run.name, steps, **more) for row in rows]
+        if not specification.times:  # what else the machine did meanwhile matters to them alone
+            found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
         measurements.add(specification.folder, found, where)
         console.print(f"{_describe(setting)}: {len(rows)} methods on {run.name}.", highlight=False, soft_wrap=True)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers and dashes say the same without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -68,8 +69,8 @@ def draw(lines: Lines) -> Figure:
             panel = axes[number, place]
             mine = [point for point in lines.points if (point.row, point.column) == (row, column)]
             _panel(panel, mine, series, lines.logarithmic)
-            if number == 0 and len(columns) > 1:
-                panel.set_title(column, fontsize=10)
+            if number == 0:
+                panel.set_title(column, fontsize=9)
             if place == 0:
                 panel.set_ylabel(f"{row}\n{lines.y_label}" if row else lines.y_label, fontsize=9)
             if number == len(rows) - 1:
@@ -78,7 +79,7 @@ def draw(lines: Lines) -> Figure:
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        [shown[name] for name in series], series, loc="outside upper center", ncols=min(4, len(series)), fontsize=9,
+        [shown[name] for name in series], series, loc="outside upper center", ncols=max(1, min(len(series), int(width // 2.2))), fontsize=9,
         frameon=False,
     )  # fmt: skip
     return figure
@@ -102,6 +103,8 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
         panel.set_xscale("log")
     if words:
         panel.set_xticks(range(len(words)), words)
+    elif not logarithmic:
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(alpha=0.3, linewidth=0.6)
     panel.tick_params(labelsize=8)
     panel.spines[["top", "right"]].set_visible(False)

@@ -44,7 +44,7 @@ def draw(tasks: Sequence[dict[str, Any]]) -> Figure:
     columns = min(2, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(3.6 * columns, 3.5 * rows + 0.5), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel in panels:
         panel.set_visible(False)
     for panel, task in zip(panels, tasks, strict=False):
