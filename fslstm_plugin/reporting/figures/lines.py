@@ -78,10 +78,9 @@ def draw(lines: Lines) -> Figure:
     shown = {
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(
-        [shown[name] for name in series], series, loc="outside upper center", ncols=max(1, min(len(series), int(width // 2.2))), fontsize=9,
-        frameon=False,
-    )  # fmt: skip
+    beside = max(1, min(len(series), int(width // 2.2)))
+    handles = [shown[name] for name in series]
+    figure.legend(handles, series, loc="outside upper center", ncols=beside, fontsize=9, frameon=False)
     return figure
 
 
