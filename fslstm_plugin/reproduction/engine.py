@@ -38,6 +38,7 @@ class Request:
     Args:
         scale: How much is trained and evaluated.
         runs: Folder of the runs.
+        device: Where to evaluate.
         datasets: Only these; those of the specification that are prepared, if none.
         backbones: Only these; those of the specification, if none.
         given: Runs to evaluate, in place of trainings.
@@ -46,12 +47,12 @@ class Request:
         seed: What every random choice follows from.
         resume: Whether interrupted trainings may be continued.
         data_root: Where the data sets are; the default root if None.
-        device: Where to evaluate.
         batch_episodes: Episodes at a time.
     """
 
     scale: Scale
     runs: Path
+    device: torch.device
     datasets: tuple[str, ...] = ()
     backbones: tuple[str, ...] = ()
     given: tuple[Run, ...] = ()
@@ -60,7 +61,6 @@ class Request:
     seed: int = 0
     resume: bool = False
     data_root: Path | None = None
-    device: torch.device | str = "cpu"
     batch_episodes: int = 32
 
 
@@ -236,7 +236,7 @@ def estimate(specification: Specification, part: Part, request: Request) -> list
     Returns:
         One line for each training and for the evaluation.
     """
-    lines = []
+    lines: list[str] = []
     image_seconds = trainings.seconds_per_image(part.config["backbone"], part.config["image_size"], request.device)
     training = part.source if isinstance(part.source, Training) else None
     while training is not None:
@@ -274,7 +274,7 @@ def _episode_seconds(
 ) -> float:
     """Seconds an episode, on random features and an untrained IAM."""
     backbone = build_backbone(part.config["backbone"], part.config["image_size"])
-    dim = backbone.out_features
+    dim = int(backbone.out_features)  # type: ignore[arg-type]
     attention = InverseAttentionModule(dim).to(request.device)
     features = torch.randn(len(split.labels), dim, device=request.device)
     methods: list[Method] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers and dashes say the same without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -100,6 +100,9 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
         panel.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
     if logarithmic:
         panel.set_xscale("log")
+        places = sorted({point.x for point in points if not isinstance(point.x, str)})
+        panel.set_xticks(places, [f"{place:g}" for place in places])
+        panel.xaxis.set_minor_locator(NullLocator())
     if words:
         panel.set_xticks(range(len(words)), words)
     elif not logarithmic:
