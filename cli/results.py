@@ -121,7 +121,8 @@ def head_names(
         asked = HeadName.parse(text)
         name = tuned_name(choices, asked, iam)
         if name != asked:
-            console.print(f"{asked} is used as tuned on validation episodes: {name} (leave it with --no-tuned).")
+            words = f"{asked} is used as tuned on validation episodes: {name} (leave it with --no-tuned)."
+            console.print(words, highlight=False, soft_wrap=True)
         names.append(name if normalize is None else replace(name, normalize=normalize))
     return names
 
@@ -205,4 +206,4 @@ def give_out(
     console = Console()
     console.print(rich_table(rows))
     for sentence in statements(rows):
-        console.print(sentence, highlight=False, style="yellow" if "warning" in sentence else None)
+        console.print(sentence, highlight=False, soft_wrap=True, style="yellow" if "warning" in sentence else None)

@@ -126,6 +126,7 @@ def test_names_of_heads_are_read_as_they_are_written(text: str) -> None:
     [
         ("lssvm(rigde=1)", "Did you mean 'ridge'"),
         ("lssvm(ridge)", "needs a value"),
+        ("lssvm(normalize=1)", "takes no value"),
         ("lssvm(ridge=-1)", "finite number above 0"),
         ("lssvm(C=1)", "no argument of LSSVMClassifier 'C'"),
         ("rr(ridge=x)", "wrong type"),

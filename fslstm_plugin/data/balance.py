@@ -25,7 +25,7 @@ class QueryBalance:
 
     Example:
         >>> QueryBalance.parse("dirichlet:2").counts(ways=5, queries=15, seed=0, episode=0)
-        [3, 27, 14, 13, 18]
+        [9, 31, 22, 4, 9]
         >>> QueryBalance().counts(ways=5, queries=15, seed=0, episode=0)
         [15, 15, 15, 15, 15]
     """

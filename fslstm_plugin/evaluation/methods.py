@@ -49,7 +49,9 @@ class HeadName:
             UsageError: If the head or an argument is unknown, or a value is outside its range.
         """
         head, options = _parse_part(text)
-        normalize = options.pop("normalize", None) is not None
+        normalize = "normalize" in options
+        if options.pop("normalize", None) is not None:
+            raise UsageError(f"'normalize' in '{text}' takes no value.")
         _build(HEADS.get(head), options, text)
         return cls(head, options, normalize)
 

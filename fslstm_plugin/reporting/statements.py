@@ -35,7 +35,7 @@ def statement(first: str, second: str, shots: int, difference: float, ci95: floa
 
 
 def statements(rows: Sequence[Row]) -> list[str]:
-    """Each row against its reference, and the best row against the second best, for each number of shots.
+    """Each row against its reference, and the best against the second best if that is another, for each of the shots.
 
     Args:
         rows: Rows with the same episodes for the same number of shots, in the order of the shots.
@@ -48,7 +48,7 @@ def statements(rows: Sequence[Row]) -> list[str]:
                 names = method_name(row), display_name(row.reference)
                 sentences.append(statement(*names, shots, row.gain, row.gain_ci95))
         best, *others = sorted(same, key=lambda row: row.difference, reverse=True)
-        if others:
+        if others and best.reference != others[0].method:
             second = others[0]
             names = f"the best, {method_name(best)},", method_name(second)
             sentences.append(statement(*names, shots, -second.difference, second.difference_ci95))

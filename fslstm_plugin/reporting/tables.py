@@ -63,7 +63,8 @@ def rich_table(rows: Sequence[Row]) -> Table:
     table = Table(title=title(rows), title_justify="left", caption=caption, caption_justify="left")
     columns = _columns(rows)
     for name, _ in columns:
-        table.add_column(name, justify="left" if name == "Method" else "right", no_wrap=True)
+        first = name == "Method"
+        table.add_column(name, justify="left" if first else "right", no_wrap=not first, overflow="fold")
     for _, group in groupby(rows, key=lambda row: row.shots):
         for row in group:
             table.add_row(*(value(row) for _, value in columns))

@@ -38,6 +38,7 @@ class Request:
     Args:
         scale: How much is trained and evaluated.
         runs: Folder of the runs.
+        device: Where to evaluate.
         datasets: Only these; those of the specification that are prepared, if none.
         backbones: Only these; those of the specification, if none.
         given: Runs to evaluate, in place of trainings.
@@ -46,12 +47,12 @@ class Request:
         seed: What every random choice follows from.
         resume: Whether interrupted trainings may be continued.
         data_root: Where the data sets are; the default root if None.
-        device: Where to evaluate.
         batch_episodes: Episodes at a time.
     """
 
     scale: Scale
     runs: Path
+    device: torch.device
     datasets: tuple[str, ...] = ()
     backbones: tuple[str, ...] = ()
     given: tuple[Run, ...] = ()
@@ -60,7 +61,6 @@ class Request:
     seed: int = 0
     resume: bool = False
     data_root: Path | None = None
-    device: torch.device | str = "cpu"
     batch_episodes: int = 32
 
 
@@ -200,6 +200,8 @@ def measure(specification: Specification, part: Part, request: Request, console:
             more = {"backbone_seconds": each * setting.episodes}
         rows = _evaluate(run, model, part.methods, split, setting, request)
         found = [measurements.measurement(row, training, run.name, steps, **more) for row in rows]
+        if not specification.times:  # what else the machine did meanwhile matters to them alone
+            found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
         measurements.add(specification.folder, found, where)
         console.print(f"{_describe(setting)}: {len(rows)} methods on {run.name}.", highlight=False, soft_wrap=True)
 
@@ -237,7 +239,7 @@ def estimate(specification: Specification, part: Part, request: Request) -> list
     Returns:
         One line for each training and for the evaluation.
     """
-    lines = []
+    lines: list[str] = []
     image_seconds = trainings.seconds_per_image(part.config["backbone"], part.config["image_size"], request.device)
     training = part.source if isinstance(part.source, Training) else None
     while training is not None:
@@ -275,7 +277,7 @@ def _episode_seconds(
 ) -> float:
     """Seconds an episode, on random features and an untrained IAM."""
     backbone = build_backbone(part.config["backbone"], part.config["image_size"])
-    dim = backbone.out_features
+    dim = int(backbone.out_features)  # type: ignore[arg-type]
     attention = InverseAttentionModule(dim).to(request.device)
     features = torch.randn(len(split.labels), dim, device=request.device)
     methods: list[Method] = []

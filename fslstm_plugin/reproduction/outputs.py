@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import Any
 
 from matplotlib import rc_context
@@ -63,18 +62,21 @@ def _write_lines(specification: Specification) -> None:
     text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", ""]
     text += [f"{lines.y_label[0].upper()}{lines.y_label[1:]}, with 95 % interval.", ""]
     latex = [f"% {specification.title}"]
-    panels = groupby(lines.points, key=lambda point: (point.row, point.column))
-    merged: dict[tuple[str, str], list[line_figure.Point]] = {}
-    for key, points in panels:
-        merged.setdefault(key, []).extend(points)
-    for (row, column), points in merged.items():
-        heading = ", ".join(" ".join(part.split("\n")) for part in (row, column) if part)
+    for heading, points in panels(lines.points):
         text += [f"## {heading}", "", *rendering.markdown_grid(points, lines.x_label), ""]
         latex += [f"% {heading}", *rendering.latex_grid(points, lines.x_label)]
     write_text(
         folder / "table.md", "\n".join([*text[:-1], *rendering.trained(measured), *rendering.sources(measured)]) + "\n"
     )
     write_text(folder / "table.tex", "\n".join(latex) + "\n")
+
+
+def panels(points: Sequence[line_figure.Point]) -> list[tuple[str, list[line_figure.Point]]]:
+    """The points of each panel, with a heading."""
+    merged: dict[tuple[str, str], list[line_figure.Point]] = {}
+    for point in points:
+        merged.setdefault((point.row, point.column), []).append(point)
+    return [(", ".join(" ".join(part.split("\n")) for part in key if part), mine) for key, mine in merged.items()]
 
 
 def _write_support(specification: Specification) -> None:

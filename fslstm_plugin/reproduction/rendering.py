@@ -108,14 +108,14 @@ def trained(measured: Iterable[dict[str, Any]]) -> list[str]:
 
 def markdown_grid(points: Sequence[Point], x_label: str) -> list[str]:
     """Series down, places across."""
-    places, rows = _grid(points)
+    places, rows = grid(points)
     lines = [f"| {x_label} | {' | '.join(places)} |", f"| --- |{' ---: |' * len(places)}"]
     return lines + [f"| {name} | {' | '.join(number(*cell) for cell in cells)} |" for name, cells in rows]
 
 
 def latex_grid(points: Sequence[Point], x_label: str) -> list[str]:
     """The same with booktabs."""
-    places, rows = _grid(points)
+    places, rows = grid(points)
     return [
         f"\\begin{{tabular}}{{l{'c' * len(places)}}}",
         "\\toprule",
@@ -127,15 +127,17 @@ def latex_grid(points: Sequence[Point], x_label: str) -> list[str]:
     ]
 
 
-_Cells: TypeAlias = "list[tuple[float | None, float | None]]"
+Cells: TypeAlias = "list[tuple[float | None, float | None]]"
 
 
-def _grid(points: Sequence[Point]) -> tuple[list[str], list[tuple[str, _Cells]]]:
+def grid(points: Sequence[Point]) -> tuple[list[str], list[tuple[str, Cells]]]:
     """Names of the places, and for each series its number and interval at each of them."""
     places = list(dict.fromkeys(point.x for point in points))
     if not any(isinstance(place, str) for place in places):
         places.sort(key=float)
-    found = {(point.series, point.x): (point.y, point.ci95) for point in points}
+    found: dict[tuple[str, float | str], tuple[float | None, float | None]] = {
+        (point.series, point.x): (point.y, point.ci95) for point in points
+    }
     names = dict.fromkeys(point.series for point in points)
     rows = [(name, [found.get((name, place), (None, None)) for place in places]) for name in names]
     return [place if isinstance(place, str) else f"{place:g}" for place in places], rows

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..reporting.figures.lines import Point
 from ..reporting.html import Block, Section, inline_svg
 from . import measurements, rendering
 from .comparison import Cell, Line, compare
+from .outputs import LINES, panels
 from .specification import Specification
 
 
@@ -22,10 +26,23 @@ def reproduction_section(specification: Specification) -> Section:
     if specification.shows == "table":
         lines = compare(specification.methods, specification.published()["values"], measured)
         blocks += [_table(lines, *place) for place in dict.fromkeys((line.dataset, line.backbone) for line in lines)]
+    elif measured:
+        shown = LINES[specification.shows](measured)
+        blocks += [_grid(heading, points, shown.x_label) for heading, points in panels(shown.points)]
     if measured:
-        words = [line.removeprefix("* ").replace("`", "") for line in rendering.sources(measured) if line[:1] == "*"]
-        blocks.append(Block("Measured with", sentences=words))
+        blocks.append(Block("Training of the models", sentences=_items(rendering.trained(measured))))
+        blocks.append(Block("Measured with", sentences=_items(rendering.sources(measured))))
     return Section(specification.title, blocks=blocks)
+
+
+def _items(lines: list[str]) -> list[str]:
+    """The items of a list in Markdown, as plain text."""
+    return [line.removeprefix("* ").replace("`", "") for line in lines if line.startswith("* ")]
+
+
+def _grid(heading: str, points: Sequence[Point], x_label: str) -> Block:
+    places, rows = rendering.grid(points)
+    return Block(heading, [x_label, *places], [[name, *(rendering.number(*c) for c in cells)] for name, cells in rows])
 
 
 def _table(lines: list[Line], dataset: str, backbone: str) -> Block:

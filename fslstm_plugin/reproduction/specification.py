@@ -62,7 +62,9 @@ class Specification:
         """
         content = read_json(folder / "specification.json")
         try:
-            values = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+            values: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
+            }
             return cls(folder=folder, **values)
         except (TypeError, AttributeError) as error:
             raise DataError(f"{folder / 'specification.json'} is no specification: {error}.") from error

@@ -224,7 +224,7 @@ def describe(config: dict[str, Any]) -> str:
     recipe, limit = config["recipe"], config["max_steps"]
     if config["kind"] == "pretrain":
         what = "base classes" if config["dataset"] else "Places365" if config["places"] else "a folder of images"
-        return f"{what}, {limit:,} steps" if limit else f"{what}, {recipe['epochs']} epochs"
+        return f"{what}, at most {limit:,} steps" if limit else f"{what}, {recipe['epochs']} epochs"
     whole = recipe["epochs"] * recipe["steps_per_epoch"]
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
     own = f"{config['algorithm']}, {amount} steps of {recipe['episodes_per_step']} episodes"
@@ -236,14 +236,14 @@ def describe(config: dict[str, Any]) -> str:
     return f"{start}; then {own}"
 
 
-def seconds_per_image(backbone: str, image_size: int, device: torch.device) -> float:
+def seconds_per_image(backbone: str, image_size: int, device: torch.device | str) -> float:
     """Time of a training step for one image, measured on a few."""
-    model = build_backbone(backbone, image_size).to(device, memory_format=torch.channels_last).train()
+    model = build_backbone(backbone, image_size).to(device).to(memory_format=torch.channels_last).train()
     images = torch.rand(32, 3, image_size, image_size, device=device).to(memory_format=torch.channels_last)
     for _ in range(2):  # the first is slow
         began = time.perf_counter()
         model(images).square().mean().backward()
-        if device.type == "cuda":
+        if images.is_cuda:
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - began
     return seconds / len(images)

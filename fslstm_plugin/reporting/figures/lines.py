@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers and dashes say the same without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -68,8 +69,8 @@ def draw(lines: Lines) -> Figure:
             panel = axes[number, place]
             mine = [point for point in lines.points if (point.row, point.column) == (row, column)]
             _panel(panel, mine, series, lines.logarithmic)
-            if number == 0 and len(columns) > 1:
-                panel.set_title(column, fontsize=10)
+            if number == 0:
+                panel.set_title(column, fontsize=9)
             if place == 0:
                 panel.set_ylabel(f"{row}\n{lines.y_label}" if row else lines.y_label, fontsize=9)
             if number == len(rows) - 1:
@@ -77,10 +78,9 @@ def draw(lines: Lines) -> Figure:
     shown = {
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(
-        [shown[name] for name in series], series, loc="outside upper center", ncols=min(4, len(series)), fontsize=9,
-        frameon=False,
-    )  # fmt: skip
+    beside = max(1, min(len(series), int(width // 2.2)))
+    handles = [shown[name] for name in series]
+    figure.legend(handles, series, loc="outside upper center", ncols=beside, fontsize=9, frameon=False)
     return figure
 
 
@@ -100,8 +100,13 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
         panel.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
     if logarithmic:
         panel.set_xscale("log")
+        places = sorted({point.x for point in points if not isinstance(point.x, str)})
+        panel.set_xticks(places, [f"{place:g}" for place in places])
+        panel.xaxis.set_minor_locator(NullLocator())
     if words:
         panel.set_xticks(range(len(words)), words)
+    elif not logarithmic:
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(alpha=0.3, linewidth=0.6)
     panel.tick_params(labelsize=8)
     panel.spines[["top", "right"]].set_visible(False)

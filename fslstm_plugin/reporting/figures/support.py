@@ -44,7 +44,7 @@ def draw(tasks: Sequence[dict[str, Any]]) -> Figure:
     columns = min(2, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(3.6 * columns, 3.5 * rows + 0.5), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).flat
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel in panels:
         panel.set_visible(False)
     for panel, task in zip(panels, tasks, strict=False):
@@ -58,13 +58,13 @@ def draw(tasks: Sequence[dict[str, Any]]) -> Figure:
 
 def _panel(panel: Axes, task: dict[str, Any]) -> None:
     own, others = ([COLOURS[label % len(COLOURS)] for label in task[f"{part}_labels"]] for part in ("support", "query"))
-    panel.scatter(*zip(*task["query"], strict=True), c=others, s=14, alpha=0.6, linewidths=0)
+    x, y = zip(*task["query"], strict=True)
+    panel.scatter(x, y, c=others, s=14, alpha=0.6, linewidths=0)
     for start, end in zip(task["support"], task["adjusted"], strict=True):
         panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "0.4", "linewidth": 0.9}, zorder=2)
     for part, marker, size in (("support", "s", 60), ("adjusted", "*", 140)):
-        panel.scatter(
-            *zip(*task[part], strict=True), c=own, s=size, marker=marker, edgecolors="black", linewidths=0.8, zorder=3
-        )
+        x, y = zip(*task[part], strict=True)
+        panel.scatter(x, y, c=own, s=size, marker=marker, edgecolors="black", linewidths=0.8, zorder=3)
     panel.set_title(task["title"], fontsize=9)
     panel.set_xlabel(f"accuracy {task['before']:.1f} % → {task['after']:.1f} %", fontsize=9)
     panel.set_xticks([])
