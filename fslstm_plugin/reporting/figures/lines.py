@@ -63,7 +63,7 @@ def draw(lines: Lines) -> Figure:
     series = _unique(point.series for point in lines.points)
     width, height = max(4.5, 2.9 * len(columns)), 2.5 * len(rows) + 0.8
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(len(rows), len(columns), sharex=True, sharey="row", squeeze=False)
+    axes = figure.subplots(len(rows), len(columns), sharex="col", sharey="row", squeeze=False)
     for number, row in enumerate(rows):
         for place, column in enumerate(columns):
             panel = axes[number, place]
@@ -106,7 +106,7 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
     if words:
         panel.set_xticks(range(len(words)), words)
     elif not logarithmic:
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     panel.grid(alpha=0.3, linewidth=0.6)
     panel.tick_params(labelsize=8)
     panel.spines[["top", "right"]].set_visible(False)
