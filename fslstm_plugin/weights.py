@@ -26,7 +26,10 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str
 
     try:
         with replacing(file) as temporary:
+            temporary.touch()
+            mode = temporary.stat().st_mode
             save_file(tensors, temporary, metadata)
+            temporary.chmod(mode)  # safetensors makes its files readable for their owner alone
     except SafetensorError as error:
         raise StorageError(f"Cannot write {file}: {error}.") from error
 
@@ -63,7 +66,10 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
             content = content[nested]
     if not isinstance(content, dict):
         raise TypeError("expected a dictionary of tensors")
-    return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise TypeError(f"it holds no tensors, but {', '.join(map(str, content)) or 'nothing'}"[:200])
+    return tensors
 
 
 def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:

@@ -26,8 +26,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from fslstm_plugin.data.archives import opened
+from fslstm_plugin.data.decode import read_rgb
 from fslstm_plugin.data.pickles import load_arrays
 from fslstm_plugin.errors import DataError, FSLSTMError
 
@@ -184,6 +186,34 @@ def test_archives_are_extracted_within_bounds_or_named(tmp_path: Path, content: 
         assert sum(path.stat().st_size for path in files) <= 5000
     assert os.listdir(box) == ["archive"]
     assert os.listdir(tmp_path) == ["box"]
+
+
+# Images of every mode in several formats, damaged.
+
+
+def encoded(mode: str, form: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.effect_noise((9, 7), 80).convert(mode).save(buffer, form)
+    return buffer.getvalue()
+
+
+IMAGES = [
+    *(encoded(mode, "png") for mode in ("RGB", "L", "P", "RGBA", "LA", "1", "I")),
+    *(encoded(mode, "jpeg") for mode in ("RGB", "L", "CMYK")),
+    *(encoded(mode, "tiff") for mode in ("RGB", "F", "CMYK")),
+    *(encoded("RGB", form) for form in ("gif", "bmp", "webp", "ppm")),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@fuzz
+@given(content=st.sampled_from(IMAGES).flatmap(damaged), size=st.sampled_from([None, 8]))
+def test_images_become_rgb_or_are_named(content: bytes, size: int | None) -> None:
+    with contextlib.suppress(DataError):
+        image = read_rgb(content, size)
+        assert image.dtype == np.uint8
+        assert image.shape[2:] == (3,)
+        assert size is None or image.shape[:2] == (size, size)
 
 
 # Run folders: the configuration of a real one with other values, its weights damaged.

@@ -46,7 +46,10 @@ SHIFTED: dict[str, Callable[[float], tuple[Head, Head]]] = {
         LSSVMClassifier(bias_weight=1 / (1 / 2.0 - value**2)),
     ),
     "svm_rbf": lambda value: (SVMClassifier(kernel=RBF(0.1)), SVMClassifier(kernel=RBF(0.1))),
-    "ridge_rbf": lambda value: (RidgeClassifier(0.1, kernel=RBF(0.1)), RidgeClassifier(0.1, kernel=RBF(0.1))),
+    "ridge_rbf": lambda value: (
+        RidgeClassifier(ridge=0.1, kernel=RBF(0.1)),
+        RidgeClassifier(ridge=0.1, kernel=RBF(0.1)),
+    ),
 }
 # A head for every support point once, and one for every point twice.
 DOUBLED: dict[str, tuple[Head, Head]] = {

@@ -7,11 +7,15 @@ kills more often than the default of once for each kind of training and of momen
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,7 +56,7 @@ class Moments:
         self.count = self.depth = 0
 
     def __call__(self, frame, event, _) -> None:
-        if frame.f_code.co_name in ("_save", "save_weights", "write_text", "create"):
+        if frame.f_code.co_name in ("_save", "save_weights", "create"):
             self.depth += {"call": 1, "return": -1}.get(event, 0)
         if self.depth or not self.writing:
             self.count += 1
@@ -81,6 +85,7 @@ class Trainings:
     """Starts the command line in forked processes, where nothing has to be imported."""
 
     def __init__(self, runs: Path, data_root: Path, images: Path) -> None:
+        self.logs = runs
         import fslstm_cli.main
         import learn2learn.data  # noqa: F401
 
@@ -103,7 +108,7 @@ class Trainings:
             return process
         code = 99
         try:
-            log = os.open(self.runs / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            log = os.open(self.logs / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(log, 1)
             os.dup2(log, 2)
             sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))  # not pytest's
@@ -118,7 +123,8 @@ class Trainings:
                 sys.setprofile(None)
                 finish()
         finally:
-            sys.stderr.flush()
+            with suppress(OSError):
+                sys.stderr.flush()
             os._exit(code)
 
     def wait(self, process: int) -> int:
@@ -132,15 +138,24 @@ class Trainings:
     def finish(self, kind: str, name: str) -> None:
         """Continue to the end, and compare it with the training that nothing disturbed."""
         assert self.run(kind, name) == 0, self.log(name)
-        assert_same_end(self.runs / kind, self.runs / name)
+        assert_same_end(self.logs / kind, self.runs / name)
+
+    def on(self, disk: Path) -> Trainings:
+        """The same with the run folders on another disk."""
+        other = copy.copy(self)
+        other.runs = disk
+        return other
 
     def log(self, name: str) -> str:
-        return (self.runs / f"{name}.log").read_text()
+        return (self.logs / f"{name}.log").read_text()
 
 
 def assert_same_end(whole: Path, other: Path) -> None:
     """Bit for bit the same state, weights and metrics."""
-    assert_equal(*(torch.load(folder / "last.ckpt", weights_only=True) for folder in (whole, other)))
+    states = [torch.load(folder / "last.ckpt", weights_only=True) for folder in (whole, other)]
+    for state in states:
+        del state["loops"]  # Lightning's counts of hooks, which differ; epoch and step are beside it
+    assert_equal(*states)
     assert_equal(*(load_file(folder / "model.safetensors") for folder in (whole, other)))
     assert (whole / "metrics.csv").read_text() == (other / "metrics.csv").read_text()
     assert not list(other.glob(".*.tmp"))
@@ -234,19 +249,23 @@ def test_a_stopped_training_continues_bit_for_bit(kind, number, kill, trainings,
     trainings.finish(kind, name)
 
 
-def stop_before(step: int, number: int, times: int = 1):
-    """Send a signal at the beginning of a step, as from outside."""
-    from fslstm_plugin.training.engine import StepSeed
+def at_step(step: int, act: Callable[[], object]) -> None:
+    """Do something within a step, as from outside."""
+    from fslstm_plugin.training.engine import FiniteLoss
 
-    seed = StepSeed.on_train_batch_start
+    look = FiniteLoss.on_train_batch_end
 
-    def on_train_batch_start(self, trainer, *rest):
-        seed(self, trainer, *rest)
-        if trainer.global_step == step - 1:
-            for _ in range(times):
-                os.kill(os.getpid(), number)
+    def on_train_batch_end(self, trainer, *rest):
+        look(self, trainer, *rest)
+        if trainer.global_step == step:
+            act()
 
-    StepSeed.on_train_batch_start = on_train_batch_start
+    FiniteLoss.on_train_batch_end = on_train_batch_end
+
+
+def stop_in(step: int, number: int, times: int = 1) -> None:
+    """Send a signal within a step."""
+    at_step(step, lambda: [os.kill(os.getpid(), number) for _ in range(times)])
 
 
 @pytest.mark.parametrize(
@@ -260,14 +279,14 @@ def stop_before(step: int, number: int, times: int = 1):
 )
 def test_a_signal_saves_and_has_its_exit_code(kind, number, step, code, trainings, lengths):
     name = f"{kind}-{number.name}-at-{step}"
-    assert trainings.wait(trainings.fork(kind, name, lambda: stop_before(step, number))) == code, trainings.log(name)
+    assert trainings.wait(trainings.fork(kind, name, lambda: stop_in(step, number))) == code, trainings.log(name)
     assert f"Stopped at step {step}; everything is saved. Continue with --resume --runs" in trainings.log(name)
     assert torch.load(trainings.runs / name / "last.ckpt", weights_only=True)["global_step"] == step
     trainings.finish(kind, name)
 
 
 def test_a_second_ctrl_c_stops_at_once(trainings, lengths):
-    process = trainings.fork("train", "twice", lambda: stop_before(5, signal.SIGINT, times=2))
+    process = trainings.fork("train", "twice", lambda: stop_in(5, signal.SIGINT, times=2))
     assert trainings.wait(process) == 130
     assert "Stopped at once. Continue from the last checkpoint with --resume" in trainings.log("twice")
     assert "Traceback" not in trainings.log("twice")
@@ -285,7 +304,7 @@ def test_a_second_training_in_the_same_folder_is_refused(trainings, lengths, mon
     from fslstm_plugin import runs
 
     monkeypatch.setattr(runs, "_LOCK_SECONDS", 0.1)
-    first = trainings.fork("train", "held", lambda: stop_before(6, signal.SIGSTOP))
+    first = trainings.fork("train", "held", lambda: stop_in(6, signal.SIGSTOP))
     os.waitpid(first, os.WUNTRACED)
     for _ in range(2):  # a new one and a continued one
         assert trainings.run("train", "held") == 1
@@ -293,3 +312,77 @@ def test_a_second_training_in_the_same_folder_is_refused(trainings, lengths, mon
     os.kill(first, signal.SIGKILL)
     assert trainings.wait(first) == -signal.SIGKILL
     trainings.finish("train", "held")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small file system of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder]
+    if not sys.platform.startswith("linux") or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(disk: Path) -> None:
+    with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1000))
+
+
+def remount(disk: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", disk], check=True)
+
+
+def test_a_disk_that_fills_up_is_named_and_the_last_state_is_intact(trainings, lengths, disk):
+    here = trainings.on(disk)
+    assert here.wait(here.fork("train", "full", lambda: at_step(5, lambda: fill(disk)))) == 1
+    assert_told(here, "full", "No space left on device")
+    (disk / "filler").unlink()
+    here.finish("train", "full")
+
+
+def test_a_read_only_disk_is_named_and_the_last_state_is_intact(trainings, lengths, disk):
+    here = trainings.on(disk)
+    assert here.wait(here.fork("train", "read-only", lambda: stop_in(3, signal.SIGTERM))) == 75
+    remount(disk, "ro")
+    for name in ("read-only", "new"):
+        assert here.run("train", name) == 1
+        assert f"Cannot write to {disk / name}: Read-only file system" in here.log(name)
+        assert "Traceback" not in here.log(name)
+    assert torch.load(disk / "read-only" / "last.ckpt", weights_only=True)["global_step"] == 3
+    remount(disk, "rw")
+    here.finish("train", "read-only")
+
+
+def limit_files() -> None:
+    """No file may become longer than this, as on a full disk."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+
+
+@pytest.mark.parametrize("fault", ["limit", "gone"])
+@pytest.mark.parametrize("kind", ["train", "pretrain"])
+def test_a_refused_write_is_named_and_the_last_state_is_intact(kind, fault, trainings, lengths):
+    name = f"{kind}-{fault}"
+    folder, elsewhere = trainings.runs / name, trainings.runs / f"{name}-elsewhere"
+    fail = {"limit": limit_files, "gone": lambda: folder.rename(elsewhere)}[fault]
+    assert trainings.wait(trainings.fork(kind, name, lambda: at_step(5, fail))) == 1
+    if fault == "gone":
+        assert not folder.exists()
+        elsewhere.rename(folder)
+    assert_told(trainings, name, {"limit": "File too large", "gone": "No such file or directory"}[fault])
+    trainings.finish(kind, name)
+
+
+def assert_told(trainings: Trainings, name: str, reason: str) -> None:
+    """One sentence with the path, the reason and what to do; the last checkpoint is whole."""
+    (line,) = (line for line in trainings.log(name).splitlines() if line.startswith("fslstm: "))
+    for words in (f"Cannot write {trainings.runs / name}", reason, f"continue with --resume --runs {trainings.runs}"):
+        assert words in line
+    assert "Traceback" not in trainings.log(name)
+    state = torch.load(trainings.runs / name / "last.ckpt", weights_only=True)
+    assert state["global_step"] == 3

@@ -119,18 +119,21 @@ _OTHER_OBJECTS = {
 }
 
 
-class _ArrayUnpickler(pickle._Unpickler):
+_Unpickler: Any = pickle._Unpickler
+
+
+class _ArrayUnpickler(_Unpickler):
     """The unpickler written in Python: the one written in C reserves the memory that a crafted memo index asks for."""
 
-    dispatch: ClassVar = {code: load for code, load in pickle._Unpickler.dispatch.items() if code not in _OTHER_OBJECTS}
+    dispatch: ClassVar = {code: load for code, load in _Unpickler.dispatch.items() if code not in _OTHER_OBJECTS}
 
-    def _build(self) -> None:
+    def load_build(self) -> None:
         """Fill an array or a dtype; on a function it would set attributes."""
         if not isinstance(self.stack[-2], (_Array, _DType)):
             raise _ForbiddenError("a state for something other than an array")
-        pickle._Unpickler.dispatch[pickle.BUILD[0]](self)
+        super().load_build()
 
-    dispatch[pickle.BUILD[0]] = _build
+    dispatch[pickle.BUILD[0]] = load_build
 
     def find_class(self, module: str, name: str) -> Any:
         try:

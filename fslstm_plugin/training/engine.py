@@ -123,12 +123,12 @@ class WholeCheckpoints(TorchCheckpointIO):
 class Checkpoints(pl.Callback):
     """Keeps ``last.ckpt`` whole and recent, and ends the training between two steps when asked to.
 
-    After the last step of an epoch it waits for the epoch's end, so that the validation is in the checkpoint too. It
-    must be the last of the callbacks.
+    It acts before a step, when all that belongs to the one before is done: the numbers are noted and, after the last
+    step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these.
 
     Args:
         run: Where to keep it.
-        metrics: The logged numbers, which belong to the state.
+        metrics: The numbers to write with it.
         every: Steps between two checkpoints.
 
     Attributes:
@@ -143,14 +143,6 @@ class Checkpoints(pl.Callback):
         self.saved = 0
         self.started = False
         self.stop_signal = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the checkpoint keeps."""
-        return {"metrics": self.metrics.rows}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what the checkpoint kept."""
-        self.metrics.rows = list(state_dict["metrics"])
 
     def request_stop(self, number: int, *_: object) -> None:
         """Signal handler: the first signal ends the training after its step, the second one at once."""
@@ -174,21 +166,8 @@ class Checkpoints(pl.Callback):
         self.started = True
         self.listen()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save when it is time, and end the training if a signal came."""
-        if not trainer.is_last_batch and trainer.global_step < trainer.max_steps:
-            self._pause(trainer)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """The same after an epoch."""
-        if trainer.global_step < trainer.max_steps:
-            self._pause(trainer)
-
-    def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Save the final state."""
-        self._save(trainer)
-
-    def _pause(self, trainer: pl.Trainer) -> None:
         stopping = bool(self.stop_signal)
         if trainer.world_size > 1:  # a signal may reach one rank before the others
             stopping = trainer.strategy.reduce_boolean_decision(stopping, all=False)
@@ -200,9 +179,14 @@ class Checkpoints(pl.Callback):
                 self.stop_signal,
             )
 
+    def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Save the final state."""
+        self._save(trainer)
+
     def _save(self, trainer: pl.Trainer) -> None:
         require_finite(trainer)
-        self.metrics.save()
+        if trainer.is_global_zero:
+            self.metrics.write()
         trainer.save_checkpoint(self.run.checkpoint)
         self.saved = trainer.global_step
 
@@ -290,13 +274,13 @@ class TrainingProgress(pl.Callback):
         self.on_train_end()
 
 
-def _loggers(run: Run, metrics: Metrics) -> list[Any]:
-    """The run's own always; TensorBoard's, a new version for each continuation, where it is installed."""
+def _loggers(run: Run) -> list[Any]:
+    """TensorBoard's where it is installed; a continued run adds a new version beside the old ones."""
     if not importlib.util.find_spec("tensorboard"):
-        return [metrics]
+        return []
     from pytorch_lightning.loggers import TensorBoardLogger
 
-    return [metrics, TensorBoardLogger(run.path, name="tensorboard")]
+    return [TensorBoardLogger(run.path, name="tensorboard")]
 
 
 @contextmanager
@@ -339,7 +323,7 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
     except BrokenPipeError:
         raise
     except (OSError, StorageError) as error:
-        reason = str(error) if isinstance(error, StorageError) else f"{error.strerror or error}."
+        reason = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {error.strerror}."
         raise StorageError(
             f"{reason.rstrip('.')}. What was saved before is intact: mend this and continue with {run.resume_options}."
         ) from error
@@ -409,7 +393,8 @@ def fit(
         StorageError: If the run folder cannot be written, for example because the disk is full.
         RunError: If the run folder holds another run, another training runs in it, or its checkpoint is damaged.
     """
-    metrics = Metrics(run)
+    log_every = max(1, min(50, steps_per_epoch // 10))
+    metrics = Metrics(run, log_every)
     checkpoints = Checkpoints(run, metrics, options.checkpoint_every)
     with _quiet_lightning(), _signals(checkpoints):
         try:
@@ -421,10 +406,10 @@ def fit(
                 precision=_LIGHTNING_PRECISION[run.config["precision"]],  # type: ignore[arg-type]
                 max_steps=max_steps,
                 limit_train_batches=steps_per_epoch,
-                callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, progress, checkpoints],
-                logger=_loggers(run, metrics),
+                callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],
+                logger=_loggers(run),
                 plugins=[WholeCheckpoints()],
-                log_every_n_steps=max(1, min(50, steps_per_epoch // 10)),
+                log_every_n_steps=log_every,
                 default_root_dir=run.path,
                 enable_checkpointing=False,
                 enable_progress_bar=False,

@@ -85,8 +85,7 @@ class KeepBest(pl.Callback):
         )[0]
         module.train()
         accuracy = estimate(outcome.accuracies)
-        for logger in trainer.loggers:
-            logger.log_metrics({"valid_accuracy": accuracy.mean / 100}, step=trainer.global_step)
+        module.log("valid_accuracy", accuracy.mean / 100, on_step=False, on_epoch=True, rank_zero_only=True)
         better = accuracy.mean > self.best
         if better:
             self.best = accuracy.mean
@@ -164,7 +163,9 @@ def train(
     pl.seed_everything(seed, verbose=False)
     backbone = build_backbone(config["backbone"], config["image_size"])
     if config["pretrained"] and not run.checkpoint.is_file():
-        load_backbone(backbone, Path(config["pretrained"]))
+        left_out = load_backbone(backbone, Path(config["pretrained"]))
+        if left_out:
+            console.print(f"Left out of {config['pretrained']}: {', '.join(left_out)}.", highlight=False, markup=False)
     module = algorithm_for(algorithm.head)(
         backbone,
         recipe=recipe,

@@ -1,4 +1,4 @@
-"""The logged numbers of a training, each once, however often it was stopped or killed."""
+"""The numbers of a training, each once, however often it was stopped or killed."""
 
 from __future__ import annotations
 
@@ -6,59 +6,64 @@ import csv
 import io
 from typing import Any
 
-from pytorch_lightning.loggers.logger import Logger
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
+import pytorch_lightning as pl
 
-from ..files import write_text
+from ..files import replacing
 from ..runs import Run
 
 
-class Metrics(Logger):
-    """Keeps the numbers in memory and writes them whole, as ``metrics.csv``.
+class Metrics(pl.Callback):
+    """Notes what was logged now and then, and after every epoch, and writes it whole, as ``metrics.csv``.
 
-    Lightning's own CSV logger appends, so that after a kill its file lacks what was not flushed and, once the training
-    continues, holds some steps twice. Here the rows belong to the training's state: every checkpoint holds them, and a
-    continued training begins with those of its checkpoint. They are few: one in ``log_every_n_steps``.
+    Lightning's own CSV logger appends, and later than a checkpoint is written: after a kill its file lacks some steps
+    and, once the training continues, holds others twice. Here the rows belong to the training's state: every checkpoint
+    holds them, and a continued training begins with those of its checkpoint.
 
     Args:
         run: Whose folder takes the file.
+        every: Steps between two rows.
 
     Attributes:
-        rows: Name to number, with the step, in the order of logging.
+        rows: Name to number, with the number of steps done and of epochs before, in the order of time.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, every: int) -> None:
+        self.run, self.every = run, every
         self.rows: list[dict[str, float]] = []
 
-    @property
-    def name(self) -> str:
-        """Part of Lightning's interface."""
-        return "metrics"
+    def state_dict(self) -> dict[str, Any]:
+        """What the checkpoint keeps."""
+        return {"rows": self.rows}
 
-    @property
-    def version(self) -> str:
-        """Part of Lightning's interface."""
-        return ""
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what the checkpoint kept."""
+        self.rows = list(state_dict["rows"])
 
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Nothing: the run's configuration has them."""
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Note the numbers of the step."""
+        if trainer.global_step % self.every == 0:
+            self._note(trainer, "train_")
 
-    @rank_zero_only
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Add a row."""
-        self.rows.append({"step": int(step or 0), **{name: float(value) for name, value in metrics.items()}})
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Note the numbers of the validation."""
+        self._note(trainer, "valid_")
 
-    @rank_zero_only
-    def save(self) -> None:
+    def on_exception(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Write also what came after the last checkpoint: it may tell why the training failed."""
+        if trainer.is_global_zero:
+            self.write()
+
+    def write(self) -> None:
         """Write the file; all rows have all columns, empty where a row has no such number."""
         text = io.StringIO()
-        columns = sorted({name for row in self.rows for name in row} - {"step"})
-        writer = csv.DictWriter(text, ["step", *columns], lineterminator="\n")
+        columns = dict.fromkeys(name for row in self.rows for name in row)
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(self.rows)
-        write_text(self.run.path / "metrics.csv", text.getvalue())
+        with replacing(self.run.path / "metrics.csv") as temporary:
+            temporary.write_text(text.getvalue(), encoding="utf-8")
 
-    def finalize(self, status: str) -> None:
-        """Write what was logged since the last checkpoint too: it may tell why the training failed."""
-        self.save()
+    def _note(self, trainer: pl.Trainer, prefix: str) -> None:
+        numbers = {name: value.item() for name, value in trainer.callback_metrics.items() if name.startswith(prefix)}
+        if numbers:
+            self.rows.append({"step": trainer.global_step, "epoch": trainer.current_epoch, **numbers})
