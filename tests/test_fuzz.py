@@ -198,7 +198,7 @@ def encoded(mode: str, form: str) -> bytes:
 
 
 IMAGES = [
-    *(encoded(mode, "png") for mode in ("RGB", "L", "P", "RGBA", "LA", "1", "I")),
+    *(encoded(mode, "png") for mode in ("RGB", "L", "P", "RGBA", "LA", "1", "I;16")),
     *(encoded(mode, "jpeg") for mode in ("RGB", "L", "CMYK")),
     *(encoded(mode, "tiff") for mode in ("RGB", "F", "CMYK")),
     *(encoded("RGB", form) for form in ("gif", "bmp", "webp", "ppm")),
