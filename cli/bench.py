@@ -96,7 +96,7 @@ def bench(
     import pytorch_lightning as pl
 
     def report(line: str) -> None:
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
 
     comparisons: list[Comparison] = []
     figures: list[Figure] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,6 +210,30 @@ def test_other_shots_have_no_target(few_episodes, fslstm, tmp_path):
     assert all(row["target"] is None for row in rows_of(tmp_path / "r.json")[0])
 
 
+def pretrained(fslstm, folder, dataset):
+    result = fslstm(
+        "pretrain", "--dataset", dataset, "--backbone", "tiny", "--max-steps", 1, "--batch-size", 32, "--runs", folder,
+        "--name", dataset,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+
+
+def test_heads_on_the_features_of_a_run(few_episodes, fslstm, tmp_path):
+    pretrained(fslstm, tmp_path, "dots")
+    result = fslstm("bench", "heads", *FEW, "--run", "dots", "--runs", tmp_path, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    _, figures = rows_of(tmp_path / "r.json")
+    assert (tmp_path / "dots" / "cache").is_dir(), "the features of the run, kept as fslstm eval keeps them"
+    assert figures["greatest memory of this process"]["unit"] == "GiB"
+
+
+def test_evaluation_needs_a_run_for_images_of_that_size(small_cifarfs, fslstm, tmp_path):
+    pretrained(fslstm, tmp_path, "wide-dots")
+    result = fslstm("bench", "eval", "--data-root", small_cifarfs, "--run", "wide-dots", "--runs", tmp_path)
+    assert result.code == 2
+    assert "needs a run for images of 32 pixels, but wide-dots is for others" in " ".join(result.err.split())
+
+
 class Swapped(RidgeClassifier):
     """Two classes take each other's logits: wrong, and as fast as before."""
 
@@ -308,6 +334,18 @@ def test_other_images_are_caught(small_cifarfs):
     stock.require_same_images(images, indices, split, IMAGENET_NORMALIZATION)
     with pytest.raises(agreement.Disagreement, match="not those of learn2learn's files"):
         stock.require_same_images(images, indices.flip(0), split, IMAGENET_NORMALIZATION)
+
+
+def test_help_has_examples_and_imports_no_torch():
+    code = (
+        "import sys; sys.argv = ['fslstm', 'bench', '--help']\n"
+        "from fslstm_cli.main import run\n"
+        "try: run()\n"
+        "except SystemExit as stop: assert not stop.code and 'torch' not in sys.modules"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "fslstm bench heads" in result.stdout.split("Examples")[1]
 
 
 @pytest.mark.parametrize("what", ["all", "eval", "train"])

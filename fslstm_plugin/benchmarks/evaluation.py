@@ -34,8 +34,8 @@ TASKS = 10_000
 TARGET = 80
 
 _ALTERNATIVES: tuple[tuple[str, str, Reference], ...] = (
-    ("lssvm", "learn2learn's stock path, the paper's system", references.paper_lssvm),
-    ("svm", "learn2learn's stock path, SVClassifier (qpth)", references.learn2learn_svm),
+    ("lssvm", "learn2learn's path, the paper's dense system", references.paper_lssvm),
+    ("svm", "learn2learn's path, SVClassifier (qpth)", references.learn2learn_svm),
 )
 
 

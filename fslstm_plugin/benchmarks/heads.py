@@ -54,9 +54,9 @@ class Case:
 
 
 _PROTOTYPES = ("nn", "learn2learn's PrototypicalClassifier", references.learn2learn_prototypes)
-_RIDGE = ("rr", "ridge as a quadratic programme (qpth)", references.qpth_ridge)
+_RIDGE = ("rr", "quadratic programmes (qpth)", references.qpth_ridge)
 _SVM = ("svm", "learn2learn's SVClassifier (qpth)", references.learn2learn_svm)
-_LSSVM = ("lssvm", "the paper's system, solved densely", references.paper_lssvm)
+_LSSVM = ("lssvm", "the paper's dense system", references.paper_lssvm)
 
 CASES = (
     Case(*_PROTOTYPES, episodes=64, target=2),

@@ -123,14 +123,17 @@ def machine() -> dict[str, Any]:
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """A line for each comparison; it fits into 80 columns."""
     rounds = len(comparisons[0].ours.times)
+    compared = sum(line.agreement.predictions for line in comparisons)
+    ties = sum(line.agreement.ties for line in comparisons)
     table = Table(
-        title=f"Median milliseconds an episode or step, ± interquartile range, {rounds} rounds in turns",
+        title=f"Median milliseconds an episode or step, ± interquartile range, of {rounds} rounds in turns",
         title_justify="left",
-        caption="Ties: predictions that differ, of those compared; two best logits of the other side were equal.",
+        caption=f"{compared:,} predictions compared; {ties:,} differ, all where the other side's two best logits tie.",
         caption_justify="left",
     )
-    for name in ("Case", "Against", "Ours", "Theirs", "Ratio", "Target", "Ties"):
-        table.add_column(name, justify="left" if name in ("Case", "Against") else "right")
+    for name in ("Case", "Against", "Ours", "Theirs", "Ratio", "Target"):
+        text = name in ("Case", "Against")
+        table.add_column(name, justify="left" if text else "right", no_wrap=not text)
     for line in comparisons:
         table.add_row(
             line.case,
@@ -139,7 +142,6 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             _time(line.theirs),
             f"{line.ratio:.1f}x",
             _verdict(line.ratio, at_least=line.target),
-            f"{line.agreement.ties}/{line.agreement.predictions}",
         )
     return table
 
@@ -156,7 +158,7 @@ def figure_table(figures: Sequence[Figure]) -> Table:
 
 
 def _time(measured: Measurement) -> str:
-    return f"{measured.median * 1e3:.3g} ± {measured.iqr * 1e3:.1g}"
+    return f"{measured.median * 1e3:.3g} ±{measured.iqr / measured.median:.0%}"
 
 
 def _verdict(value: float, at_least: float | None = None, at_most: float | None = None) -> str:
