@@ -111,7 +111,11 @@ def _watch(event: str, _: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def audited():
+def audited(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "a.pkl"
+    for content in PICKLES:  # Python imports a codec when it is first used
+        path.write_bytes(content)
+        load_arrays(path)
     sys.addaudithook(_watch)  # it cannot be removed
 
 
@@ -198,7 +202,7 @@ def encoded(mode: str, form: str) -> bytes:
 
 
 IMAGES = [
-    *(encoded(mode, "png") for mode in ("RGB", "L", "P", "RGBA", "LA", "1", "I")),
+    *(encoded(mode, "png") for mode in ("RGB", "L", "P", "RGBA", "LA", "1", "I;16")),
     *(encoded(mode, "jpeg") for mode in ("RGB", "L", "CMYK")),
     *(encoded(mode, "tiff") for mode in ("RGB", "F", "CMYK")),
     *(encoded("RGB", form) for form in ("gif", "bmp", "webp", "ppm")),
