@@ -18,7 +18,9 @@ fslstm compare-heads
 
 fslstm compare-heads --run pretrain-cifar-fs-conv4 --episodes 10000 --csv heads.csv --latex heads.tex
 
-fslstm compare-heads --head lssvm --head rr --shots 5
+fslstm compare-heads --head lssvm --head "lssvm(ridge=loo)" --head "rr(ridge=1,normalize)" --shots 5
+
+fslstm compare-heads --query-balance dirichlet:2 --interval classes
 """
 
 
@@ -28,7 +30,7 @@ def compare_heads(
     head: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="Repeat it for several. Default nn, rr, svm and lssvm.",
+            help="Repeat it for several; also lssvm(ridge=loo). Default nn, rr, svm and lssvm.",
             autocompletion=options.complete(HEADS),
             show_default=False,
         ),
@@ -50,8 +52,12 @@ def compare_heads(
         typer.Option(min=1, help="Support images a class; repeat it for several. Default 1 and 5.", show_default=False),
     ] = None,
     queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 15,
+    query_balance: results.QueryBalance = "uniform",
+    interval: results.Interval = "episodes",
+    normalize: results.Normalize = None,
+    tuned: results.Tuned = True,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 32,
+    batch_episodes: results.BatchEpisodes = 128,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,
@@ -69,15 +75,20 @@ def compare_heads(
     """
     from rich.console import Console
 
-    from fslstm_plugin.evaluation.experiment import Setting, cached_source, comparison
+    from fslstm_plugin.evaluation.experiment import Setting, cached_source
+    from fslstm_plugin.evaluation.methods import comparison
     from fslstm_plugin.evaluation.model import TrainedModel
     from fslstm_plugin.runs import Run
 
+    setting = Setting(
+        ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
+    )
     torch_device = results.pick_device(device)
     chosen = Run.find(run, runs)
     model = TrainedModel.from_run(chosen)
-    methods = comparison(model, head or ["nn", "rr", "svm", "lssvm"], psm_iters)
     console = Console(stderr=True)
+    names = results.head_names(chosen, head or ["nn", "rr", "svm", "lssvm"], normalize, tuned, console)
+    methods = comparison(model, names, psm_iters)
     data = results.load_split_for(chosen, dataset, split, data_root)
     source = cached_source(results.split_features(chosen, model, data, torch_device, console))
     rows = results.measure(
@@ -86,10 +97,9 @@ def compare_heads(
         source,
         data,
         shots or [1, 5],
-        Setting(ways=ways, queries=queries, episodes=episodes, seed=seed),
+        setting,
         torch_device,
         batch_episodes,
         console,
     )
-    chosen.save_evaluation("compare-heads", rows)
-    results.give_out(rows, json, csv, latex)
+    results.give_out(chosen, "compare-heads", rows, json, csv, latex)

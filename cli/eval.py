@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -22,6 +23,8 @@ fslstm eval --run train-mini-resnet12-lssvm+iam --shots 1 --episodes 10000 --jso
 fslstm eval --no-iam --can --head rr
 
 fslstm eval --bn --psm-iters 0
+
+fslstm eval --query-balance dirichlet:2 --interval classes
 """
 
 
@@ -30,7 +33,11 @@ def evaluate(
     runs: options.RunsFolder = Path("runs"),
     head: Annotated[
         Optional[str],
-        typer.Option(help="Another head than the run's.", autocompletion=options.complete(HEADS), show_default=False),
+        typer.Option(
+            help="Another head than the run's; also lssvm(ridge=loo).",
+            autocompletion=options.complete(HEADS),
+            show_default=False,
+        ),
     ] = None,
     psm_iters: Annotated[
         int, typer.Option(min=0, help="Iterations of the Pseudo Support Module; 0 leaves its row out.")
@@ -69,8 +76,12 @@ def evaluate(
         typer.Option(min=1, help="Support images a class; repeat it for several. Default 1 and 5.", show_default=False),
     ] = None,
     queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 15,
+    query_balance: results.QueryBalance = "uniform",
+    interval: results.Interval = "episodes",
+    normalize: results.Normalize = None,
+    tuned: results.Tuned = True,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 32,
+    batch_episodes: results.BatchEpisodes = 128,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,
@@ -80,10 +91,14 @@ def evaluate(
 
     from fslstm_plugin.evaluation.engine import Method
     from fslstm_plugin.evaluation.experiment import Setting, cached_source, episode_statistics_source
+    from fslstm_plugin.evaluation.methods import build_head
     from fslstm_plugin.evaluation.model import TrainedModel
     from fslstm_plugin.runs import Run
     from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 
+    setting = Setting(
+        ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
+    )
     torch_device = results.pick_device(device)
     modules = [TRANSDUCTION.get(name)() for name in transduction or []]
     chosen = Run.find(run, runs)
@@ -92,19 +107,17 @@ def evaluate(
         raise UsageError(f"The run {chosen.name} was trained without IAM: train with --algorithm HEAD+iam for --iam.")
     attention = model.attention.to(torch_device) if model.attention is not None and iam is not False else None
     before = (("bn",) if bn else ()) + (("iam",) if attention is not None else ())
-    name = head or model.head_name
-    base = Method(name, model.head(name), attention, None, before)
-    methods = [base]
-    if psm_iters:
-        methods.append(Method(name, base.head, attention, PseudoSupportModule(psm_iters), (*before, "psm")))
-    if can:
-        methods.append(Method(name, base.head, attention, CandidateSelection(), (*before, "can")))
-    methods += [
-        Method(name, base.head, attention, module, (*before, module_name))
-        for module_name, module in zip(transduction or [], modules, strict=True)
-    ]
-
     console = Console(stderr=True)
+    (name,) = results.head_names(
+        chosen, [head or model.head_name], normalize, tuned, console, iam=attention is not None
+    )
+    base = Method(name.head, build_head(name, model), attention, None, before, name.normalize, name.options)
+    after: list[tuple[str, Any]] = [("psm", PseudoSupportModule(psm_iters))] if psm_iters else []
+    after += [("can", CandidateSelection())] if can else []
+    after += zip(transduction or [], modules, strict=True)
+    methods = [base]
+    methods += [replace(base, transduction=module, modules=(*before, label)) for label, module in after]
+
     data = results.load_split_for(chosen, dataset, split, data_root)
     if bn:
         source = episode_statistics_source(model, data, torch_device)
@@ -116,10 +129,10 @@ def evaluate(
         source,
         data,
         shots or [1, 5],
-        Setting(ways=ways, queries=queries, episodes=episodes, seed=seed),
+        setting,
         torch_device,
         batch_episodes,
         console,
+        reentrant=not bn,  # The backbone keeps an episode's statistics while it is in it.
     )
-    chosen.save_evaluation("eval", rows)
-    results.give_out(rows, json)
+    results.give_out(chosen, "eval", rows, json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from fslstm_plugin.data.base import Split
     from fslstm_plugin.evaluation.engine import FeatureSource, Method
     from fslstm_plugin.evaluation.experiment import Row, Setting
+    from fslstm_plugin.evaluation.methods import HeadName
     from fslstm_plugin.evaluation.model import TrainedModel
+    from fslstm_plugin.evaluation.ranks import Ranks
     from fslstm_plugin.runs import Run
 
 RunOption = Annotated[
@@ -26,6 +29,27 @@ RunOption = Annotated[
     typer.Option("--run", help="Run folder, or its name in --runs; the newest if not given.", show_default=False),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+QueryBalance = Annotated[
+    str,
+    typer.Option(
+        help="uniform, or dirichlet:A: class proportions of the queries drawn for each episode, their total the same."
+    ),
+]
+Interval = Annotated[
+    str,
+    typer.Option(
+        help="What the 95 % intervals are over: episodes, or classes, for statements about classes never seen."
+    ),
+]
+Normalize = Annotated[
+    Optional[bool],
+    typer.Option(
+        "--normalize/--no-normalize",
+        help="Bring the features to unit length; as tuned, or else not.",
+        show_default=False,
+    ),
+]
+Tuned = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for the run.")]
 BatchEpisodes = Annotated[int, typer.Option(min=1, help="Episodes at a time: memory and speed, never the result.")]
 
 
@@ -40,7 +64,7 @@ def pick_device(name: str) -> torch.device:
     from fslstm_plugin.errors import UsageError
 
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = f"cuda:{join_ranks().device_index}" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)
         return torch.device(name)
@@ -48,12 +72,20 @@ def pick_device(name: str) -> torch.device:
         raise UsageError(f"There is no device '{name}' here: {str(error).splitlines()[0]}") from error
 
 
+@cache
+def join_ranks() -> Ranks:
+    """The processes that evaluate together: those that ``torchrun`` started, or this one alone."""
+    from fslstm_plugin.evaluation.ranks import Ranks
+
+    return Ranks.join()
+
+
 @contextmanager
 def progress(console: Console, description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, of the first process; nothing elsewhere."""
     from rich.progress import Progress
 
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal or join_ranks().rank > 0) as bar:
         yield bar, bar.add_task(description, total=total)
 
 
@@ -76,11 +108,31 @@ def load_split_for(run: Run, dataset: str | None, split: str, root: Path | None)
     return data
 
 
+def head_names(
+    run: Run, heads: Sequence[str], normalize: bool | None, tuned: bool, console: Console, iam: bool = False
+) -> list[HeadName]:
+    """The heads that are asked for, with what was tuned for those whose defaults are asked for."""
+    from fslstm_plugin.evaluation.methods import HeadName
+    from fslstm_plugin.evaluation.tuning import load_choices, tuned_name
+
+    choices = load_choices(run) if tuned else {}
+    names = []
+    for text in heads:
+        asked = HeadName.parse(text)
+        name = tuned_name(choices, asked, iam)
+        if name != asked:
+            words = f"{asked} is used as tuned on validation episodes: {name} (leave it with --no-tuned)."
+            console.print(words, highlight=False, soft_wrap=True)
+        names.append(name if normalize is None else replace(name, normalize=normalize))
+    return names
+
+
 def split_features(run: Run, model: TrainedModel, split: Split, device: torch.device, console: Console) -> torch.Tensor:
     """The split's features from the run's cache, or computed now with a progress bar."""
     from fslstm_plugin.evaluation.features import cached_features
 
-    with progress(console, f"Features of {split.dataset} {split.name}", len(split.labels)) as (bar, task):
+    title = f"Features of {split.dataset} {split.name}"
+    with join_ranks().first_alone(), progress(console, title, len(split.labels)) as (bar, task):
         features = cached_features(
             run.path / "cache",
             model.backbone,
@@ -101,33 +153,57 @@ def measure(
     device: torch.device,
     batch_episodes: int,
     console: Console,
+    reentrant: bool = True,
 ) -> list[Row]:
-    """Rows of the methods for each number of shots, on the same episodes within it."""
+    """Rows of the methods for each number of shots, on the same episodes within it.
+
+    ``reentrant`` says whether the source may be called from several threads.
+    """
     from fslstm_plugin.evaluation.experiment import evaluate
 
     rows: list[Row] = []
     for count in shots:
-        with progress(console, f"{count}-shot episodes", setting.episodes) as (bar, task):
+        with progress(console, f"{count}-shot episodes", len(join_ranks().share(setting.episodes))) as (bar, task):
 
             def report(done: int, bar: Progress = bar, task: TaskID = task) -> None:
                 bar.update(task, completed=done)
 
             here = replace(setting, shots=count)
-            rows += evaluate(methods, source, split, run.config["backbone"], here, device, batch_episodes, report)
+            rows += evaluate(
+                methods,
+                source,
+                split,
+                run.config["backbone"],
+                here,
+                device,
+                batch_episodes,
+                report,
+                workers=None if reentrant else 1,
+                ranks=join_ranks(),
+            )
     return rows
 
 
-def give_out(rows: Sequence[Row], json: Path | None, csv: Path | None = None, latex: Path | None = None) -> None:
-    """Print the table and write the files that were asked for."""
+def give_out(
+    run: Run, kind: str, rows: Sequence[Row], json: Path | None, csv: Path | None = None, latex: Path | None = None
+) -> None:
+    """Keep the rows in the run, print their table, and write the files that were asked for."""
+    if join_ranks().rank > 0:
+        return
     from rich.console import Console
 
     from fslstm_plugin.files import write_json, write_text
+    from fslstm_plugin.reporting.statements import statements
     from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
+    run.save_evaluation(kind, rows)
     if json:
         write_json(json, {"rows": [row.as_dict() for row in rows]})
     if csv:
         write_text(csv, csv_text(rows))
     if latex:
         write_text(latex, latex_text(rows))
-    Console().print(rich_table(rows))
+    console = Console()
+    console.print(rich_table(rows))
+    for sentence in statements(rows):
+        console.print(sentence, highlight=False, soft_wrap=True, style="yellow" if "warning" in sentence else None)

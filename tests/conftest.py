@@ -77,9 +77,10 @@ def spawn(data_root):
         "OMP_NUM_THREADS": "1",
     }
 
-    def start(*arguments: object) -> subprocess.Popen[str]:
+    def start(*arguments: object, processes: int = 1) -> subprocess.Popen[str]:
+        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
         return subprocess.Popen(
-            [sys.executable, "-m", "fslstm_cli", *map(str, arguments)],
+            [sys.executable, *(torchrun if processes > 1 else ()), "-m", "fslstm_cli", *map(str, arguments)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

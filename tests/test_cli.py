@@ -83,6 +83,17 @@ def test_results_do_not_depend_on_the_batch_or_the_cache(trained, fslstm, tmp_pa
     assert accuracies[0] == accuracies[1] == accuracies[2]
 
 
+def test_several_processes_give_the_rows_of_one(trained, fslstm, spawn, tmp_path):
+    options = ("--runs", trained, *FEW, "--episodes", 13, "--psm-iters", 2)
+    assert fslstm("eval", *options, "--json", tmp_path / "one.json").code == 0
+    together = spawn("eval", *options, "--json", tmp_path / "two.json", processes=2)
+    out, err = together.communicate()
+    assert together.returncode == 0, err
+    one, two = (rows_of(tmp_path / f"{name}.json") for name in ("one", "two"))
+    assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
+    assert out.count("│ LSSVM+IAM+PSM ") == 2, "one process prints the table of two shots"
+
+
 def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
     files = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "latex")}
     options = [word for kind, file in files.items() for word in (f"--{kind}", file)]
@@ -106,6 +117,74 @@ def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_pa
     assert latex.count(r"\\") == 13
     assert latex.count("mathbf") >= 2
     assert r"\toprule" in latex
+
+
+def test_differences_are_said_in_words_and_counted_over_classes_too(trained, fslstm, tmp_path):
+    widths = {}
+    for interval in ("episodes", "classes"):
+        file = tmp_path / f"{interval}.json"
+        result = fslstm(
+            "compare-heads", "--run", "base", "--runs", trained, *FEW, "--head", "nn", "--head", "lssvm",
+            "--interval", interval, "--query-balance", "dirichlet:2", "--json", file,
+        )  # fmt: skip
+        assert result.code == 0, result.err
+        rows = rows_of(file)
+        widths[interval] = [row["ci95"] for row in rows]
+        assert {row["reference"] for row in rows} == {None, "nn", "lssvm"}
+        for row in rows:
+            if row["reference"] == row["head"]:
+                plain = next(
+                    r for r in rows if (r["head"], r["shots"], r["modules"]) == (row["head"], row["shots"], [])
+                )
+                assert row["gain"] == pytest.approx(row["accuracy"] - plain["accuracy"])
+        said = [line for line in result.out.splitlines() if "-shot: " in line]
+        assert len(said) == 2 * (5 + 1)
+        assert all("points" in line or "noise" in line for line in said)
+        assert "dirichlet:2" in result.out
+    pairs = list(zip(*widths.values(), strict=True))
+    assert all(classes >= episodes for episodes, classes in pairs)
+    assert any(classes > episodes for episodes, classes in pairs), "equal only where no episode has an error"
+
+
+def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, tmp_path):
+    tune = ("tune", "--run", "fslstm", "--runs", trained, *FEW, "--head", "lssvm", "--json", tmp_path / "t.json")
+    result = fslstm(*tune)
+    assert result.code == 0, result.err
+    rows = rows_of(tmp_path / "t.json")
+    assert {row["split"] for row in rows} == {"val"}
+    assert len(rows) == 2 * 2 * 16, (
+        "two numbers of shots, with and without IAM, 8 ridges and 'loo' but no default twice"
+    )
+    content = json.loads((trained / "fslstm" / "tuned.json").read_text())
+    assert content["rows"] == rows
+    for key, modules in (("lssvm", []), ("lssvm+iam", ["iam"])):
+        means = {}
+        for row in rows:
+            if row["modules"] == modules:
+                name = json.dumps([row["options"], row["normalize"]])
+                means[name] = means.get(name, 0) + row["accuracy"]
+        choice = content["choices"][key]
+        assert means[json.dumps([choice["options"], choice["normalize"]])] == max(means.values())
+
+    evaluate = ("eval", "--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--json", tmp_path / "r.json")
+    choice = content["choices"]["lssvm+iam"]
+    result = fslstm(*evaluate)
+    assert result.code == 0, result.err
+    assert all(
+        (r["options"], r["normalize"]) == (choice["options"], choice["normalize"]) for r in rows_of(evaluate[-1])
+    )
+    assert ("as tuned on validation episodes" in result.err) == bool(choice["options"] or choice["normalize"])
+    result = fslstm(*evaluate, "--no-tuned", "--normalize")
+    assert all((row["options"], row["normalize"]) == ({}, True) for row in rows_of(evaluate[-1]))
+    result = fslstm(*evaluate, "--head", "lssvm(ridge=loo)")
+    assert {row["options"]["ridge"] for row in rows_of(evaluate[-1])} == {"loo"}
+    assert "LSSVM(ridge=loo)+IAM" in result.out
+
+    (trained / "fslstm" / "tuned.json").write_text('{"format": 1, "choices": {"lssvm+iam": {"head": "lssvm"}}}')
+    result = fslstm(*evaluate)
+    assert result.code == 1
+    assert "run 'fslstm tune' again" in result.err
+    (trained / "fslstm" / "tuned.json").unlink()
 
 
 def test_a_registered_head_can_be_trained_and_compared(trained, fslstm):
@@ -189,6 +268,11 @@ WRONG_ON_A_RUN = [
     (("eval", "--run", "base", "--iam"), 2, "was trained without IAM"),
     (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
     (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
+    (("compare-heads", "--head", "rr(ridge=0)"), 2, "finite number above 0"),
+    (("eval", "--query-balance", "dirichlet:-1"), 2, "above 0 and at most 1e6"),
+    (("eval", "--query-balance", "dirichlet:1"), 2, "up to 75 queries need 76 images a class"),
+    (("eval", "--interval", "class"), 2, "Did you mean 'classes'"),
+    (("eval", "--interval", "classes", "--ways", 6, "--queries", 5), 2, "more classes than ways"),
     (("eval", "--json", "/proc/r.json"), 1, "/proc/r.json"),
 ]
 
@@ -232,7 +316,7 @@ def test_help_and_version_import_nothing_heavy():
 
 
 def test_every_command_has_examples(fslstm):
-    for command in ("pretrain", "train", "eval", "compare-heads", "demo"):
+    for command in ("pretrain", "train", "eval", "compare-heads", "tune", "demo"):
         result = fslstm(command, "--help")
         assert result.code == 0
         assert f"fslstm {command}" in result.out.split("Examples")[1]

@@ -83,7 +83,7 @@ def test_headers_that_would_fill_the_memory_are_refused(tmp_path: Path, target: 
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         info = tarfile.TarInfo("x")
         info.type, info.size = kind, 1 << 33
-        archive.fileobj.write(info.tobuf())
+        archive.fileobj.write(info.tobuf(tarfile.GNU_FORMAT))
         archive.fileobj.write(bytes(2000))
     with pytest.raises(DataError, match="a header of 8,589,934,592 bytes"):
         extract(tmp_path / "a.tar", target, 1000)

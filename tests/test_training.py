@@ -180,12 +180,12 @@ def test_a_loss_that_is_not_a_number_stops_with_advice(tmp_path, data_root):
 def test_weights_that_are_no_numbers_are_never_saved(tmp_path, data_root, monkeypatch):
     """On a GPU the loss is not looked at after each step; the end of the epoch may come first."""
     monkeypatch.setattr(engine.FiniteLoss, "on_train_batch_end", lambda *_: None)
-    run = meta_run(tmp_path / "run", max_steps=8)
-    break_at_6 = engine.StepSeed.on_train_batch_start
+    run = meta_run(tmp_path / "run", max_steps=8, algorithm="nn")
+    seed = engine.StepSeed.on_train_batch_start
 
     def on_train_batch_start(self, trainer, module, *rest):
-        break_at_6(self, trainer, module, *rest)
-        if trainer.global_step == 5:
+        seed(self, trainer, module, *rest)
+        if trainer.global_step == 6:
             module.features.net[0].weight.data.fill_(float("nan"))
 
     monkeypatch.setattr(engine.StepSeed, "on_train_batch_start", on_train_batch_start)
@@ -326,7 +326,7 @@ def test_run_folders_are_found_by_path_name_or_age(tmp_path):
     with pytest.raises(RunError, match="Get one with 'fslstm demo'"):
         Run.find(None, tmp_path)
     for name in ("a", "b"):
-        run = Run(tmp_path / name, {"kind": "train"})
+        run = meta_run(tmp_path / name)
         run.create()
         run.save_weights(TinyBackbone(32))
         time.sleep(0.02)

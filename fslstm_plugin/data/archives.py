@@ -53,7 +53,7 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
                     f"{archive} holds more than {max_bytes:,} bytes or {MAX_MEMBERS:,} files, "
                     "which is more than this data set has."
                 )
-            _write(member, target / _safe(member.name, archive))
+            _write(member, target / _safe(member, archive))
     except Exception as error:  # the standard library has many errors for the many ways of being damaged
         if isinstance(error, DataError) or getattr(error, "errno", None):  # a full disk, for example
             raise
@@ -107,15 +107,17 @@ def _members(archive: Path) -> Iterator[_Member]:
     with archive.open("rb") as file:
         if file.read(4) == b"PK\x03\x04":  # begins as a zip file, but its directory at the end is missing
             raise DataError(f"{archive} is a truncated zip file: download it again.")
-    if not tarfile.is_tarfile(archive):
-        raise DataError(f"{archive} is neither a zip nor a tar archive, or it is truncated.")
+    try:
+        tarfile.open(archive, tarinfo=_Header).close()
+    except tarfile.TarError as error:
+        raise DataError(f"{archive} is neither a zip nor a tar archive, or it is truncated.") from error
     return _tar_members(archive)
 
 
 def _zip_members(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
-            if info.is_dir():
+            if info.filename.endswith("/"):
                 yield _Member(info.filename, 0, None)
                 continue
             if (info.external_attr >> 28) not in (
@@ -127,6 +129,10 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
                 yield _Member(info.filename, info.file_size, content)
 
 
+class _OversizedHeader(Exception):
+    """No error of tarfile's own, which would try the next compression."""
+
+
 class _Header(tarfile.TarInfo):
     """A header of a tar file whose long names and attributes, which are read into memory, are bounded."""
 
@@ -135,7 +141,7 @@ class _Header(tarfile.TarInfo):
         """Read a block of 512 bytes."""
         header = super().frombuf(buf, encoding, errors)
         if header.type in _IN_MEMORY and header.size > _MAX_HEADER:
-            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+            raise _OversizedHeader(f"a header of {header.size:,} bytes")
         return header
 
 
@@ -154,8 +160,11 @@ def _forbidden(archive: Path, name: str) -> DataError:
     return DataError(f"{archive} holds a link or device ('{name}'): only files and folders are extracted.")
 
 
-def _safe(name: str, archive: Path) -> PurePosixPath:
+def _safe(member: _Member, archive: Path) -> PurePosixPath:
+    name = member.name
     path, windows = PurePosixPath(name), PureWindowsPath(name)
+    if member.content is not None and not path.parts:
+        raise DataError(f"{archive} holds a file without a name: not extracted.")
     if path.is_absolute() or windows.drive or ".." in windows.parts or "\0" in name:
         raise DataError(f"{archive} holds the name '{name}', which leads out of the folder: not extracted.")
     return path

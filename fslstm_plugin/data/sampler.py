@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from ..errors import UsageError
+from .balance import BALANCED, QueryBalance
 
 
 class _Labels(Dataset):
@@ -46,9 +47,10 @@ class EpisodeSampler:
         labels: Class of each image of the split, int64 ``(N,)``.
         ways: Classes an episode.
         shots: Support images a class.
-        queries: Query images a class.
+        queries: Query images a class; on average, where they are not balanced.
         seed: Any non-negative integer.
         class_names: Names for error messages, by label.
+        balance: How the ``ways * queries`` query images are shared among the classes; equally by default.
 
     Raises:
         UsageError: If the split has too few classes, or a class too few images.
@@ -69,6 +71,7 @@ class EpisodeSampler:
         queries: int,
         seed: int,
         class_names: Sequence[str] = (),
+        balance: QueryBalance = BALANCED,
     ) -> None:
         for what, value, least in (("ways", ways, 2), ("shots", shots, 1), ("queries", queries, 1)):
             if value < least:
@@ -79,13 +82,15 @@ class EpisodeSampler:
         if ways > len(counts):
             raise UsageError(f"{ways} ways were asked for, but the split has only {len(counts)} classes.")
         fewest = int(counts.argmin())
-        if shots + queries > int(counts[fewest]):
+        most = balance.most(ways, queries)
+        if shots + most > int(counts[fewest]):
             name = class_names[fewest] if class_names else fewest
             raise UsageError(
-                f"{shots} shots and {queries} queries need {shots + queries} images a class, "
-                f"but class '{name}' has {int(counts[fewest])}."
+                f"{shots} shots and {'' if most == queries else 'up to '}{most} queries need {shots + most} images "
+                f"a class, but class '{name}' has {int(counts[fewest])}."
             )
-        self.ways, self.shots, self.queries, self.seed = ways, shots, queries, seed
+        self.ways, self.shots, self.queries, self.seed, self.balance = ways, shots, queries, seed, balance
+        self._images_per_class = shots + most
         self._taskset = self._make_taskset(labels)
 
     def _make_taskset(self, labels: Tensor) -> Iterator[list[int]]:
@@ -97,7 +102,7 @@ class EpisodeSampler:
         for index, label in enumerate(numbers):
             members[label].append(index)
         dataset = MetaDataset(_Labels(numbers), labels_to_indices=members)
-        choose = FusedNWaysKShots(dataset, n=self.ways, k=self.shots + self.queries)
+        choose = FusedNWaysKShots(dataset, n=self.ways, k=self._images_per_class)
         return iter(Taskset(dataset, [choose], task_collate=list))
 
     @property
@@ -107,20 +112,38 @@ class EpisodeSampler:
 
     @property
     def labels(self) -> Tensor:
-        """Labels of every episode's images, support first, int64 ``(ways * (shots + queries),)``."""
+        """Labels of a balanced episode's images, support first, int64 ``(ways * (shots + queries),)``."""
         classes = torch.arange(self.ways)
         return torch.cat([classes.repeat_interleave(self.shots), classes.repeat_interleave(self.queries)])
+
+    def query_labels(self, start: int, count: int) -> Tensor:
+        """Labels of the queries of the episodes ``start`` to ``start + count - 1``.
+
+        Returns:
+            int64 ``(count, ways * queries)``, ascending in each episode.
+        """
+        counts = self._counts(start, count).flatten()
+        return torch.arange(self.ways).repeat(count).repeat_interleave(counts).view(count, -1)
 
     def batch(self, start: int, count: int) -> Tensor:
         """Image indices of the episodes ``start`` to ``start + count - 1``.
 
         Returns:
-            int64 ``(count, ways * (shots + queries))``, support first, in the order of :attr:`labels`.
+            int64 ``(count, ways * (shots + queries))``, support first; the support in the order of :attr:`labels`,
+            the queries in that of :meth:`query_labels`.
         """
         tasks = []
         with _own_random_state():
             for episode in range(start, start + count):
                 random.seed(f"{self.seed}/{episode}", version=2)
                 tasks.append(next(self._taskset))
-        by_class = torch.tensor(tasks).view(count, self.ways, self.shots + self.queries)
-        return torch.cat([by_class[..., : self.shots].flatten(1), by_class[..., self.shots :].flatten(1)], dim=1)
+        by_class = torch.tensor(tasks).view(count, self.ways, self._images_per_class)
+        support, query = by_class[..., : self.shots], by_class[..., self.shots :]
+        # Where the queries are not balanced, more are drawn than are used: the first ones of each class are.
+        used = torch.arange(query.shape[-1]) < self._counts(start, count).unsqueeze(-1)
+        return torch.cat([support.flatten(1), query[used].view(count, -1)], dim=1)
+
+    def _counts(self, start: int, count: int) -> Tensor:
+        """Queries of each class of some episodes, int64 ``(count, ways)``."""
+        episodes = range(start, start + count)
+        return torch.tensor([self.balance.counts(self.ways, self.queries, self.seed, episode) for episode in episodes])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,13 +12,17 @@ from torch import Tensor
 
 from ..algorithms.batch_statistics import episode_statistics
 from ..backbones.base import normalization_of
+from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.images import make_images
 from ..data.sampler import EpisodeSampler
-from ..transduction import CandidateSelection, PseudoSupportModule
-from .engine import FeatureSource, Method, Outcome, run_methods
+from ..errors import UnknownNameError
+from .engine import FeatureSource, Method, method_label, run_methods
 from .model import TrainedModel
-from .statistics import estimate, paired_difference
+from .ranks import ALONE, Ranks
+from .statistics import Estimate, estimate, estimate_over_classes
+
+_INTERVALS = ("episodes", "classes")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class Setting:
         queries: Query images a class.
         episodes: Number of episodes.
         seed: What the episodes follow from.
+        query_balance: ``"uniform"`` or ``"dirichlet:A"``, see :class:`~fslstm_plugin.data.balance.QueryBalance`.
+        interval: What the 95 % intervals are over: ``"episodes"``, or ``"classes"`` for statements about new classes.
     """
 
     ways: int = 5
@@ -37,6 +44,22 @@ class Setting:
     queries: int = 15
     episodes: int = 1000
     seed: int = 0
+    query_balance: str = "uniform"
+    interval: str = "episodes"
+
+    def __post_init__(self) -> None:
+        QueryBalance.parse(self.query_balance)
+        if self.interval not in _INTERVALS:
+            raise UnknownNameError("interval", self.interval, _INTERVALS)
+
+    def sampler(self, split: Split) -> EpisodeSampler:
+        """The episodes of a split.
+
+        Raises:
+            UsageError: If an episode needs more classes or images than there are.
+        """
+        balance = QueryBalance.parse(self.query_balance)
+        return EpisodeSampler(split.labels, self.ways, self.shots, self.queries, self.seed, split.class_names, balance)
 
 
 @dataclass(frozen=True)
@@ -54,11 +77,18 @@ class Row:
         queries: Query images a class.
         episodes: Number of episodes.
         seed: What the episodes follow from.
+        query_balance: How the queries are shared among the classes.
+        interval: What the 95 % intervals are over.
+        options: Arguments of the head that are not its defaults.
+        normalize: Whether features were brought to unit length.
         accuracy: Mean accuracy in percent.
         ci95: Half width of its 95 % interval in percent.
         seconds: Time from the features to the answers of all episodes.
         difference: Mean paired difference to the best row of the same episodes, in percent.
         difference_ci95: Half width of its 95 % interval; 0 for the best row itself.
+        reference: Name of the row that this one is measured against, see :func:`reference`; None if there is none.
+        gain: Mean paired difference to the reference, in percent.
+        gain_ci95: Half width of its 95 % interval.
     """
 
     dataset: str
@@ -71,11 +101,23 @@ class Row:
     queries: int
     episodes: int
     seed: int
+    query_balance: str
+    interval: str
+    options: dict[str, Any]
+    normalize: bool
     accuracy: float
     ci95: float
     seconds: float
     difference: float
     difference_ci95: float
+    reference: str | None = None
+    gain: float | None = None
+    gain_ci95: float | None = None
+
+    @property
+    def method(self) -> str:
+        """See :attr:`~fslstm_plugin.evaluation.engine.Method.label`."""
+        return method_label(self.head, self.modules, self.options, self.normalize)
 
     def as_dict(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -84,7 +126,7 @@ class Row:
 
 def cached_source(features: Tensor) -> FeatureSource:
     """Features looked up in those of the whole split ``(N, d)``."""
-    return lambda indices: features[indices]
+    return lambda indices: features.index_select(0, indices.flatten()).view(*indices.shape, -1)
 
 
 def episode_statistics_source(model: TrainedModel, split: Split, device: torch.device) -> FeatureSource:
@@ -113,8 +155,10 @@ def evaluate(
     backbone: str,
     setting: Setting,
     device: torch.device | str = "cpu",
-    batch_episodes: int = 32,
+    batch_episodes: int = 128,
     report: Callable[[int], None] = lambda done: None,
+    workers: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[Row]:
     """Accuracy, interval and time of several methods on the same episodes.
 
@@ -127,6 +171,8 @@ def evaluate(
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
         report: Called with the number of episodes done.
+        workers: See :func:`run_methods`.
+        ranks: See :func:`run_methods`.
 
     Returns:
         A row for each method.
@@ -135,47 +181,67 @@ def evaluate(
         UsageError: If an episode needs more classes or images than there are.
         DataError: If a feature is infinite or not a number.
     """
-    sampler = EpisodeSampler(
-        split.labels, setting.ways, setting.shots, setting.queries, setting.seed, split.class_names
-    )
-    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report)
+    sampler = setting.sampler(split)
+    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report, workers, ranks)
+    summarize = _summary(setting, sampler, split)
     best = max(outcomes, key=lambda outcome: outcome.accuracies.mean().item())
-    return [_row(outcome, best, split, backbone, setting) for outcome in outcomes]
+    rows = []
+    for outcome in outcomes:
+        accuracy = summarize(outcome.accuracies)
+        difference = summarize(outcome.accuracies - best.accuracies)
+        row = Row(
+            dataset=split.dataset,
+            split=split.name,
+            backbone=backbone,
+            head=outcome.method.head_name,
+            modules=list(outcome.method.modules),
+            **asdict(setting),
+            options=dict(outcome.method.options),
+            normalize=outcome.method.normalize,
+            accuracy=accuracy.mean,
+            ci95=accuracy.ci95,
+            seconds=outcome.seconds,
+            difference=difference.mean,
+            difference_ci95=difference.ci95,
+        )
+        place = reference(outcome.method, methods)
+        if place is not None:
+            gain = summarize(outcome.accuracies - outcomes[place].accuracies)
+            row = replace(row, reference=methods[place].label, gain=gain.mean, gain_ci95=gain.ci95)
+        rows.append(row)
+    return rows
 
 
-def _row(outcome: Outcome, best: Outcome, split: Split, backbone: str, setting: Setting) -> Row:
-    accuracy = estimate(outcome.accuracies)
-    difference = paired_difference(outcome.accuracies, best.accuracies)
-    return Row(
-        dataset=split.dataset,
-        split=split.name,
-        backbone=backbone,
-        head=outcome.method.head_name,
-        modules=list(outcome.method.modules),
-        **asdict(setting),
-        accuracy=accuracy.mean,
-        ci95=accuracy.ci95,
-        seconds=outcome.seconds,
-        difference=difference.mean,
-        difference_ci95=difference.ci95,
-    )
+def _summary(setting: Setting, sampler: EpisodeSampler, split: Split) -> Callable[[Tensor], Estimate]:
+    """Mean and interval of one number an episode, as the setting wants it."""
+    if setting.interval == "episodes":
+        return estimate
+    first_shots = sampler.batch(0, setting.episodes)[:, : sampler.num_support : setting.shots]
+    return partial(estimate_over_classes, classes=split.labels[first_shots])
 
 
-def comparison(model: TrainedModel, heads: Sequence[str], psm_iterations: int = 10) -> list[Method]:
-    """Each head plain, with CAN and with PSM: the rows of the paper's table 3.
+def reference(method: Method, methods: Sequence[Method]) -> int | None:
+    """Place of the method that another is naturally measured against.
 
-    Args:
-        model: Whose heads to build; its Inverse Attention Module is left out, since it was trained for one head.
-        heads: Registered names.
-        psm_iterations: Iterations of the Pseudo Support Module.
+    With modules it is the same without the last of them; with changed options, or normalised, the same with the
+    head's defaults; a plain head is measured against plain LSSVM, the paper's.
+
+    Returns:
+        The place among the methods, or None if that method is not there, or is this one.
+
+    Example:
+        >>> from fslstm_plugin.heads import PrototypeClassifier
+        >>> from fslstm_plugin.transduction import PseudoSupportModule
+        >>> plain = Method("nn", PrototypeClassifier())
+        >>> with_psm = Method("nn", PrototypeClassifier(), transduction=PseudoSupportModule(), modules=("psm",))
+        >>> reference(with_psm, [plain, with_psm]), reference(plain, [plain, with_psm])
+        (0, None)
     """
-    can, psm = CandidateSelection(), PseudoSupportModule(psm_iterations)
-    methods = []
-    for name in heads:
-        head = model.head(name)
-        methods += [
-            Method(name, head),
-            Method(name, head, transduction=can, modules=("can",)),
-            Method(name, head, transduction=psm, modules=("psm",)),
-        ]
-    return methods
+    if method.modules:
+        wanted = method_label(method.head_name, method.modules[:-1], method.options, method.normalize)
+    elif method.options or method.normalize:
+        wanted = method.head_name
+    else:
+        wanted = "lssvm"
+    labels = [other.label for other in methods]
+    return labels.index(wanted) if wanted in labels and wanted != method.label else None

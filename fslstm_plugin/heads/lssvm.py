@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
 from ..errors import UnknownNameError, UsageError
 from ..gram import EpisodeGram, Kernel
-from .base import Dual, Head
+from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .coding import check_coding, coding_matrix
+from .leave_one_out import choose_ridge
 from .linalg import solve_spd
 from .validation import require_positive
 
 _DEFAULT_RIDGE = 0.1
+_LEAVE_ONE_OUT = "loo"
 _DECODINGS = ("soft", "hamming")
 
 
@@ -34,7 +39,9 @@ class LSSVMClassifier(Head):
         labels: See `Head`.
         ways: See `Head`.
         ridge: ``1 / gamma``, in units of a squared feature norm, above 0; default 0.1. The right value
-            depends on the features' scale.
+            depends on the features' scale. ``"loo"`` chooses it for each episode (with a code that has 0, for each
+            binary problem) by the leave-one-out error of the support, see `leave_one_out_errors`; gradients take it
+            as constant. With one shot, leaving a point out leaves its class out, and the error prefers large ridges.
         bias_weight: The number in the system's corner block, above 0; default 2.
         coding: ``"one-vs-all"`` (default), ``"one-vs-one"``, ``"ecoc"``, or a matrix ``(ways, L)`` of
             -1, 0 and 1.
@@ -52,13 +59,15 @@ class LSSVMClassifier(Head):
         tensor([[ 1., -1.]])
     """
 
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"ridge": (*POWERS_OF_TEN, _LEAVE_ONE_OUT)}
+
     def __init__(
         self,
         support: Tensor | None = None,
         labels: Tensor | None = None,
         ways: int | None = None,
         *,
-        ridge: float = _DEFAULT_RIDGE,
+        ridge: float | str = _DEFAULT_RIDGE,
         bias_weight: float = 2.0,
         coding: str | Tensor = "one-vs-all",
         decoding: str = "soft",
@@ -70,7 +79,7 @@ class LSSVMClassifier(Head):
             raise UnknownNameError("decoding", decoding, _DECODINGS)
         if gamma is not None and ridge not in (_DEFAULT_RIDGE, 1 / require_positive("gamma", gamma)):
             raise UsageError(f"ridge is 1 / gamma: give one of them, not ridge={ridge} and gamma={gamma}.")
-        self.ridge = require_positive("The ridge", ridge if gamma is None else 1 / gamma)
+        self.ridge = _check_ridge(ridge if gamma is None else 1 / gamma)
         self.bias_weight = require_positive("The bias weight", bias_weight)
         self.coding = check_coding(coding) if isinstance(coding, Tensor) else coding
         self.decoding = decoding
@@ -90,33 +99,44 @@ class LSSVMClassifier(Head):
         return self.coding
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
-        """See `Head.solve`; with soft decoding."""
+        """See `Head.solve`; for Hamming decoding the solutions of the L binary problems."""
         code = self.code(targets.shape[-1]).to(targets)
         binary = self._solve_binary(kernel, targets, code)
-        return Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
+        return binary if self.decoding == "hamming" else Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
 
-    def predict(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
-        """See `Head.predict`."""
-        if self.decoding == "soft":
-            return super().predict(gram, targets)
-        code = self.code(targets.shape[-1]).to(targets)
-        support, cross = gram.kernel_matrices(self.kernel, targets)
-        binary = self._solve_binary(support, targets, code)
-        return (cross @ binary.alpha + binary.bias.unsqueeze(-2)).sign() @ code.mT
+    def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
+        """See `Head.decide`."""
+        scores = super().decide(gram, targets, dual)
+        return scores.sign() @ self.code(targets.shape[-1]).to(targets).mT if self.decoding == "hamming" else scores
 
     def _solve_binary(self, kernel: Tensor, targets: Tensor, code: Tensor) -> Dual:
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
-        signs = targets @ code
+        roots, scaled = weight_roots(targets)
+        signs = scaled @ code
         if (code != 0).all():
-            beta = self._solve_systems(kernel, targets.sum(-1), signs)
+            beta = self._solve_systems(kernel, roots, signs)
         else:
             # Each column has its own points, hence its own system: a batch of them along dimension -3.
-            columns = signs.mT
-            beta = self._solve_systems(kernel.unsqueeze(-3), columns.abs(), columns.unsqueeze(-1)).squeeze(-1).mT
+            columns = signs.mT.unsqueeze(-1)
+            beta = self._solve_systems(kernel.unsqueeze(-3), columns.abs(), columns).squeeze(-1).mT
         return Dual(beta, beta.sum(-2) / self.bias_weight)
 
-    def _solve_systems(self, kernel: Tensor, present: Tensor, right: Tensor) -> Tensor:
-        """Solve ``(K + c 11^T + ridge I) x = right`` on the present points; an absent one's x is 0."""
-        mask = present.unsqueeze(-1) * present.unsqueeze(-2)
-        ridge = self.ridge * torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
-        return solve_spd((kernel + 1 / self.bias_weight) * mask + ridge, right)
+    def _solve_systems(self, kernel: Tensor, roots: Tensor, signs: Tensor) -> Tensor:
+        """Solve ``(K + c 11^T + ridge I) x = signs``, all but the ridge weighted by the roots."""
+        matrix = (kernel + 1 / self.bias_weight) * roots * roots.mT
+        ridge: Tensor | float
+        if isinstance(self.ridge, str):
+            ridge = choose_ridge(matrix, signs, roots.squeeze(-1).square())[..., None, None]
+        else:
+            ridge = self.ridge
+        eye = torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
+        return roots * solve_spd(matrix + ridge * eye, signs)
+
+
+def _check_ridge(ridge: float | str) -> float | str:
+    """The ridge, if it is one."""
+    if ridge == _LEAVE_ONE_OUT:
+        return ridge
+    if isinstance(ridge, str):
+        raise UsageError(f"The ridge must be a number above 0 or '{_LEAVE_ONE_OUT}', but got '{ridge}'.")
+    return require_positive("The ridge", ridge)

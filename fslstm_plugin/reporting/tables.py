@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -15,18 +16,18 @@ TASKS = 10_000  # The paper reports the time for so many tasks.
 
 
 def method_name(row: Row) -> str:
-    """Head and modules as the paper writes them.
+    """Head and modules as the paper writes them, options as they are typed.
 
     Example:
-        >>> from types import SimpleNamespace
-        >>> method_name(SimpleNamespace(head="lssvm", modules=["iam", "psm"]))
-        'LSSVM+IAM+PSM'
+        >>> display_name("lssvm(ridge=10)+iam+psm")
+        'LSSVM(ridge=10)+IAM+PSM'
     """
-    return "+".join((row.head, *row.modules)).upper()
+    return display_name(row.method)
 
 
-def _difference(row: Row) -> str:
-    return f"{row.difference:+.2f} ± {row.difference_ci95:.2f}" if row.difference_ci95 else "best"
+def display_name(label: str) -> str:
+    """A method's label with heads and modules in capitals."""
+    return re.sub(r"\([^)]*\)|[^(]+", lambda part: part[0] if part[0].startswith("(") else part[0].upper(), label)
 
 
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
@@ -46,9 +47,13 @@ def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
 def title(rows: Sequence[Row]) -> str:
     """What the rows have in common, in one line."""
     row = rows[0]
+    queries = f"{row.queries} queries a class"
+    if row.query_balance != "uniform":
+        queries += f" on average ({row.query_balance})"
+    intervals = ", 95 % intervals over classes" if row.interval == "classes" else ""
     return (
-        f"{row.dataset} {row.split}, {row.backbone}, {row.ways}-way, {row.queries} queries a class, "
-        f"{row.episodes:,} episodes, seed {row.seed}"
+        f"{row.dataset} {row.split}, {row.backbone}, {row.ways}-way, {queries}, "
+        f"{row.episodes:,} episodes, seed {row.seed}{intervals}"
     )
 
 
@@ -58,7 +63,8 @@ def rich_table(rows: Sequence[Row]) -> Table:
     table = Table(title=title(rows), title_justify="left", caption=caption, caption_justify="left")
     columns = _columns(rows)
     for name, _ in columns:
-        table.add_column(name, justify="left" if name == "Method" else "right", no_wrap=True)
+        first = name == "Method"
+        table.add_column(name, justify="left" if first else "right", no_wrap=not first, overflow="fold")
     for _, group in groupby(rows, key=lambda row: row.shots):
         for row in group:
             table.add_row(*(value(row) for _, value in columns))

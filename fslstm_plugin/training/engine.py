@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import io
 import logging
@@ -323,6 +324,8 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
     except BrokenPipeError:
         raise
     except (OSError, StorageError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EINVAL and resume and not checkpoints.started:
+            raise _damaged(run, error) from error  # PyTorch seeks to before the start of a truncated file
         reason = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {error.strerror}."
         raise StorageError(
             f"{reason.rstrip('.')}. What was saved before is intact: mend this and continue with {run.resume_options}."
@@ -332,11 +335,15 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
     except Exception as error:  # torch, pickle and Lightning have many errors for the many ways of being damaged
         if not resume or checkpoints.started:
             raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunError(
-            f"The training cannot continue from {run.checkpoint}, which is damaged or of another training ({reason}): "
-            "start a new run."
-        ) from error
+        raise _damaged(run, error) from error
+
+
+def _damaged(run: Run, error: Exception) -> RunError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return RunError(
+        f"The training cannot continue from {run.checkpoint}, which is damaged or of another training ({reason}): "
+        "start a new run."
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,56 @@
+"""``fslstm report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from fslstm_plugin.reporting.html import Section
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm report base fslstm
+
+fslstm report reproductions/table3 runs/base --output table3.html
+
+fslstm report reproductions
+"""
+
+
+def report(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN|FOLDER...", help="Runs, reproductions, or folders of either.", show_default=False),
+    ],
+    runs: options.RunsFolder = Path("runs"),
+    output: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+) -> None:
+    """Write one page, which needs no network, with configuration, learning curves, tables, figures and provenance."""
+    from fslstm_plugin.files import write_text
+    from fslstm_plugin.reporting.html import page
+
+    sections = [section for source in sources for section in _sections(source, runs)]
+    write_text(output, page(f"FSLSTM: {', '.join(Path(source).name for source in sources)}", sections))
+    typer.echo(f"Saved the report in {output}.")
+
+
+def _sections(source: str, runs: Path) -> list[Section]:
+    """The sections of a run, a reproduction, or everything in a folder."""
+    from fslstm_plugin.reporting.run_report import run_section
+    from fslstm_plugin.reproduction.report import reproduction_section
+    from fslstm_plugin.reproduction.specification import Specification
+    from fslstm_plugin.runs import Run
+
+    folder = Path(source)
+    if (folder / "specification.json").is_file():
+        return [reproduction_section(Specification.read(folder))]
+    inside = sorted(folder.glob("*/specification.json")) or sorted(folder.glob("*/config.json"))
+    if inside and not (folder / "config.json").is_file():
+        return [section for file in inside for section in _sections(str(file.parent), runs)]
+    return [run_section(Run.find(source, runs))]

@@ -1,0 +1,130 @@
+"""``fslstm reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fslstm_plugin.registry import BACKBONES
+
+from . import options, results
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm reproduce table3 --dataset cifar-fs --backbone conv4 --dry-run
+
+fslstm reproduce all --scale quick --dataset glyphs --backbone conv4
+
+fslstm reproduce table1 --run base --run fslstm --episodes 10000
+
+fslstm reproduce figure-iterations --redraw
+"""
+
+NAMES = (
+    "table1", "table2", "table3", "figure-support", "figure-iterations", "unbalanced", "queries", "ridge", "all",
+)  # fmt: skip
+
+
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(NAMES[:-1])}, or all.",
+            autocompletion=lambda incomplete: [name for name in NAMES if name.startswith(incomplete)],
+        ),
+    ],
+    dataset: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="Repeat it for several. Default: those of the paper that are prepared.",
+            autocompletion=options.complete(options.DATASETS),
+            show_default=False,
+        ),
+    ] = None,
+    backbone: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="Repeat it for several. Default: the paper's for it.",
+            autocompletion=options.complete(BACKBONES),
+            show_default=False,
+        ),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(help="quick: minutes; cpu: 2,000 steps of training, an hour each; paper: all 60,000."),
+    ] = "cpu",
+    run: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Evaluate this run in place of training any; repeat it for several.", show_default=False),
+    ] = None,
+    pretrained: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Run or weights file that trainings begin from, for example Places365's; base classes if not given.",
+            show_default=False,
+        ),
+    ] = None,
+    episodes: Annotated[
+        Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.", show_default=False)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue trainings that were interrupted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done, and how long it would take here.")
+    ] = False,
+    redraw: Annotated[
+        bool, typer.Option("--redraw", help="Only make tables and figures again from what was measured.")
+    ] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of the reproductions.")] = Path("reproductions"),
+    runs: options.RunsFolder = Path("runs"),
+    seed: options.Seed = 0,
+    batch_episodes: results.BatchEpisodes = 32,
+    device: results.Device = "auto",
+    data_root: options.DataRoot = None,
+) -> None:
+    """A table or figure of the paper with our numbers beside the published ones.
+
+    Trains what is missing by the recipes, at a scale; a run with the same configuration is used again, one with
+    another never.
+    """
+    from rich.console import Console
+
+    from fslstm_plugin.errors import UsageError
+    from fslstm_plugin.reproduction import engine, outputs, specification, support, trainings
+    from fslstm_plugin.runs import Run
+
+    if pretrained is not None and not pretrained.exists():
+        raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
+    wanted = specification.find(name, folder)
+    request = engine.Request(
+        scale=trainings.find_scale(scale),
+        runs=runs,
+        datasets=tuple(dataset or ()),
+        backbones=tuple(backbone or ()),
+        given=tuple(Run.find(each, runs) for each in run or ()),
+        weights=pretrained,
+        episodes=episodes,
+        seed=seed,
+        resume=resume,
+        data_root=data_root,
+        device=results.pick_device(device),
+        batch_episodes=batch_episodes,
+    )
+    console = Console(stderr=True)
+    for each in wanted:
+        parts = [] if redraw else engine.plan(each, request)
+        if dry_run:
+            typer.echo(f"{each.name}: {each.title}")
+            for part in parts:
+                for line in engine.estimate(each, part, request):
+                    typer.echo(f"  {line}")
+            continue
+        if each.shows == outputs.SUPPORT and parts:
+            support.measure(each, parts, request, console)
+        else:
+            for part in parts:
+                engine.measure(each, part, request, console)
+        outputs.write(each)
+        typer.echo(f"{each.name}: see {each.folder / 'table.md'}")

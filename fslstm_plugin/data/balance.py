@@ -1,0 +1,89 @@
+"""How the queries of an episode are shared among its classes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True)
+class QueryBalance:
+    """Equal numbers of queries, or class proportions drawn for each episode from a symmetric Dirichlet distribution.
+
+    The total stays ``ways * queries``. A class may get no query at all: it then keeps its support, so that the task
+    still has all its ways and queries can be given to that class, but only wrongly.
+
+    Args:
+        concentration: The Dirichlet parameter A in (0, 1e6]; the smaller, the less balanced. None is balanced.
+
+    Raises:
+        UsageError: If the concentration is outside its range.
+
+    Source: Veilleux et al., "Realistic evaluation of transductive few-shot learning", 2021, section 3, who use A = 2.
+
+    Example:
+        >>> QueryBalance.parse("dirichlet:2").counts(ways=5, queries=15, seed=0, episode=0)
+        [9, 31, 22, 4, 9]
+        >>> QueryBalance().counts(ways=5, queries=15, seed=0, episode=0)
+        [15, 15, 15, 15, 15]
+    """
+
+    concentration: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.concentration is not None and not 0 < self.concentration <= 1e6:
+            raise UsageError(f"The Dirichlet parameter must be above 0 and at most 1e6, but got {self.concentration}.")
+
+    @classmethod
+    def parse(cls, text: str) -> QueryBalance:
+        """Read ``uniform`` or ``dirichlet:A``.
+
+        Raises:
+            UsageError: If it is neither.
+        """
+        kind, _, number = text.partition(":")
+        if text == "uniform":
+            return cls()
+        try:
+            concentration = float(number) if kind == "dirichlet" else None
+        except ValueError:
+            concentration = None
+        if concentration is None:
+            raise UsageError(f"The query balance must be uniform or dirichlet:A with a number A, but got '{text}'.")
+        return cls(concentration)
+
+    def most(self, ways: int, queries: int) -> int:
+        """The most queries that one class can get."""
+        return queries if self.concentration is None else ways * queries
+
+    def counts(self, ways: int, queries: int, seed: int, episode: int) -> list[int]:
+        """Queries of each class of an episode; they depend on seed and episode alone.
+
+        Args:
+            ways: Number of classes.
+            queries: Queries a class, on average.
+            seed: What the episodes follow from.
+            episode: Number of the episode.
+        """
+        if self.concentration is None:
+            return [queries] * ways
+        # Its own generator: learn2learn's choice of classes and images stays as it is.
+        generator = random.Random(f"{seed}/{episode}/balance")
+        # A gamma variable can underflow to 0 when A is tiny; all of them at once would leave no proportions.
+        weights = [generator.gammavariate(self.concentration, 1.0) + 1e-300 for _ in range(ways)]
+        return _share(ways * queries, weights)
+
+
+BALANCED = QueryBalance()
+
+
+def _share(total: int, weights: list[float]) -> list[int]:
+    """Whole numbers of that total in proportion to the weights, by largest remainder."""
+    exact = [total * weight / sum(weights) for weight in weights]
+    counts = [int(number) for number in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda place: counts[place] - exact[place])
+    for place in by_remainder[: total - sum(counts)]:
+        counts[place] += 1
+    return counts

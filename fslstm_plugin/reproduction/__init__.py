@@ -1,0 +1,1 @@
+"""The paper's tables and figures: what to train and evaluate, what was published, what was measured."""

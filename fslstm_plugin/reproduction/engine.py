@@ -1,0 +1,296 @@
+"""From a specification to its measurements: plan, train what is missing, evaluate, draw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from ..algorithms.composition import Composition
+from ..backbones.base import build_backbone
+from ..data.base import Split
+from ..data.root import data_root as default_root
+from ..data.root import load_split
+from ..errors import DataError, UsageError
+from ..evaluation.engine import Method
+from ..evaluation.experiment import Row, Setting, cached_source, episode_statistics_source, evaluate
+from ..evaluation.features import cached_features
+from ..evaluation.methods import build_methods, parse_method
+from ..evaluation.model import TrainedModel
+from ..evaluation.timing import backbone_seconds
+from ..registry import DATASETS, HEADS
+from ..runs import Run
+from ..transduction import InverseAttentionModule
+from . import measurements, trainings
+from .specification import OWN, PRETRAINING, Specification
+from .trainings import Scale, Training
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for.
+
+    Args:
+        scale: How much is trained and evaluated.
+        runs: Folder of the runs.
+        device: Where to evaluate.
+        datasets: Only these; those of the specification that are prepared, if none.
+        backbones: Only these; those of the specification, if none.
+        given: Runs to evaluate, in place of trainings.
+        weights: Run or weights file that trainings begin from, in place of base-class pretraining.
+        episodes: Number of episodes, in place of the scale's.
+        seed: What every random choice follows from.
+        resume: Whether interrupted trainings may be continued.
+        data_root: Where the data sets are; the default root if None.
+        batch_episodes: Episodes at a time.
+    """
+
+    scale: Scale
+    runs: Path
+    device: torch.device
+    datasets: tuple[str, ...] = ()
+    backbones: tuple[str, ...] = ()
+    given: tuple[Run, ...] = ()
+    weights: Path | None = None
+    episodes: int | None = None
+    seed: int = 0
+    resume: bool = False
+    data_root: Path | None = None
+    batch_episodes: int = 32
+
+
+@dataclass(frozen=True)
+class Part:
+    """Methods to evaluate on one trained model.
+
+    Args:
+        source: The run, or the training that makes it.
+        methods: Names of methods.
+        shots: Support images a class.
+    """
+
+    source: Run | Training
+    methods: tuple[str, ...]
+    shots: tuple[int, ...]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Configuration of the run."""
+        return self.source.config
+
+
+def plan(specification: Specification, request: Request) -> list[Part]:
+    """What to evaluate on what.
+
+    Raises:
+        DataError: If none of the data sets is prepared.
+        UsageError: If no method suits the given runs.
+    """
+    if request.given:
+        parts = [Part(run, _suiting(specification.methods, run), specification.shots) for run in request.given]
+        parts = [part for part in parts if part.methods]
+        if not parts:
+            raise UsageError(f"No method of {specification.name} suits the given runs: it needs a run with IAM.")
+        return parts
+    merged: dict[tuple[str, tuple[str, ...]], Part] = {}
+    for dataset in _datasets(specification, request):
+        for backbone in request.backbones or specification.backbones:
+            for algorithm, methods in _algorithms(specification):
+                for shots in specification.shots:
+                    training = trainings.wanted_training(
+                        algorithm,
+                        dataset,
+                        backbone,
+                        request.scale,
+                        request.seed,
+                        pretrained=specification.pretrained,
+                        weights=request.weights,
+                        test_shots=shots,
+                    )
+                    # Only on miniImageNet does the training depend on the shots of the test.
+                    key = str(trainings.wanted_identity(training)), methods
+                    earlier = merged[key].shots if key in merged else ()
+                    merged[key] = Part(training, methods, (*earlier, shots))
+    return list(merged.values())
+
+
+def _datasets(specification: Specification, request: Request) -> tuple[str, ...]:
+    if request.datasets:
+        return request.datasets
+    root = default_root(request.data_root)
+    prepared = tuple(name for name in specification.datasets if DATASETS.get(name).is_prepared(root))
+    if not prepared:
+        first = specification.datasets[0]
+        raise DataError(f"None of {', '.join(specification.datasets)} is prepared: {DATASETS.get(first).remedy(root)}")
+    return prepared
+
+
+def _algorithms(specification: Specification) -> list[tuple[str, tuple[str, ...]]]:
+    """What is trained, with the methods that are evaluated on it."""
+    pairs: list[tuple[str, tuple[str, ...]]] = []
+    for training in specification.trainings:
+        if training == OWN:
+            own = [(_own_algorithm(method), method) for method in specification.methods]
+            for algorithm in dict.fromkeys(algorithm for algorithm, _ in own):
+                pairs.append((algorithm, tuple(method for mine, method in own if mine == algorithm)))
+        else:
+            composition = Composition(HEADS.names()[0]) if training == PRETRAINING else Composition.parse(training)
+            pairs.append((training, _fitting(specification.methods, composition)))
+    return [(algorithm, methods) for algorithm, methods in pairs if methods]
+
+
+def _own_algorithm(method: str) -> str:
+    name, modules = parse_method(method)
+    return str(Composition(name.head, "iam" in modules))
+
+
+def _suiting(methods: Iterable[str], run: Run) -> tuple[str, ...]:
+    pretrained = run.config["kind"] == PRETRAINING
+    return _fitting(methods, Composition("") if pretrained else Composition.parse(run.config["algorithm"]))
+
+
+def _fitting(methods: Iterable[str], trained: Composition) -> tuple[str, ...]:
+    """The methods whose IAM, if they have one, was trained."""
+    fitting = []
+    for method in methods:
+        name, modules = parse_method(method)
+        if "iam" not in modules or (trained.iam and trained.head == name.head):
+            fitting.append(method)
+    return tuple(fitting)
+
+
+def settings(specification: Specification, part: Part, request: Request) -> list[Setting]:
+    """The episodes of every column of a part's results."""
+    slow = any({"iam", "bn"} & set(parse_method(method)[1]) for method in part.methods)
+    episodes = request.episodes or (request.scale.episodes if slow else request.scale.episodes_without_iam)
+    return [
+        Setting(shots=shots, queries=queries, episodes=episodes, seed=request.seed, query_balance=balance)
+        for shots in part.shots
+        for queries in specification.queries
+        for balance in specification.query_balances
+    ]
+
+
+def measure(specification: Specification, part: Part, request: Request, console: Console) -> None:
+    """Train what is missing, evaluate, and keep the measurements.
+
+    Raises:
+        RunError: If a run was interrupted, and must not be continued, or is damaged.
+        DataError: If the data set is missing.
+        UsageError: If an episode needs more classes or images than there are.
+    """
+    run = part.source
+    if isinstance(run, Training):
+        run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
+    model = TrainedModel.from_run(run)
+    if model.attention is not None:
+        model = replace(model, attention=model.attention.to(request.device))
+    split = load_split(run.config["dataset"], specification.split, request.data_root)
+    where = measurements.provenance(request.scale.name if isinstance(part.source, Training) else "given run")
+    training, steps = trainings.describe(run.config), trainings.steps_done(run)
+    for setting in settings(specification, part, request):
+        more = {}
+        if specification.times:
+            each = backbone_seconds(model.backbone, split, setting, request.device)
+            more = {"backbone_seconds": each * setting.episodes}
+        rows = _evaluate(run, model, part.methods, split, setting, request)
+        found = [measurements.measurement(row, training, run.name, steps, **more) for row in rows]
+        if not specification.times:  # what else the machine did meanwhile matters to them alone
+            found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
+        measurements.add(specification.folder, found, where)
+        console.print(f"{_describe(setting)}: {len(rows)} methods on {run.name}.", highlight=False, soft_wrap=True)
+
+
+def _evaluate(
+    run: Run, model: TrainedModel, names: Sequence[str], split: Split, setting: Setting, request: Request
+) -> list[Row]:
+    """Rows of the methods; those with batch statistics of the episode see other features, hence a pass of their own."""
+    methods = build_methods(names, model)
+    rows: list[Row] = []
+    for statistics in (False, True):
+        mine = [method for method in methods if ("bn" in method.modules) == statistics]
+        if not mine:
+            continue
+        if statistics:
+            source = episode_statistics_source(model, split, request.device)
+        else:
+            features = cached_features(run.path / "cache", model.backbone, split, request.device)
+            source = cached_source(features.to(request.device))
+        backbone = run.config["backbone"]
+        workers = 1 if statistics else None  # The backbone keeps an episode's statistics while it is in it.
+        rows += evaluate(
+            mine, source, split, backbone, setting, request.device, request.batch_episodes, workers=workers
+        )
+    return rows
+
+
+def _describe(setting: Setting) -> str:
+    return f"{setting.shots}-shot, {setting.queries} queries, {setting.query_balance}, {setting.episodes:,} episodes"
+
+
+def estimate(specification: Specification, part: Part, request: Request) -> list[str]:
+    """What a part would do, with times on this machine from a measured step and a few measured episodes.
+
+    Returns:
+        One line for each training and for the evaluation.
+    """
+    lines: list[str] = []
+    image_seconds = trainings.seconds_per_image(part.config["backbone"], part.config["image_size"], request.device)
+    training = part.source if isinstance(part.source, Training) else None
+    while training is not None:
+        lines.insert(0, _training_line(training, image_seconds, request))
+        training = training.begins_from
+    if isinstance(part.source, Run):
+        lines.append(f"use {part.source.path}: {trainings.describe(part.config)}")
+    split = load_split(part.config["dataset"], specification.split, request.data_root)
+    seconds = sum(
+        _episode_seconds(specification, part, split, setting, request) * setting.episodes
+        for setting in settings(specification, part, request)
+    )
+    seconds += len(split.labels) * image_seconds / 3  # a forward pass costs about a third of a step
+    for setting in settings(specification, part, request):
+        lines.append(f"evaluate {len(part.methods)} methods, {_describe(setting)}")
+    lines.append(f"evaluation: about {_duration(seconds)}")
+    return lines
+
+
+def _training_line(training: Training, image_seconds: float, request: Request) -> str:
+    images = len(load_split(training.config["dataset"], "train", request.data_root).labels)
+    total = trainings.total_steps(training.config, images)
+    run = trainings.existing(training, request.runs)
+    done = trainings.steps_done(run) if run else 0
+    if run is not None and done >= total:
+        return f"use {run.path}: {trainings.describe(run.config)}"
+    seconds = (total - done) * trainings.images_per_step(training.config) * image_seconds
+    what = f"continue {run.path} at step {done:,} of" if run else f"train {training.name}:"
+    words = "" if run else f" ({training.config.get('algorithm', 'pretraining')})"
+    return f"{what} {total:,} steps{words}, about {_duration(seconds)}"
+
+
+def _episode_seconds(
+    specification: Specification, part: Part, split: Split, setting: Setting, request: Request
+) -> float:
+    """Seconds an episode, on random features and an untrained IAM."""
+    backbone = build_backbone(part.config["backbone"], part.config["image_size"])
+    dim = int(backbone.out_features)  # type: ignore[arg-type]
+    attention = InverseAttentionModule(dim).to(request.device)
+    features = torch.randn(len(split.labels), dim, device=request.device)
+    methods: list[Method] = []
+    for name in part.methods:
+        head = parse_method(name)[0].head
+        methods += build_methods([name], TrainedModel(backbone, head, HEADS.get(head)(), attention))
+    few = 8
+    began = time.perf_counter()
+    evaluate(methods, cached_source(features), split, "", replace(setting, episodes=few), request.device, few)
+    return (time.perf_counter() - began) / (few + 1)  # the engine runs one more, to warm up
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,108 @@
+"""The files of a reproduction that are made from its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from ..files import replacing, write_json, write_text
+from ..reporting.figures import iterations, queries, ridge, support, unbalanced
+from ..reporting.figures import lines as line_figure
+from . import measurements, rendering
+from .comparison import compare
+from .specification import Specification, read_json
+
+LINES: dict[str, Callable[[Sequence[dict[str, Any]]], line_figure.Lines]] = {
+    "iterations": iterations.lines,
+    "queries": queries.lines,
+    "ridge": ridge.lines,
+    "unbalanced": unbalanced.lines,
+}
+SUPPORT = "support"
+
+
+def write(specification: Specification) -> None:
+    """Make the table, and the figure if it has one, from what was measured and published.
+
+    Raises:
+        DataError: If the measurements are damaged.
+    """
+    if specification.shows == SUPPORT:
+        _write_support(specification)
+    elif specification.shows == "table":
+        _write_table(specification)
+    else:
+        _write_lines(specification)
+
+
+def _write_table(specification: Specification) -> None:
+    measured = measurements.read(specification.folder)
+    lines = compare(specification.methods, specification.published()["values"], measured)
+    rows = [row for line in lines for row in line.as_dicts()]
+    folder = specification.folder
+    write_text(folder / "table.md", rendering.markdown(specification, lines, measured))
+    write_text(folder / "table.tex", rendering.latex(specification, lines))
+    write_text(folder / "table.csv", rendering.csv_lines(rows))
+    write_json(folder / "table.json", {"rows": rows})
+
+
+def _write_lines(specification: Specification) -> None:
+    measured = measurements.read(specification.folder)
+    if not measured:
+        return
+    lines = LINES[specification.shows](measured)
+    folder = specification.folder
+    _save(line_figure.draw(lines), specification)
+    rows = lines.as_dicts()
+    write_text(folder / "table.csv", rendering.csv_lines(rows))
+    write_json(folder / "table.json", {"x": lines.x_label, "y": lines.y_label, "rows": rows})
+    text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", ""]
+    text += [f"{lines.y_label[0].upper()}{lines.y_label[1:]}, with 95 % interval.", ""]
+    latex = [f"% {specification.title}"]
+    for heading, points in panels(lines.points):
+        text += [f"## {heading}", "", *rendering.markdown_grid(points, lines.x_label), ""]
+        latex += [f"% {heading}", *rendering.latex_grid(points, lines.x_label)]
+    write_text(
+        folder / "table.md", "\n".join([*text[:-1], *rendering.trained(measured), *rendering.sources(measured)]) + "\n"
+    )
+    write_text(folder / "table.tex", "\n".join(latex) + "\n")
+
+
+def panels(points: Sequence[line_figure.Point]) -> list[tuple[str, list[line_figure.Point]]]:
+    """The points of each panel, with a heading."""
+    merged: dict[tuple[str, str], list[line_figure.Point]] = {}
+    for point in points:
+        merged.setdefault((point.row, point.column), []).append(point)
+    return [(", ".join(" ".join(part.split("\n")) for part in key if part), mine) for key, mine in merged.items()]
+
+
+def _write_support(specification: Specification) -> None:
+    folder = specification.folder
+    if not (folder / "measured.json").is_file():
+        return
+    content = read_json(folder / "measured.json")
+    tasks = content["tasks"]
+    _save(support.draw(tasks), specification)
+    rows = [{"task": task["title"], "before": task["before"], "after": task["after"]} for task in tasks]
+    write_text(folder / "table.csv", rendering.csv_lines(rows))
+    text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", ""]
+    text += ["| task | classes | before | after |", "| --- | --- | ---: | ---: |"]
+    for task in tasks:
+        text.append(f"| {task['title']} | {', '.join(task['classes'])} | {task['before']:.1f} | {task['after']:.1f} |")
+    where = {"provenance": content["provenance"], "seed": content["seed"], "training": tasks[0]["training"], "run": ""}
+    write_text(
+        folder / "table.md",
+        "\n".join([*text, *rendering.trained([{**where, **task} for task in tasks]), *rendering.sources([where])])
+        + "\n",
+    )
+
+
+def _save(figure: Figure, specification: Specification) -> None:
+    """As PNG and SVG, the same bytes for the same numbers."""
+    with rc_context({"svg.hashsalt": specification.name, "svg.fonttype": "none"}):
+        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+            with replacing(specification.folder / f"figure.{kind}") as temporary:
+                figure.savefig(temporary, format=kind, dpi=160, metadata=metadata)

@@ -1,0 +1,292 @@
+"""Reproductions through the command line: published beside measured, runs found again, pages and pictures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from fslstm_plugin.errors import DataError
+from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
+from fslstm_plugin.reporting.html import Block, Section, page
+from fslstm_plugin.reproduction.comparison import compare
+from fslstm_plugin.reproduction.specification import Specification, names
+from fslstm_plugin.runs import Run
+
+REPRODUCTIONS = Path(__file__).parents[1] / "reproductions"
+SMALL = ("--dataset", "dots", "--backbone", "tiny", "--scale", "quick", "--episodes", 20)
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The specifications of the repository without its measurements, small enough for the small data set."""
+    for source in REPRODUCTIONS.glob("*/specification.json"):
+        here = tmp_path / "reproductions" / source.parent.name
+        here.mkdir(parents=True)
+        content = json.loads(source.read_text())
+        content["queries"] = [4, 2] if len(content.get("queries", [])) > 1 else [4]
+        if "query_balances" in content:
+            content["query_balances"] = ["uniform", "dirichlet:2"]
+        if source.parent.name in ("ridge", "unbalanced", "queries"):
+            content["methods"] = [method for method in content["methods"] if not method.startswith("svm")]
+        (here / "specification.json").write_text(json.dumps(content))
+        if (source.parent / "published.json").is_file():
+            shutil.copy(source.parent / "published.json", here)
+    return tmp_path / "reproductions"
+
+
+@pytest.fixture
+def reproduce(fslstm, runs, folder):
+    """Calls the command with the folders of the test."""
+
+    def call(*arguments: object):
+        return fslstm("reproduce", *arguments, "--runs", runs, "--folder", folder)
+
+    return call
+
+
+@pytest.fixture
+def trained(runs, reproduce):
+    """The runs that table 1 needs, trained by it once."""
+    if not list(runs.glob("*/model.safetensors")):
+        result = reproduce("table1", *SMALL)
+        assert result.code == 0, result.err
+    return runs
+
+
+def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, reproduce, folder):
+    expected = [f"reproduce-quick-dots-tiny-{name}" for name in ("lssvm", "lssvm+iam", "pretrained")]
+    assert sorted(run.name for run in trained.iterdir()) == expected
+    again = reproduce("table1", *SMALL)
+    assert again.code == 0, again.err
+    assert again.err.count("has this configuration and is used") == 4, "two trainings, each from the one pretraining"
+    assert "Training " not in again.err
+    assert len(list(trained.iterdir())) == 3
+
+    measured = json.loads((folder / "table1" / "measured.json").read_text())
+    assert {(each["method"], each["shots"]) for each in measured["measurements"]} == {
+        (method, shots) for method in ("lssvm", "lssvm+bn", "lssvm+iam", "lssvm+iam+psm") for shots in (1, 5)
+    }
+    (source,) = measured["provenance"]
+    assert source["command"].startswith("fslstm reproduce table1 --dataset dots")
+    assert source["scale"] == "quick"
+    assert re.fullmatch(r"[0-9a-f]{12}(\+changes)?|unknown", source["commit"])
+
+    rows = json.loads((folder / "table1" / "table.json").read_text())["rows"]
+    with (folder / "table1" / "table.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+    ours = [row for row in rows if row["dataset"] == "dots"]
+    assert len(ours) == 8
+    assert all("base classes, at most 200 steps; then lssvm" in row["training"] for row in ours)
+    assert all(row["ours"] is None for row in rows if row["dataset"] != "dots")
+    markdown = (folder / "table1" / "table.md").read_text()
+    assert "| LSSVM+IAM+PSM | not run | 78.18 ± 0.70 | – | – | 86.41 ± 0.50 | – | – |" in markdown
+    assert "| SIB (Places365) | published only |" in markdown
+    assert r"$86.41 \pm 0.50$" in (folder / "table1" / "table.tex").read_text()
+
+
+def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_path):
+    before = {run.name for run in trained.iterdir()}
+    result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")
+    assert result.code == 0, result.err
+    assert "use " not in result.out
+    assert result.out.count("train reproduce-quick-dots-tiny-pretrained: 12 steps") == 2
+    same = reproduce("table1", *SMALL, "--dry-run")
+    assert same.out.count("  use ") == 4
+    assert re.search(r"evaluation: about \d+ s", same.out)
+    assert {run.name for run in trained.iterdir()} == before
+
+
+def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp_path, fslstm, folder):
+    copy = tmp_path / "runs"
+    pretrained = copy / "reproduce-quick-dots-tiny-pretrained"
+    shutil.copytree(trained / pretrained.name, pretrained)
+    (pretrained / "last.ckpt").unlink()
+    arguments = ("reproduce", "queries", *SMALL, "--runs", copy, "--folder", folder)
+    refused = fslstm(*arguments)
+    assert refused.code == 1
+    assert "is not finished: continue it with --resume" in refused.err
+    result = fslstm(*arguments, "--resume")
+    assert result.code == 0, result.err
+    assert f"Continuing {pretrained}" in result.err
+    assert len(list(copy.iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["figure-iterations", "unbalanced", "queries", "ridge"])
+def test_line_figures_show_what_was_measured(name, trained, reproduce, folder):
+    given = ("--run", "reproduce-quick-dots-tiny-lssvm+iam")
+    result = reproduce(name, *given, "--episodes", 6)
+    assert result.code == 0, result.err
+    content = json.loads((folder / name / "table.json").read_text())
+    measured = json.loads((folder / name / "measured.json").read_text())["measurements"]
+    assert {each["split"] for each in measured} == {"val" if name == "ridge" else "test"}
+    values = {round(each[key], 6) for each in measured for key in ("accuracy", "gain") if each[key] is not None} | {0.0}
+    assert content["rows"]
+    assert {round(row["y"], 6) for row in content["rows"]} <= values
+    assert (folder / name / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    before = (folder / name / "figure.svg").read_bytes()
+    assert reproduce(name, "--redraw").code == 0
+    assert (folder / name / "figure.svg").read_bytes() == before, "the same numbers give the same bytes"
+
+
+def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduce, folder, fslstm, tmp_path):
+    result = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
+    assert result.code == 0, result.err
+    tasks = json.loads((folder / "figure-support" / "measured.json").read_text())["tasks"]
+    assert len(tasks) == 4
+    assert (folder / "figure-support" / "figure.svg").read_text().count(">accuracy ") == 4, (
+        "each panel says what it shows"
+    )
+    for task in tasks:
+        assert (len(task["support"]), len(task["adjusted"]), len(task["query"])) == (5, 5, 75)
+        assert len(set(task["classes"])) == 5
+    evaluated = fslstm(
+        "eval", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--runs", trained, "--shots", 1, "--episodes", 4,
+        "--psm-iters", 0, "--json", tmp_path / "r.json",
+    )  # fmt: skip
+    assert evaluated.code == 0, evaluated.err
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert sum(task["after"] for task in tasks) / 4 == pytest.approx(row["accuracy"])
+    without = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-pretrained")
+    assert without.code == 2
+    assert "needs a run with IAM" in without.err
+
+
+def test_published_and_ours_are_matched_and_judged():
+    said = {"dataset": "d", "backbone": "b", "shots": 5, "ci95": 0.5}
+    published = [{**said, "method": "LSSVM", "accuracy": 80.0}, {**said, "method": "Rival", "accuracy": 81.0}]
+    ours = {**said, "method": "lssvm", "episodes": 9, "training": "t", "provenance": {"scale": "cpu"}}
+    for accuracy, within in ((80.4, True), (79.5, True), (80.6, False)):
+        rival, line = compare(["lssvm"], published, [{**ours, "accuracy": accuracy}])
+        assert (rival.method, rival.rival, rival.cells[5].ours) == ("Rival", True, None)
+        assert line.cells[5].difference == pytest.approx(accuracy - 80)
+        assert line.cells[5].within is within
+
+
+def test_the_papers_numbers_are_complete():
+    tables = {
+        name: Specification.read(REPRODUCTIONS / name).published()["values"] for name in ("table1", "table2", "table3")
+    }
+    own = [value for value in tables["table1"] if value["method"].startswith("LSSVM")]
+    assert len(own) == 4 * 2 * 2 * 2
+    assert len([value for value in tables["table2"] if value["seconds"]]) == 4 * 4
+    assert len(tables["table3"]) == 12 * 4
+    best = max((value for value in own if value["shots"] == 1), key=lambda value: value["accuracy"])
+    assert (best["method"], best["dataset"], best["backbone"], best["accuracy"]) == (
+        "LSSVM+IAM+PSM", "cifar-fs", "resnet12", 86.88,
+    )  # fmt: skip
+    assert set(names(REPRODUCTIONS)) >= {
+        "table1", "table2", "table3", "figure-support", "figure-iterations", "unbalanced", "queries", "ridge",
+    }  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Notes what a page refers to, and whether its elements close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.links, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br", "use", "path", "rect", "img"):
+            self.open.append(tag)
+        values = dict(attrs)
+        self.links += [values[name] for name in ("href", "src", "xlink:href") if name in values]
+        self.ids += [values["id"]] if "id" in values else []
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            assert self.open.pop() == tag
+
+
+def test_a_report_is_one_page_that_needs_nothing_else(trained, reproduce, fslstm, folder, tmp_path):
+    for name in ("table1", "queries"):
+        assert reproduce(name, "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
+    assert fslstm("eval", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--runs", trained, "--episodes", 6).code == 0
+    output = tmp_path / "report.html"
+    result = fslstm(
+        "report", folder / "table1", folder / "queries", "reproduce-quick-dots-tiny-lssvm+iam", "--runs", trained,
+        "--output", output,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    text = output.read_text()
+    parsed = Page()
+    parsed.feed(text)
+    assert parsed.open == []
+    assert parsed.links
+    assert all(link.startswith("#") for link in parsed.links), "nothing outside the page"
+    assert len(set(parsed.ids)) == len(parsed.ids), "identifiers of two figures do not meet"
+    assert {link[1:] for link in parsed.links} <= set(parsed.ids)
+    for expected in ("86.41 ± 0.50", "Learning curves", "recipe.shots", "LSSVM+IAM+PSM", "prefers-color-scheme"):
+        assert expected in text
+    assert "url(http" not in text
+
+
+def test_a_page_quotes_what_it_is_given():
+    text = page("<b>", [Section("<script>", blocks=[Block(head=["<i>"], rows=[["a & b"]], sentences=["<u>"])])])
+    assert "<script>" not in text
+    assert "a &amp; b" in text
+
+
+def test_a_figure_has_a_panel_for_each_row_and_column():
+    points = [Point(row, column, "s", x, 1.0, 0.1) for row in "ab" for column in "cde" for x in (1, 2)]
+    assert len(draw(Lines("x", "y", points)).axes) == 6
+
+
+WRONG = [
+    (("table9",), 2, "no reproduction 'table9'. Did you mean 'table"),
+    (("table1", "--scale", "huge"), 2, "no scale 'huge'"),
+    (("table1", "--run", "nope"), 1, "There is no run at"),
+    (("table1", "--pretrained", "nope"), 2, "no run folder or weights file at nope"),
+    (("table1",), 1, "None of mini, cifar-fs is prepared"),
+    (("table1", "--dataset", "dotz"), 2, "Did you mean 'dots'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), WRONG)
+def test_what_cannot_be_reproduced_says_why(arguments, code, message, reproduce):
+    result = reproduce(*arguments)
+    assert result.code == code
+    assert message in " ".join(result.err.split())
+    assert "Traceback" not in result.err
+
+
+def test_damaged_or_absent_folders_are_named(fslstm, tmp_path, folder):
+    result = fslstm("reproduce", "all", "--folder", tmp_path / "none")
+    assert result.code == 2
+    assert "There are no reproductions in" in result.err
+    (folder / "table1" / "specification.json").write_text("{")
+    result = fslstm("reproduce", "table1", "--folder", folder)
+    assert result.code == 1
+    assert "Cannot read" in result.err
+    (folder / "table1" / "specification.json").write_text('{"titel": "x"}')
+    with pytest.raises(DataError, match="is no specification"):
+        Specification.read(folder / "table1")
+    result = fslstm("report", tmp_path / "none", "--output", tmp_path / "r.html")
+    assert result.code == 1
+    assert "There is no run at" in result.err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_runs_are_told_apart_by_their_pretraining_too(trained):
+    from fslstm_plugin.reproduction.trainings import describe, identity
+
+    run = Run.open(trained / "reproduce-quick-dots-tiny-lssvm")
+    inner = identity(run.config)["pretrained"]
+    assert inner["kind"] == "pretrain"
+    assert describe(run.config) == "base classes, at most 200 steps; then lssvm, 50 of 60,000 steps of 8 episodes"

@@ -1,0 +1,105 @@
+"""Intervals, unbalanced queries, and what the tables say about differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fslstm_plugin.data.balance import QueryBalance
+from fslstm_plugin.data.sampler import EpisodeSampler
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.evaluation.statistics import estimate, estimate_over_classes
+
+LABELS = torch.arange(12).repeat_interleave(60)
+NEW_CLASSES = 0.0  # The mean over all classes there could be, in the simulations below.
+
+
+def simulated(seed: int, class_effect: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Accuracies of 400 episodes whose 20 classes are a sample of all possible ones."""
+    generator = torch.Generator().manual_seed(seed)
+    effects = torch.randn(20, generator=generator) * class_effect
+    classes = torch.stack([torch.randperm(20, generator=generator)[:5] for _ in range(400)])
+    return effects[classes].mean(1) + torch.randn(400, generator=generator) * 8, classes
+
+
+def test_the_interval_over_classes_covers_new_classes_and_the_usual_one_does_not() -> None:
+    usual, over_classes = [], []
+    for seed in range(150):
+        values, classes = simulated(seed, class_effect=6.0)
+        for covered, found in ((usual, estimate(values)), (over_classes, estimate_over_classes(values, classes))):
+            covered.append(abs(found.mean - NEW_CLASSES) <= found.ci95)
+    assert sum(usual) / 150 < 0.65
+    assert 0.88 <= sum(over_classes) / 150 <= 0.99
+
+
+def test_the_interval_over_classes_is_the_jackknife_when_every_subset_is_an_episode() -> None:
+    # With all pairs of 6 classes and effects that add up, the jackknife's variance has a closed form.
+    effects = torch.tensor([3.0, -1.0, 4.0, 1.0, -5.0, 9.0], dtype=torch.float64)
+    classes = torch.combinations(torch.arange(6)).repeat(4000, 1)  # so many that their own noise vanishes
+    found = estimate_over_classes(effects[classes].mean(1), classes)
+    assert found.mean == pytest.approx(effects.mean().item())
+    expected = 2.5706 * (effects.var() / 6).sqrt().item()  # Student's t with 5 degrees of freedom
+    assert found.ci95 == pytest.approx(expected, rel=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), effect=st.floats(0, 20))
+def test_the_interval_over_classes_is_never_narrower_and_moves_with_the_values(seed: int, effect: float) -> None:
+    values, classes = simulated(seed, effect)
+    found = estimate_over_classes(values, classes)
+    assert found.ci95 >= estimate(values).ci95
+    assert found.mean == pytest.approx(estimate(values).mean)
+    scaled = estimate_over_classes(3 * values + 7, classes)
+    assert (scaled.mean, scaled.ci95) == pytest.approx((3 * found.mean + 7, 3 * found.ci95), abs=1e-5)
+    renamed = torch.randperm(20)[classes]
+    assert estimate_over_classes(values, renamed).ci95 == pytest.approx(found.ci95)
+
+
+def test_an_interval_over_classes_needs_classes_to_leave_out() -> None:
+    with pytest.raises(UsageError, match="more classes than ways"):
+        estimate_over_classes(torch.rand(50), torch.arange(5).expand(50, 5))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    concentration=st.floats(0.01, 100), ways=st.integers(2, 8), queries=st.integers(1, 7), seed=st.integers(0, 2**31)
+)
+def test_unbalanced_episodes_keep_their_total_and_share_no_image(concentration, ways, queries, seed):
+    sampler = EpisodeSampler(LABELS, ways, 2, queries, seed, balance=QueryBalance(concentration))
+    indices, labels = sampler.batch(3, 4), sampler.query_labels(3, 4)
+    assert torch.equal(indices, EpisodeSampler(LABELS, ways, 2, queries, seed, (), sampler.balance).batch(0, 7)[3:])
+    assert labels.shape == (4, ways * queries)
+    for episode, targets in zip(indices, labels, strict=True):
+        assert len(episode.unique()) == ways * (2 + queries)
+        support, query = LABELS[episode].split([2 * ways, ways * queries])
+        assert torch.equal(query, support[::2][targets])
+        assert len(support.unique()) == ways
+
+
+def test_proportions_follow_the_dirichlet_distribution() -> None:
+    for concentration in (1.0, 5.0):
+        balance = QueryBalance(concentration)
+        shares = torch.tensor([balance.counts(5, 200, 0, episode) for episode in range(3000)]).double() / 1000
+        assert shares.mean(0) == pytest.approx([0.2] * 5, abs=0.01)
+        expected = 0.2 * 0.8 / (5 * concentration + 1)
+        assert shares.var(0).mean().item() == pytest.approx(expected, rel=0.07)
+
+
+def test_balanced_episodes_are_those_without_the_option() -> None:
+    plain = EpisodeSampler(LABELS, 5, 1, 4, seed=3)
+    assert torch.equal(plain.query_labels(0, 1)[0], plain.labels[plain.num_support :])
+
+
+@pytest.mark.parametrize(
+    "text", ["dirichlet", "dirichlet:", "dirichlet:x", "dirichlet:0", "dirichlet:nan", "uniform:1"]
+)
+def test_a_query_balance_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="ichlet"):
+        QueryBalance.parse(text)
+
+
+def test_unbalanced_queries_need_enough_images() -> None:
+    with pytest.raises(UsageError, match="up to 75 queries need 76 images a class, but class '0' has 60"):
+        EpisodeSampler(LABELS, 5, 1, 15, seed=0, balance=QueryBalance(1.0))
