@@ -8,6 +8,7 @@ tries 100,000 inputs for each reader and for the command line.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -343,7 +345,6 @@ WORDS = st.one_of(
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    import typer
     from fslstm_cli.main import app
 
     path = draw(st.sampled_from(COMMANDS))
@@ -380,6 +381,8 @@ def light(monkeypatch: pytest.MonkeyPatch):
     def download(*_):
         raise URLError("offline")
 
+    # Building the commands anew for every line would take nearly all of the time.
+    monkeypatch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
     monkeypatch.setattr(meta_training, "fit", fit)
     monkeypatch.setattr(pretraining, "fit", fit)
     monkeypatch.setattr(experiment, "run_methods", run_methods)
