@@ -57,7 +57,7 @@ def compare_heads(
     normalize: results.Normalize = None,
     tuned: results.Tuned = True,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 32,
+    batch_episodes: results.BatchEpisodes = 128,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,
@@ -102,5 +102,4 @@ def compare_heads(
         batch_episodes,
         console,
     )
-    chosen.save_evaluation("compare-heads", rows)
-    results.give_out(rows, json, csv, latex)
+    results.give_out(chosen, "compare-heads", rows, json, csv, latex)

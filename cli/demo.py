@@ -23,8 +23,8 @@ def demo(
     runs: options.RunsFolder = Path("runs"),
     data_root: options.DataRoot = None,
     seed: options.Seed = 0,
-    pretrain_steps: Annotated[int, typer.Option(min=1, help="Steps of the pretraining.")] = 250,
-    train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 30,
+    pretrain_steps: Annotated[int, typer.Option(min=1, help="Steps of the pretraining.")] = 200,
+    train_steps: Annotated[int, typer.Option(min=1, help="Steps of the meta-training.")] = 20,
     episodes: Annotated[int, typer.Option(min=2, help="Episodes of each evaluation.")] = 1000,
     json: options.Json = None,
 ) -> None:

@@ -81,7 +81,7 @@ def evaluate(
     normalize: results.Normalize = None,
     tuned: results.Tuned = True,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 32,
+    batch_episodes: results.BatchEpisodes = 128,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,
@@ -133,6 +133,6 @@ def evaluate(
         torch_device,
         batch_episodes,
         console,
+        reentrant=not bn,  # The backbone keeps an episode's statistics while it is in it.
     )
-    chosen.save_evaluation("eval", rows)
-    results.give_out(rows, json)
+    results.give_out(chosen, "eval", rows, json)

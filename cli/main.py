@@ -11,7 +11,7 @@ import typer
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
 
-from . import compare_heads, data, demo, eval, pretrain, report, reproduce, train, tune
+from . import bench, compare_heads, data, demo, eval, pretrain, report, reproduce, train, tune
 
 app = typer.Typer(
     name="fslstm",
@@ -28,6 +28,7 @@ app.command(rich_help_panel="Training", epilog=train.EXAMPLES)(train.train)
 app.command("eval", rich_help_panel="Evaluation", epilog=eval.EXAMPLES)(eval.evaluate)
 app.command("compare-heads", rich_help_panel="Evaluation", epilog=compare_heads.EXAMPLES)(compare_heads.compare_heads)
 app.command(rich_help_panel="Evaluation", epilog=tune.EXAMPLES)(tune.tune)
+app.command(rich_help_panel="Evaluation", epilog=bench.EXAMPLES)(bench.bench)
 app.command(rich_help_panel="Reproduction", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command(rich_help_panel="Reproduction", epilog=report.EXAMPLES)(report.report)
 app.command(rich_help_panel="First contact", epilog=demo.EXAMPLES)(demo.demo)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.experiment import Row, Setting
     from fslstm_plugin.evaluation.methods import HeadName
     from fslstm_plugin.evaluation.model import TrainedModel
+    from fslstm_plugin.evaluation.ranks import Ranks
     from fslstm_plugin.runs import Run
 
 RunOption = Annotated[
@@ -62,7 +64,7 @@ def pick_device(name: str) -> torch.device:
     from fslstm_plugin.errors import UsageError
 
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = f"cuda:{join_ranks().device_index}" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)
         return torch.device(name)
@@ -70,12 +72,20 @@ def pick_device(name: str) -> torch.device:
         raise UsageError(f"There is no device '{name}' here: {str(error).splitlines()[0]}") from error
 
 
+@cache
+def join_ranks() -> Ranks:
+    """The processes that evaluate together: those that ``torchrun`` started, or this one alone."""
+    from fslstm_plugin.evaluation.ranks import Ranks
+
+    return Ranks.join()
+
+
 @contextmanager
 def progress(console: Console, description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, of the first process; nothing elsewhere."""
     from rich.progress import Progress
 
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal or join_ranks().rank > 0) as bar:
         yield bar, bar.add_task(description, total=total)
 
 
@@ -121,7 +131,8 @@ def split_features(run: Run, model: TrainedModel, split: Split, device: torch.de
     """The split's features from the run's cache, or computed now with a progress bar."""
     from fslstm_plugin.evaluation.features import cached_features
 
-    with progress(console, f"Features of {split.dataset} {split.name}", len(split.labels)) as (bar, task):
+    title = f"Features of {split.dataset} {split.name}"
+    with join_ranks().first_alone(), progress(console, title, len(split.labels)) as (bar, task):
         features = cached_features(
             run.path / "cache",
             model.backbone,
@@ -142,30 +153,50 @@ def measure(
     device: torch.device,
     batch_episodes: int,
     console: Console,
+    reentrant: bool = True,
 ) -> list[Row]:
-    """Rows of the methods for each number of shots, on the same episodes within it."""
+    """Rows of the methods for each number of shots, on the same episodes within it.
+
+    ``reentrant`` says whether the source may be called from several threads.
+    """
     from fslstm_plugin.evaluation.experiment import evaluate
 
     rows: list[Row] = []
     for count in shots:
-        with progress(console, f"{count}-shot episodes", setting.episodes) as (bar, task):
+        with progress(console, f"{count}-shot episodes", len(join_ranks().share(setting.episodes))) as (bar, task):
 
             def report(done: int, bar: Progress = bar, task: TaskID = task) -> None:
                 bar.update(task, completed=done)
 
             here = replace(setting, shots=count)
-            rows += evaluate(methods, source, split, run.config["backbone"], here, device, batch_episodes, report)
+            rows += evaluate(
+                methods,
+                source,
+                split,
+                run.config["backbone"],
+                here,
+                device,
+                batch_episodes,
+                report,
+                workers=None if reentrant else 1,
+                ranks=join_ranks(),
+            )
     return rows
 
 
-def give_out(rows: Sequence[Row], json: Path | None, csv: Path | None = None, latex: Path | None = None) -> None:
-    """Print the table and write the files that were asked for."""
+def give_out(
+    run: Run, kind: str, rows: Sequence[Row], json: Path | None, csv: Path | None = None, latex: Path | None = None
+) -> None:
+    """Keep the rows in the run, print their table, and write the files that were asked for."""
+    if join_ranks().rank > 0:
+        return
     from rich.console import Console
 
     from fslstm_plugin.files import write_json, write_text
     from fslstm_plugin.reporting.statements import statements
     from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
+    run.save_evaluation(kind, rows)
     if json:
         write_json(json, {"rows": [row.as_dict() for row in rows]})
     if csv:

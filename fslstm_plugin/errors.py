@@ -26,6 +26,10 @@ class RunError(FSLSTMError):
     """A run folder, checkpoint or cache that is missing, damaged or does not fit."""
 
 
+class StorageError(FSLSTMError):
+    """The operating system refuses to write: a full disk, a read-only folder, a network folder that is gone."""
+
+
 class UnknownNameError(UsageError):
     """A name that is not registered; the message suggests the nearest one that is.
 

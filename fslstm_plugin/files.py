@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import FSLSTMError
+from filelock import FileLock, Timeout
+
+from .errors import StorageError
+
+# What a file system answers that has no locks.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 
 @contextmanager
@@ -20,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
         path: Final place of the file; its folder must exist.
 
     Raises:
-        FSLSTMError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
+        StorageError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
 
     Example:
         >>> import tempfile
@@ -33,13 +39,64 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         os.replace(temporary, path)
+        sync_folder(path.parent)
     except OSError as error:
-        raise FSLSTMError(f"Cannot write {path}: {error.strerror or error}.") from error
+        raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(file: Path, seconds: float = -1) -> Iterator[None]:
+    """Hold a lock that ends with the process; where the file system knows no locks, go on without.
+
+    The file stays: were it removed, a process that waits for it and one that comes later could both hold the lock.
+
+    Args:
+        file: The lock; its folder must exist.
+        seconds: How long to wait for it; for ever by default.
+
+    Raises:
+        filelock.Timeout: If another process still holds it.
+        OSError: If the file cannot be made.
+    """
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=seconds)
+    except OSError as error:
+        if isinstance(error, Timeout) or error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the right to write ``folder``, with a lock beside it; waits for another process that holds it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.parent / f".{folder.name}.lock"):
+        yield
+
+
+def sync(path: Path) -> None:
+    """Have a file's content written to the disk before going on."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Have a folder's entries written to the disk, where the system knows how (Windows and some networks do not)."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -47,7 +104,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FSLSTMError(f"Cannot make the folder {path.parent}: {error.strerror or error}.") from error
+        raise StorageError(f"Cannot make the folder {path.parent}: {error.strerror or error}.") from error
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

@@ -8,6 +8,7 @@ averages or copies of queries (pseudo supports, candidates) extend it by small m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -179,15 +180,46 @@ class EpisodeGram:
         Returns:
             The blocks in double precision, differentiable with respect to both arguments.
         """
-        exact = small_matrix_dtype(support.device)
         dtype = _product_dtype(support, support.shape[-2] + query.shape[-2])
         # Half precision, also autocast's, loses the small differences between features that decide.
         with torch.autocast(support.device.type, enabled=False):
-            left, right = query.to(dtype), support.to(dtype)
-            own, cross = _symmetric((right @ right.mT).to(exact)), (left @ right.mT).to(exact)
-            norms = torch.linalg.vector_norm(left, dim=-1).square().to(exact)
-        gram = cls(own, cross, norms, support.shape[-1])
+            support, query = support.to(dtype), query.to(dtype)
+            gram = cls._from_products(support @ support.mT, support @ query.mT, query)
         return gram.with_queries(query) if transductive else gram
+
+    @classmethod
+    def from_points(cls, points: Tensor, support_size: int) -> EpisodeGram:
+        """The same as `from_features`, by one product in place of two.
+
+        Args:
+            points: Features of support and queries together ``(..., n + m, d)``, the support first.
+            support_size: The number n.
+        """
+        dtype = _product_dtype(points, points.shape[-2])
+        with torch.autocast(points.device.type, enabled=False):
+            points = points.to(dtype)
+            product = points[..., :support_size, :] @ points.mT
+            own, crossing = product[..., :support_size], product[..., support_size:]
+            return cls._from_products(own, crossing, points[..., support_size:, :])
+
+    @classmethod
+    def _from_products(cls, own: Tensor, crossing: Tensor, query: Tensor) -> EpisodeGram:
+        """From products of the support with itself ``(..., n, n)`` and with the queries ``(..., n, m)``."""
+        exact = small_matrix_dtype(query.device)
+        norms = torch.linalg.vector_norm(query, dim=-1).square()
+        return cls(_symmetric(own.to(exact)), crossing.to(exact).mT, norms.to(exact), query.shape[-1])
+
+    @classmethod
+    def cat(cls, grams: Sequence[EpisodeGram]) -> EpisodeGram:
+        """One batch of the episodes of several, along the first dimension; all with the query block, or none."""
+        queries = [gram.query for gram in grams if gram.query is not None]
+        return cls(
+            torch.cat([gram.support for gram in grams]),
+            torch.cat([gram.cross for gram in grams]),
+            torch.cat([gram.query_norms for gram in grams]),
+            grams[0].dim,
+            torch.cat(queries) if queries else None,
+        )
 
     def with_queries(self, query: Tensor) -> EpisodeGram:
         """The same with the block of queries with queries, which `append` needs.
@@ -233,39 +265,62 @@ class EpisodeGram:
         Raises:
             UsageError: If the query block is missing.
         """
+        query = self._query_block()
+        mix = mix.to(query.dtype)
+        queries_new = query @ mix.mT
+        return self._with(mix @ self.cross, queries_new, mix @ queries_new)
+
+    def append_queries(self, indices: Tensor) -> EpisodeGram:
+        """Extend the support by copies of queries.
+
+        Args:
+            indices: Which queries ``(..., p)``, int64.
+
+        Returns:
+            The Gram matrix with p more support points, after the present ones.
+
+        Raises:
+            UsageError: If the query block is missing.
+        """
+        query = self._query_block()
+        rows = query.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, query.shape[-1]))
+        own = rows.gather(-1, indices.unsqueeze(-2).expand(*indices.shape, indices.shape[-1]))
+        crossing = self.cross.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, self.cross.shape[-1]))
+        return self._with(crossing, rows.mT, own)
+
+    def _query_block(self) -> Tensor:
         if self.query is None:
             raise UsageError("Appending queries needs their Gram block: build it with transductive=True.")
-        mix = mix.to(self.query.dtype)
-        queries_new = self.query @ mix.mT
-        new_support = mix @ self.cross
-        top = torch.cat([self.support, new_support.mT], -1)
-        bottom = torch.cat([new_support, mix @ queries_new], -1)
-        return EpisodeGram(
-            torch.cat([top, bottom], -2),
-            torch.cat([self.cross, queries_new], -1),
-            self.query_norms,
-            self.dim,
-            self.query,
-        )
+        return self.query
 
-    def kernel_matrices(self, kernel: Kernel, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Kernel values of the support with itself and of the queries with the support.
+    def _with(self, new_support: Tensor, queries_new: Tensor, new_new: Tensor) -> EpisodeGram:
+        """Larger by new points, whose products with support, queries and each other are given."""
+        top = torch.cat([self.support, new_support.mT], -1)
+        bottom = torch.cat([new_support, new_new], -1)
+        return replace(self, support=torch.cat([top, bottom], -2), cross=torch.cat([self.cross, queries_new], -1))
+
+    def support_kernel(self, kernel: Kernel, targets: Tensor) -> Tensor:
+        """Kernel values of the support with itself.
 
         Args:
             kernel: The kernel.
-            targets: One-hot labels ``(..., n, ways)``; a row of zeros marks an absent point.
+            targets: Labels ``(..., n, ways)``; a row of zeros marks an absent point.
 
         Returns:
-            ``(..., n, n)`` and ``(..., m, n)``; rows and columns of absent points are zero.
+            ``(..., n, n)``; rows and columns of absent points are zero.
         """
         if isinstance(kernel, Linear):  # An absent point's products are zero already.
-            return self.support, self.cross
-        present = targets.sum(-1)
+            return self.support
+        present = (targets.sum(-1, keepdim=True) > 0).to(self.support)
         norms = _diagonal(self.support)
-        support = kernel(self.support, norms, norms, self.dim)
-        cross = kernel(self.cross, self.query_norms, norms, self.dim)
-        columns = present.unsqueeze(-2)
-        return support * columns * present.unsqueeze(-1), cross * columns
+        return kernel(self.support, norms, norms, self.dim) * present * present.mT
+
+    def cross_kernel(self, kernel: Kernel, targets: Tensor) -> Tensor:
+        """Kernel values of the queries with the support, ``(..., m, n)``; see `support_kernel`."""
+        if isinstance(kernel, Linear):
+            return self.cross
+        present = (targets.sum(-1, keepdim=True) > 0).to(self.support)
+        return kernel(self.cross, self.query_norms, _diagonal(self.support), self.dim) * present.mT
 
     def query_self_kernel(self, kernel: Kernel) -> Tensor:
         """Kernel value ``(..., m)`` of each query with itself."""

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
+from filelock import Timeout
 from torch import Tensor, nn
 
 from .errors import RunError, UsageError
-from .files import write_json
+from .files import exclusive, locked, write_json
+from .plain import from_plain
 from .weights import load_tensors, save_tensors
 
+T = TypeVar("T")
+
 FORMAT = 1
+
+MAX_IMAGE_SIZE = 1024  # far more than any backbone here is for; a damaged configuration may say anything
+
+# The processes that decode images hold the lock too, and need up to 5 seconds to see that their training was killed.
+_LOCK_SECONDS = 8.0
+
+_TEXT, _NUMBER, _MAYBE_TEXT, _MAYBE_NUMBER = (str,), (int,), (str, NoneType), (int, NoneType)
+_COMMON = {
+    "backbone": _TEXT, "image_size": _NUMBER, "recipe": (dict,), "max_steps": _MAYBE_NUMBER, "seed": _NUMBER,
+    "precision": _TEXT,
+}  # fmt: skip
+_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "pretrain": {**_COMMON, "dataset": _MAYBE_TEXT, "places": _MAYBE_TEXT, "folder": _MAYBE_TEXT},
+    "train": {**_COMMON, "dataset": _TEXT, "algorithm": _TEXT, "validation": (dict,), "pretrained": _MAYBE_TEXT},
+}
 
 
 @dataclass(frozen=True)
@@ -22,7 +43,7 @@ class Run:
     """One training's folder.
 
     ``config.json`` holds everything that the training was asked for, ``model.safetensors`` the chosen weights,
-    ``last.ckpt`` the state to continue from, ``metrics/`` the logged numbers and ``evaluations/`` later results.
+    ``last.ckpt`` the state to continue from, ``metrics.csv`` the logged numbers and ``evaluations/`` later results.
 
     Args:
         path: The folder.
@@ -42,11 +63,28 @@ class Run:
             raise RunError(
                 f"{self.path} already holds a run. Continue it with --resume, or choose another name with --name."
             )
+        write_json(self.path / "config.json", {"format": FORMAT, **self.config})
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other trainings out of the folder, which is made if needed; the lock ends with the process.
+
+        Where the file system knows no locks there is none.
+
+        Raises:
+            RunError: If another training holds the folder.
+            OSError: If the folder cannot be made or written.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"Cannot make the run folder {self.path}: {error.strerror or error}.") from error
-        write_json(self.path / "config.json", {"format": FORMAT, **self.config})
+            with locked(self.path / ".lock", _LOCK_SECONDS):
+                for rest in self.path.glob(".*.tmp"):  # of a training that was killed while it wrote
+                    rest.unlink(missing_ok=True)
+                yield
+        except Timeout:
+            raise RunError(
+                f"Another training is running in {self.path}: wait for its end, or choose another name with --name."
+            ) from None
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -60,11 +98,29 @@ class Run:
             raise RunError(f"There is no run at {path}: {file} is missing.")
         try:
             config = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(f"Cannot read {file}: {error}.") from error
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise RunError(f"{file} is not a run configuration of format {FORMAT}.")
+        fault = _fault(config)
+        if fault:
+            raise RunError(f"{file} is damaged: {fault}.")
         return cls(path, config)
+
+    def part(self, name: str, kind: type[T]) -> T:
+        """A part of the configuration as the dataclass that it was made from.
+
+        Args:
+            name: Its name in the configuration, for example ``"recipe"``.
+            kind: The dataclass.
+
+        Raises:
+            RunError: If it is damaged.
+        """
+        try:
+            return from_plain(kind, self.config[name])
+        except UsageError as error:
+            raise RunError(f"{self.path / 'config.json'} is damaged in '{name}': {error}") from error
 
     @classmethod
     def newest(cls, folder: Path) -> Run:
@@ -155,9 +211,11 @@ class Run:
             The new file ``evaluations/<command>-<number>.json``.
         """
         folder = self.path / "evaluations"
-        taken = [int(file.stem.rpartition("-")[2]) for file in folder.glob(f"{command}-[0-9]*.json")]
-        file = folder / f"{command}-{max(taken, default=0) + 1}.json"
-        write_json(file, {"rows": [row.as_dict() for row in rows]})
+        with exclusive(folder):  # another evaluation of this run may end just now
+            numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
+            taken = [int(number) for number in numbers if number.isdecimal()]
+            file = folder / f"{command}-{max(taken, default=0) + 1}.json"
+            write_json(file, {"rows": [row.as_dict() for row in rows]})
         return file
 
     def load_weights(self, prefix: str = "") -> dict[str, Tensor]:
@@ -167,6 +225,19 @@ class Run:
             RunError: If the file is missing or damaged.
         """
         return load_tensors(self.weights, prefix)
+
+
+def _fault(config: dict[str, Any]) -> str | None:
+    """What is wrong with a configuration, if anything."""
+    fields = _FIELDS.get(str(config.get("kind")))
+    if fields is None:
+        return f"its kind must be one of {', '.join(_FIELDS)}"
+    for name, types in fields.items():
+        if type(config.get(name)) not in types:
+            return f"'{name}' must be of type {' or '.join(kind.__name__ for kind in types)}"
+    if not 16 <= config["image_size"] <= MAX_IMAGE_SIZE:
+        return f"'image_size' must be between 16 and {MAX_IMAGE_SIZE}"
+    return None
 
 
 def new_run_folder(folder: Path, name: str | None, default: str) -> Path:

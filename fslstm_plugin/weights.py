@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from .errors import FSLSTMError, RunError
+from .errors import RunError, StorageError
 from .files import replacing
 
 
@@ -19,16 +19,19 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str
         metadata: Strings to keep with them.
 
     Raises:
-        FSLSTMError: If the file cannot be written.
+        StorageError: If the file cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
         with replacing(file) as temporary:
+            temporary.touch()
+            mode = temporary.stat().st_mode
             save_file(tensors, temporary, metadata)
+            temporary.chmod(mode)  # safetensors makes its files readable for their owner alone
     except SafetensorError as error:
-        raise FSLSTMError(f"Cannot write {file}: {error}.") from error
+        raise StorageError(f"Cannot write {file}: {error}.") from error
 
 
 def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:
@@ -63,7 +66,10 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
             content = content[nested]
     if not isinstance(content, dict):
         raise TypeError("expected a dictionary of tensors")
-    return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise TypeError(f"it holds no tensors, but {', '.join(map(str, content)) or 'nothing'}"[:200])
+    return tensors
 
 
 def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:

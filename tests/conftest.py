@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 EXTENSION = Path(__file__).parent / "extension"
+
+
+settings.register_profile("fuzz", max_examples=100_000, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--kills", type=int, default=1, help="How often test_resumption.py kills each kind of training.")
 
 
 @dataclass
@@ -69,9 +77,10 @@ def spawn(data_root):
         "OMP_NUM_THREADS": "1",
     }
 
-    def start(*arguments: object) -> subprocess.Popen[str]:
+    def start(*arguments: object, processes: int = 1) -> subprocess.Popen[str]:
+        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
         return subprocess.Popen(
-            [sys.executable, "-m", "fslstm_cli", *map(str, arguments)],
+            [sys.executable, *(torchrun if processes > 1 else ()), "-m", "fslstm_cli", *map(str, arguments)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fslstm_plugin.backbones import Conv4, ResNet12, drop_block
+from fslstm_plugin.backbones.folding import fold_batch_norm
 from fslstm_plugin.errors import UsageError
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "backbones.npz")
@@ -84,3 +85,38 @@ def test_drop_block_schedule_counts_training_passes_only_and_is_saved():
 def test_too_small_images_are_refused(backbone_class):
     with pytest.raises(UsageError, match="at least 16"):
         backbone_class(image_size=8)
+
+
+@pytest.mark.parametrize("backbone_class", [Conv4, ResNet12])
+def test_folding_batch_norm_changes_nothing_but_the_number_of_layers(backbone_class):
+    model = backbone_class(image_size=32)
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            for values in (layer.weight.data, layer.running_var):
+                values.uniform_(0.5, 2)
+            for values in (layer.bias.data, layer.running_mean):
+                values.uniform_(-1, 1)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    folded = fold_batch_norm(model)
+    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in folded.modules())
+    images = torch.randn(4, 3, 32, 32)
+    expected = model.eval()(images)
+    torch.testing.assert_close(folded(images), expected, rtol=0, atol=1e-5 * expected.abs().max().item())
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+
+
+def test_folding_leaves_alone_what_it_cannot_know():
+    """Neighbours that are not in a Sequential, and batch normalisation that uses the batch's own statistics."""
+
+    class Backwards(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)
+
+        def forward(self, images):
+            return self.conv(self.norm(images) ** 2)
+
+    own = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3, track_running_stats=False))
+    images = torch.randn(4, 3, 5, 5)
+    for module in (Backwards(), own):
+        torch.testing.assert_close(fold_batch_norm(module)(images), module.eval()(images))

@@ -83,6 +83,17 @@ def test_results_do_not_depend_on_the_batch_or_the_cache(trained, fslstm, tmp_pa
     assert accuracies[0] == accuracies[1] == accuracies[2]
 
 
+def test_several_processes_give_the_rows_of_one(trained, fslstm, spawn, tmp_path):
+    options = ("--runs", trained, *FEW, "--episodes", 13, "--psm-iters", 2)
+    assert fslstm("eval", *options, "--json", tmp_path / "one.json").code == 0
+    together = spawn("eval", *options, "--json", tmp_path / "two.json", processes=2)
+    out, err = together.communicate()
+    assert together.returncode == 0, err
+    one, two = (rows_of(tmp_path / f"{name}.json") for name in ("one", "two"))
+    assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
+    assert out.count("│ LSSVM+IAM+PSM ") == 2, "one process prints the table of two shots"
+
+
 def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
     files = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "latex")}
     options = [word for kind, file in files.items() for word in (f"--{kind}", file)]
@@ -286,7 +297,7 @@ def test_weights_of_another_backbone_are_refused(trained, fslstm, tmp_path):
 def test_an_unwritable_run_folder_is_named(fslstm):
     result = fslstm(*TRAIN, "--runs", "/proc/runs", "--max-steps", 1)
     assert result.code == 1
-    assert "Cannot make the run folder /proc/runs" in result.err
+    assert "/proc/runs" in result.err
 
 
 def test_help_and_version_import_nothing_heavy():

@@ -78,6 +78,17 @@ def test_bombs_are_refused(tmp_path: Path, target: Path, make, monkeypatch: pyte
         extract(make(tmp_path / "b", {str(number): b"" for number in range(5)}), target, 1000)
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_that_would_fill_the_memory_are_refused(tmp_path: Path, target: Path, kind: bytes) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        info = tarfile.TarInfo("x")
+        info.type, info.size = kind, 1 << 33
+        archive.fileobj.write(info.tobuf())
+        archive.fileobj.write(bytes(2000))
+    with pytest.raises(DataError, match="a header of 8,589,934,592 bytes"):
+        extract(tmp_path / "a.tar", target, 1000)
+
+
 @pytest.mark.parametrize("make", [make_zip, make_tar])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
 def test_truncated_archives_are_named(tmp_path: Path, target: Path, make, share: float) -> None:

@@ -141,6 +141,10 @@ GLOBALS = {
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR"
         b"(K\x01(J\xff\xff\xff\xfftcnumpy\ndtype\n(U\x02u1K\x00K\x01tR\x89U\x01atb."
     ),
+    "memory for a memo": b"\x80\x02K\x01r\xff\xff\xff\x7fr\xff\xff\xff\x7f0.",
+    "array by itself": b"cnumpy\nndarray\n((J\xff\xff\xff\x7ftX\x02\x00\x00\x00V8tR.",
+    "array by its class": b"\x80\x02cnumpy\nndarray\n(J\xff\xff\xff\x7ft\x81.",
+    "a function's attributes": b"c_codecs\nencode\n(N}X\x0c\x00\x00\x00__defaults__Nstb.",
     "real dtype state": b"cnumpy\ndtype\n(U\x02u1tR(K\x03U\x01|NNU\x01aK\x00K\x00K\x00tb.",
 }
 

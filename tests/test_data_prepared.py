@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 from collections.abc import Callable, Generator
@@ -129,6 +130,29 @@ def test_a_file_that_is_no_array_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
     with pytest.raises(DataError, match=r"train\.npy is damaged"):
         Toy().load(tmp_path, "train")
+
+
+def test_changed_bytes_are_noticed_and_made_again(tmp_path: Path) -> None:
+    Toy().prepare(tmp_path)
+    path = tmp_path / "fslstm" / "toy" / "val.npy"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"val\.npy is damaged: its checksum .*: run `fslstm data prepare toy"):
+        Toy().load(tmp_path, "val")
+    Toy().load(tmp_path, "train")
+    Toy().prepare(tmp_path)
+    assert Toy().load(tmp_path, "val").images.flatten()[:3].tolist() == [1, 2, 3]
+
+
+def test_what_an_earlier_version_prepared_without_a_checksum_is_opened(tmp_path: Path) -> None:
+    Toy().prepare(tmp_path)
+    path = tmp_path / "fslstm" / "toy" / "index.json"
+    index = json.loads(path.read_text())
+    for split in index["splits"].values():
+        del split["crc32"]
+    path.write_text(json.dumps(index))
+    assert len(Toy().load(tmp_path, "train").images) == 5
 
 
 def test_a_new_version_is_made_again(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def test_kernels_are_those_of_the_features(kernel: Kernel) -> None:
     torch.manual_seed(0)
     support, query = torch.randn(3, 6, 9, dtype=torch.float64), torch.randn(3, 4, 9, dtype=torch.float64)
     gram = EpisodeGram.from_features(support, query)
-    matrix, cross = gram.kernel_matrices(kernel, torch.eye(6, dtype=torch.float64).expand(3, -1, -1))
+    present = torch.eye(6, dtype=torch.float64).expand(3, -1, -1)
+    matrix, cross = gram.support_kernel(kernel, present), gram.cross_kernel(kernel, present)
     torch.testing.assert_close(matrix, explicit(kernel, support, support))
     torch.testing.assert_close(cross, explicit(kernel, query, support))
     own = explicit(kernel, query, query).diagonal(dim1=-2, dim2=-1)
@@ -46,7 +47,8 @@ def test_appended_mixtures_are_those_of_the_features(kernel: Kernel) -> None:
     for mix in mixes:
         gram = gram.append(mix)
     extended = torch.cat([support, mixes[0] @ query, mixes[1] @ query], -2)
-    matrix, cross = gram.kernel_matrices(kernel, torch.eye(11, dtype=torch.float64).expand(2, -1, -1))
+    present = torch.eye(11, dtype=torch.float64).expand(2, -1, -1)
+    matrix, cross = gram.support_kernel(kernel, present), gram.cross_kernel(kernel, present)
     torch.testing.assert_close(matrix, explicit(kernel, extended, extended))
     torch.testing.assert_close(cross, explicit(kernel, query, extended))
 
@@ -56,8 +58,9 @@ def test_absent_points_have_no_kernel(kernel: Kernel) -> None:
     torch.manual_seed(2)
     gram = EpisodeGram.from_features(torch.randn(3, 8), torch.randn(5, 8), transductive=True)
     targets = torch.cat([torch.eye(3), torch.zeros(2, 3)]).double()
-    matrix, cross = gram.append(torch.zeros(2, 5)).kernel_matrices(kernel, targets)
-    alone, alone_cross = gram.kernel_matrices(kernel, targets[:3])
+    longer = gram.append(torch.zeros(2, 5))
+    matrix, cross = longer.support_kernel(kernel, targets), longer.cross_kernel(kernel, targets)
+    alone, alone_cross = gram.support_kernel(kernel, targets[:3]), gram.cross_kernel(kernel, targets[:3])
     torch.testing.assert_close(matrix, torch.block_diag(alone, torch.zeros(2, 2).double()))
     torch.testing.assert_close(cross, torch.cat([alone_cross, torch.zeros(5, 2).double()], -1))
 

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
-from fslstm_plugin.gram import RBF
+from fslstm_plugin.gram import RBF, EpisodeGram
 from fslstm_plugin.heads import (
     Head,
     LSSVMClassifier,
     PrototypeClassifier,
     RidgeClassifier,
     SVMClassifier,
+    one_hot,
 )
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "heads.npz")
@@ -33,6 +34,7 @@ PUBLISHED: dict[str, Callable[[], Head]] = {
 }
 HEADS: dict[str, Callable[[], Head]] = {
     **PUBLISHED,
+    "lssvm_leave_one_out": lambda: LSSVMClassifier(ridge="loo"),
     "svm_rbf": lambda: SVMClassifier(kernel="rbf"),
     "lssvm_polynomial": lambda: LSSVMClassifier(kernel="polynomial"),
     "prototype_cosine": lambda: PrototypeClassifier(kernel="cosine"),
@@ -97,6 +99,22 @@ def test_permutations_permute_the_answer(make: Callable[[], Head], seed: int, da
     classes = torch.tensor(data.draw(st.permutations(range(3))))
     moved = make().fit_(support[points], classes[labels[points]])(query[queries])
     close(moved[:, classes], logits[queries], 1e-4)
+
+
+@every_head
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000), weights=st.lists(st.integers(0, 4), min_size=6, max_size=6))
+def test_a_weight_stands_for_equal_points(make: Callable[[], Head], seed: int, weights: list[int]) -> None:
+    support, labels, query = episode(seed)
+    counts = torch.tensor(weights)
+    for label in range(3):  # Every class needs a point.
+        first = int((labels == label).nonzero()[0])
+        counts[first] = counts[first].clamp(min=1)
+    copies = torch.arange(6).repeat_interleave(counts)
+    expected = make().fit_(support[copies], labels[copies])(query)
+    present = (counts > 0).double().unsqueeze(-1)  # An absent point's row and column of the linear kernel are zero.
+    gram = EpisodeGram.from_features(support * present, query)
+    close(make().predict(gram, one_hot(labels, 3) * counts.unsqueeze(-1)), expected, 1e-5)
 
 
 @every_head

@@ -76,7 +76,7 @@ def test_the_interior_point_method_alone() -> None:
     """The last resort, on problems that do not need it, too."""
     for dim, scale in [(3, 1e2), (10, 1e1), (100, 1.0)]:
         kernel, targets = problems(3, 5, ways=4, shots=4, dim=dim, scale=scale)
-        alpha, gap = _interior_point(kernel, targets, 0.1, targets > 0, 1e-6, 60)
+        alpha, gap, _ = _interior_point(kernel, targets, 0.1, targets > 0, 1e-6, 60)
         assert gap.max() < 1e-6
         expected = solve_crammer_singer(kernel, targets, 0.1, tolerance=1e-10)
         logits = kernel @ expected

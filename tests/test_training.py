@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import multiprocessing
+import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,15 +18,17 @@ import pytorch_lightning as pl
 import torch
 from fslstm_dots import TinyBackbone
 from rich.console import Console
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from fslstm_plugin.algorithms.composition import Composition
 from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
 from fslstm_plugin.data.images import Augmentation
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, UsageError
+from fslstm_plugin.evaluation.features import cached_features
+from fslstm_plugin.plain import from_plain
 from fslstm_plugin.runs import Run, new_run_folder
 from fslstm_plugin.training import engine
-from fslstm_plugin.training.engine import Checkpoints, EngineOptions, Interrupted, NonFiniteError
+from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
 from fslstm_plugin.training.meta_training import Validation, train, train_config
 from fslstm_plugin.training.pretrained import load_backbone
 from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
@@ -33,7 +39,8 @@ OPTIONS = EngineOptions(accelerator="cpu", checkpoint_every=3)
 
 
 def meta_run(path, max_steps=8, algorithm="lssvm+iam", pretrained=None, **changes):
-    recipe = MetaRecipe.from_dict(
+    recipe = from_plain(
+        MetaRecipe,
         {
             **meta_training("dots", "tiny", 32, pretrained=False).__dict__,
             "augmentation": {"padding": 4},
@@ -43,7 +50,7 @@ def meta_run(path, max_steps=8, algorithm="lssvm+iam", pretrained=None, **change
             "queries": 3,
             "iam_reduction": 4,
             **changes,
-        }
+        },
     )
     validation = Validation(episodes=20, shots=2, queries=5)
     return Run(
@@ -59,53 +66,9 @@ def pretrain_run(path, max_steps=8):
     return Run(path, pretrain_config(PretrainSource(dataset="dots"), "tiny", 32, recipe, max_steps, 3, "32"))
 
 
-def validations(run):
-    """Step and accuracy of every validation that the metrics hold."""
-    found = []
-    for file in sorted(run.path.glob("metrics/*/metrics.csv")):
-        with file.open() as lines:
-            found += [
-                (row["step"], row["valid_accuracy"]) for row in csv.DictReader(lines) if row.get("valid_accuracy")
-            ]
-    return found
-
-
-def stop_after(step):
-    """A callback's hook that asks for the end as Ctrl-C does."""
-
-    def on_train_batch_start(self, trainer, *_):
-        if trainer.global_step == step - 1:
-            self.request_stop()
-
-    return on_train_batch_start
-
-
-@pytest.mark.parametrize(("step", "stopped_at"), [(4, 4), (5, 6), (7, 7)])  # an epoch's end is passed first
-@pytest.mark.parametrize("kind", ["train", "pretrain"])
-def test_a_stopped_training_continues_bit_for_bit(kind, step, stopped_at, tmp_path, data_root, monkeypatch):
-    make, start = {"train": (meta_run, train), "pretrain": (pretrain_run, pretrain)}[kind]
-    whole = make(tmp_path / "whole")
-    start(whole, OPTIONS, data_root=data_root, console=QUIET)
-
-    stopped = make(tmp_path / "stopped")
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "on_train_batch_start", stop_after(step), raising=False)
-        with pytest.raises(Interrupted, match=f"Stopped at step {stopped_at}; everything is saved"):
-            start(stopped, OPTIONS, data_root=data_root, console=QUIET)
-    state = torch.load(stopped.checkpoint, weights_only=True)
-    assert state["global_step"] == stopped_at
-    start(Run.open(stopped.path), OPTIONS, data_root=data_root, resume=True, console=QUIET)
-
-    expected, continued = (torch.load(run.checkpoint, weights_only=True) for run in (whole, stopped))
-    assert expected["global_step"] == continued["global_step"] == 8
-    for name, value in expected["state_dict"].items():
-        assert torch.equal(value, continued["state_dict"][name]), name
-    momenta, other = (state["optimizer_states"][0]["state"] for state in (expected, continued))
-    assert all(torch.equal(momenta[key]["momentum_buffer"], other[key]["momentum_buffer"]) for key in momenta)
-    assert validations(whole) == validations(stopped)
-    assert expected["callbacks"].get("KeepBest") == continued["callbacks"].get("KeepBest")
-    best, also = load_file(whole.weights), load_file(stopped.weights)
-    assert all(torch.equal(best[name], also[name]) for name in best)
+def metrics(run):
+    with (run.path / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
 
 
 def test_a_run_stopped_before_its_first_checkpoint_begins_again(tmp_path, data_root):
@@ -127,15 +90,9 @@ def test_training_lowers_the_loss_and_keeps_the_best(tmp_path, data_root):
     lines = Console(file=(tmp_path / "log").open("w"), width=200)
     train(run, OPTIONS, data_root=data_root, console=lines)
     lines.file.close()
-    rows = [
-        dict(zip(header, values, strict=True))
-        for header, *body in [
-            [line.split(",") for line in file.read_text().splitlines()] for file in run.path.glob("metrics/*/*.csv")
-        ]
-        for values in body
-    ]
-    losses = [float(row["train_loss_step"]) for row in rows if row.get("train_loss_step")]
-    accuracies = [float(row["valid_accuracy"]) for row in rows if row.get("valid_accuracy")]
+    rows = metrics(run)
+    losses = [float(row["train_loss"]) for row in rows if row["train_loss"]]
+    accuracies = [float(row["valid_accuracy"]) for row in rows if row["valid_accuracy"]]
     assert losses[-1] < losses[0]
     assert len(accuracies) == 4
     best = torch.load(run.checkpoint, weights_only=True)["callbacks"]["KeepBest"]["best"]
@@ -177,6 +134,25 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path):
     assert not (tmp_path / "pwned").exists()
 
 
+def test_parts_beside_a_backbone_are_left_out_by_name(tmp_path):
+    tensors = {f"encoder.{name}": value for name, value in TinyBackbone(32).state_dict().items()}
+    torch.save({"params": {**tensors, "fc.weight": torch.zeros(1)}, "epoch": 3}, tmp_path / "a.pth")
+    assert load_backbone(TinyBackbone(32), tmp_path / "a.pth") == ["fc.weight"]
+
+
+def test_a_file_without_tensors_says_what_it_holds(tmp_path):
+    torch.save({"embedding": {"weight": torch.zeros(1)}, "epoch": 3}, tmp_path / "a.pth")
+    with pytest.raises(RunError, match="it holds no tensors, but embedding, epoch"):
+        load_backbone(TinyBackbone(32), tmp_path / "a.pth")
+
+
+def test_weights_are_as_readable_as_other_files(tmp_path):
+    run = Run(tmp_path, {})
+    run.save_weights(TinyBackbone(32))
+    (tmp_path / "other").touch()
+    assert run.weights.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 @pytest.mark.parametrize("content", [b"", b"<html>not found</html>", b"\x80\x04junk"])
 def test_damaged_weights_are_named(content, tmp_path):
     file = tmp_path / "model.safetensors"
@@ -190,15 +166,126 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path, data_root):
     train(run, OPTIONS, data_root=data_root, console=QUIET)
     whole = run.checkpoint.read_bytes()
     run.checkpoint.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(RunError, match="last.ckpt is damaged"):
+    with pytest.raises(RunError, match="last.ckpt, which is damaged or of another training"):
         train(run, OPTIONS, data_root=data_root, resume=True, console=QUIET)
     assert run.checkpoint.stat().st_size == len(whole) // 2
 
 
 def test_a_loss_that_is_not_a_number_stops_with_advice(tmp_path, data_root):
     run = meta_run(tmp_path / "run", max_steps=30, algorithm="nn", lr=1e30)
-    with pytest.raises(NonFiniteError, match="try a smaller learning rate"):
+    with pytest.raises(NonFiniteError, match=r"at step \d+ with learning rate 1e\+30.*try a smaller learning rate"):
         train(run, OPTIONS, data_root=data_root, console=QUIET)
+
+
+def test_weights_that_are_no_numbers_are_never_saved(tmp_path, data_root, monkeypatch):
+    """On a GPU the loss is not looked at after each step; the end of the epoch may come first."""
+    monkeypatch.setattr(engine.FiniteLoss, "on_train_batch_end", lambda *_: None)
+    run = meta_run(tmp_path / "run", max_steps=8)
+    break_at_6 = engine.StepSeed.on_train_batch_start
+
+    def on_train_batch_start(self, trainer, module, *rest):
+        break_at_6(self, trainer, module, *rest)
+        if trainer.global_step == 5:
+            module.features.net[0].weight.data.fill_(float("nan"))
+
+    monkeypatch.setattr(engine.StepSeed, "on_train_batch_start", on_train_batch_start)
+    with pytest.raises(NonFiniteError, match="The weights became infinite or not a number at step 8"):
+        train(run, EngineOptions(accelerator="cpu", checkpoint_every=5), data_root=data_root, console=QUIET)
+    assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 5
+    assert all(value.isfinite().all() for value in run.load_weights().values())
+
+
+@pytest.mark.parametrize("key", ["state_dict", "optimizer_states", "loops", "callbacks", "lr_schedulers"])
+def test_a_checkpoint_of_another_form_is_named(key, tmp_path, data_root):
+    run = meta_run(tmp_path / "run", max_steps=2)
+    train(run, OPTIONS, data_root=data_root, console=QUIET)
+    state = torch.load(run.checkpoint, weights_only=True)
+    state[key] = {"x": [1]} if key in ("state_dict", "loops") else [{"x": 1}]
+    torch.save(state, run.checkpoint)
+    before = run.checkpoint.read_bytes()
+    with pytest.raises(RunError, match=r"cannot continue from .*last.ckpt, which is damaged or of another training"):
+        train(run, OPTIONS, data_root=data_root, resume=True, console=QUIET)
+    assert run.checkpoint.read_bytes() == before
+
+
+def test_where_the_file_system_has_no_locks_training_goes_on(tmp_path, data_root, monkeypatch):
+    def acquire(self, timeout):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", acquire)
+    run = meta_run(tmp_path / "run", max_steps=1)
+    train(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert run.weights.exists()
+
+
+DAMAGED_CONFIGS = [
+    ({"kind": "test"}, "its kind must be one of pretrain, train"),
+    ({"backbone": 5}, "'backbone' must be of type str"),
+    ({"image_size": True}, "'image_size' must be of type int"),
+    ({"image_size": 10**9}, "'image_size' must be between 16 and 1024"),
+    ({"pretrained": []}, "'pretrained' must be of type str or NoneType"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), DAMAGED_CONFIGS)
+def test_a_damaged_configuration_is_named(change, words, tmp_path):
+    run = meta_run(tmp_path)
+    run.create()
+    (tmp_path / "config.json").write_text(json.dumps({"format": 1, **run.config, **change}))
+    with pytest.raises(RunError, match=words):
+        Run.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lr": "high"}, "lr must be of type float, but got 'high'"),
+        ({"epochs": 1.5}, "epochs must be of type int, but got 1.5"),
+        ({"more": 1}, "MetaRecipe has no field 'more'"),
+        ({"augmentation": 3}, "Augmentation must be given by its fields"),
+        ({"milestones": [0.1, None, 0.2]}, "milestones must be of type float"),
+    ],
+)
+def test_a_damaged_recipe_is_named(change, words, tmp_path):
+    run = meta_run(tmp_path)
+    run.config["recipe"].update(change)
+    with pytest.raises(RunError, match=f"config.json is damaged in 'recipe': .*{words}"):
+        run.part("recipe", MetaRecipe)
+
+
+def test_evaluations_that_end_together_keep_their_own_files(tmp_path):
+    run = Run(tmp_path, {})
+    with ThreadPoolExecutor(8) as pool:
+        files = list(pool.map(lambda _: run.save_evaluation("eval", []), range(24)))
+    assert sorted(file.name for file in files) == sorted(f"eval-{number}.json" for number in range(1, 25))
+
+
+def features_in_processes(folder, split, count):
+    def work():
+        torch.set_num_threads(1)
+        backbone = TinyBackbone(32)
+        backbone.load_state_dict(torch.load(folder / "weights", weights_only=True))
+        torch.save(cached_features(folder / "cache", backbone, split), folder / f"{os.getpid()}.features")
+
+    processes = [multiprocessing.get_context("fork").Process(target=work) for _ in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    return [torch.load(file, weights_only=True) for file in folder.glob("*.features")]
+
+
+def test_processes_that_need_the_same_features_at_once_get_the_same(tmp_path, dots):
+    torch.save(TinyBackbone(32).state_dict(), tmp_path / "weights")
+    first, *others = features_in_processes(tmp_path, dots, 3)
+    assert len(others) == 2
+    assert all(torch.equal(first, other) for other in others)
+    (file,) = (tmp_path / "cache").iterdir()
+    content = bytearray(file.read_bytes())
+    content[-30] ^= 1
+    file.write_bytes(content)  # still a whole file
+    assert all(torch.equal(first, again) for again in features_in_processes(tmp_path, dots, 2))
+    assert file.read_bytes() != content
 
 
 def test_two_processes_train_on_the_same_episodes_as_one(tmp_path, spawn):

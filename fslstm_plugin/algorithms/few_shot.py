@@ -183,7 +183,7 @@ class LightningFewShot(LightningEpisodicModule):
         self.log_dict(
             {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy},
             on_step=stage == "train",
-            on_epoch=True,
+            on_epoch=stage != "train",  # Lightning forgets a half epoch's sum when a training is continued
             batch_size=1,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..data.images import Augmentation
 from ..errors import UsageError, require_positive
@@ -66,18 +65,6 @@ class MetaRecipe:
             raise UsageError(
                 f"Milestones must ascend, with a factor for each, but got {self.milestones} and {self.factors}."
             )
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> MetaRecipe:
-        """The recipe whose ``dataclasses.asdict`` this is, also after a way through JSON."""
-        return cls(
-            **{
-                **values,
-                "augmentation": Augmentation(**values["augmentation"]),
-                "milestones": tuple(values["milestones"]),
-                "factors": tuple(values["factors"]),
-            }
-        )
 
     def factor(self, progress: float) -> float:
         """Multiplier of the learning rates after a share ``progress`` of the training.

@@ -12,10 +12,17 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
 
+from typing_extensions import Self
+
 from ..errors import DataError
 from .prepared import scratch_folder
 
 MAX_MEMBERS = 1_000_000
+_MAX_HEADER = 1 << 20  # bytes; real ones have a few hundred
+_IN_MEMORY = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
 
 # What the standard library raises on damaged archives, besides its own classes.
 _DAMAGE = (
@@ -131,8 +138,20 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
                 yield _Member(info.filename, info.file_size, content)
 
 
+class _Header(tarfile.TarInfo):
+    """A header of a tar file whose long names and attributes, which are read into memory, are bounded."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Read a block of 512 bytes."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _IN_MEMORY and header.size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
+
+
 def _tar_members(archive: Path) -> Iterator[_Member]:
-    with tarfile.open(archive) as file:
+    with tarfile.open(archive, tarinfo=_Header) as file:
         for info in file:
             if info.isdir():
                 yield _Member(info.name, 0, None)

@@ -1,4 +1,4 @@
-"""What every data set offers: it is prepared once, then a split is opened in well under a second."""
+"""What every data set offers: it is prepared once, then a split is opened in a moment, its checksum compared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from ..errors import DataError, UnknownNameError
-from .prepared import RawSplit, exclusive, open_images, read_index, whole_folder, write_prepared
+from ..files import exclusive
+from .prepared import RawSplit, open_images, read_index, whole_folder, write_prepared
 
 SPLITS = ("train", "val", "test")
 
@@ -117,14 +118,14 @@ class Dataset(ABC):
             DataError: If the source is missing, damaged or something else, or the root cannot be written.
         """
         folder = self.folder(root)
-        if self.is_prepared(root):
+        if self._is_intact(root):
             report(f"{self.title} is already prepared in {folder}.")
             return
         if source is not None and not source.exists():
             raise DataError(f"The source {source} of {self.title} is not there.")
         try:
             with exclusive(folder):
-                if self.is_prepared(root):  # another process made it while this one waited
+                if self._is_intact(root):  # another process made it while this one waited
                     return
                 with whole_folder(folder) as partial, closing(self.read(root, source, report)) as splits:
                     write_prepared(partial, self._header(), self.image_size, map(self._checked, splits))
@@ -135,6 +136,17 @@ class Dataset(ABC):
     def is_prepared(self, root: Path) -> bool:
         """Whether the prepared form is there, whole and of this version."""
         return read_index(self.folder(root), self._header()) is not None
+
+    def _is_intact(self, root: Path) -> bool:
+        """Whether it is prepared, and every image is as it was written."""
+        if not self.is_prepared(root):
+            return False
+        try:
+            for split in SPLITS:
+                open_images(self.folder(root), split)
+        except DataError:
+            return False
+        return True
 
     def load(self, root: Path, split: str) -> Split:
         """Open one split.
@@ -159,7 +171,10 @@ class Dataset(ABC):
             raise DataError(f"{self.title} is {state} in {folder}: {self.remedy(root)}")
         counts = index[split]
         labels = np.repeat(np.arange(len(counts)), list(counts.values()))
-        images = torch.from_numpy(open_images(folder, split))
+        try:
+            images = torch.from_numpy(open_images(folder, split))
+        except DataError as error:
+            raise DataError(f"{str(error).rstrip('.')}: {self.remedy(root)}") from error
         return Split(self.name, split, images, torch.from_numpy(labels), tuple(counts))
 
     def remedy(self, root: Path) -> str:

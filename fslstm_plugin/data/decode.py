@@ -23,7 +23,7 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
         uint8 ``(H, W, 3)``.
 
     Raises:
-        DataError: If it is truncated or no image; the message has its path.
+        DataError: If it is truncated, no image, or not of 8 bits a channel; the message has its path.
 
     Example:
         >>> import io
@@ -35,10 +35,11 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
     name = source if isinstance(source, Path) else f"of {len(source)} bytes"
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            rgb = image.convert("RGB")
-    # Pillow's decoders raise all of these on damaged files.
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            mode, rgb = image.mode, image.convert("RGB")
+    except Exception as error:  # Pillow's decoders raise whatever comes on damaged files
         raise DataError(f"The image {name} is truncated or no image ({error}).") from error
+    if mode.startswith(("I", "F")):  # Pillow would cut off what is above 255
+        raise DataError(f"The image {name} has pixels of the mode {mode}, but 8 bits a channel were expected.")
     if image_size is not None and rgb.size != (image_size, image_size):
         rgb = ImageOps.fit(rgb, (image_size, image_size), Image.Resampling.BICUBIC)
     return np.asarray(rgb)

@@ -10,7 +10,7 @@ import math
 import pickle
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class _DType:
 
 
 class _Array(np.ndarray):
-    """Stands in for ``numpy.ndarray``: its content is checked before NumPy gets it."""
+    """An array that the pickle fills: its content is checked before NumPy gets it."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
@@ -65,9 +65,12 @@ def _from_buffer(content: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray
     return np.frombuffer(raw, dtype.value).reshape(shape, order="F" if order == "F" else "C")
 
 
+_NDARRAY = object()  # stands in for the type itself, which could make arrays of any size and type
+
+
 def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
     """An empty array, which the pickle then fills through ``__setstate__``."""
-    if kind is not _Array:
+    if kind is not _NDARRAY:
         raise _ForbiddenError("a subclass of numpy.ndarray")
     return _Array((0,), np.uint8)
 
@@ -90,7 +93,7 @@ def _no_bytes() -> bytes:
 
 # `numpy.core` until NumPy 2, `numpy._core` since.
 _ADMITTED = {
-    ("numpy", "ndarray"): _Array,
+    ("numpy", "ndarray"): _NDARRAY,
     ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
     ("__builtin__", "bytes"): _no_bytes,
@@ -106,7 +109,32 @@ _ADMITTED = {
 }
 
 
-class _ArrayUnpickler(pickle.Unpickler):
+# Other ways than REDUCE to make an object; no pickle of arrays uses them.
+_OTHER_OBJECTS = {
+    code[0]
+    for code in (
+        *(pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.PERSID, pickle.BINPERSID),
+        *(pickle.EXT1, pickle.EXT2, pickle.EXT4),
+    )
+}
+
+
+_Unpickler: Any = pickle._Unpickler
+
+
+class _ArrayUnpickler(_Unpickler):
+    """The unpickler written in Python: the one written in C reserves the memory that a crafted memo index asks for."""
+
+    dispatch: ClassVar = {code: load for code, load in _Unpickler.dispatch.items() if code not in _OTHER_OBJECTS}
+
+    def load_build(self) -> None:
+        """Fill an array or a dtype; on a function it would set attributes."""
+        if not isinstance(self.stack[-2], (_Array, _DType)):
+            raise _ForbiddenError("a state for something other than an array")
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
+
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ADMITTED[module, name]

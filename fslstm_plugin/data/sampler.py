@@ -122,8 +122,8 @@ class EpisodeSampler:
         Returns:
             int64 ``(count, ways * queries)``, ascending in each episode.
         """
-        classes = torch.arange(self.ways)
-        return torch.stack([classes.repeat_interleave(self._counts(start + place)) for place in range(count)])
+        counts = self._counts(start, count).flatten()
+        return torch.arange(self.ways).repeat(count).repeat_interleave(counts).view(count, -1)
 
     def batch(self, start: int, count: int) -> Tensor:
         """Image indices of the episodes ``start`` to ``start + count - 1``.
@@ -140,10 +140,10 @@ class EpisodeSampler:
         by_class = torch.tensor(tasks).view(count, self.ways, self._images_per_class)
         support, query = by_class[..., : self.shots], by_class[..., self.shots :]
         # Where the queries are not balanced, more are drawn than are used: the first ones of each class are.
-        numbers = torch.stack([self._counts(start + place) for place in range(count)])
-        used = torch.arange(query.shape[-1]) < numbers.unsqueeze(-1)
+        used = torch.arange(query.shape[-1]) < self._counts(start, count).unsqueeze(-1)
         return torch.cat([support.flatten(1), query[used].view(count, -1)], dim=1)
 
-    def _counts(self, episode: int) -> Tensor:
-        """Queries of each class ``(ways,)``."""
-        return torch.tensor(self.balance.counts(self.ways, self.queries, self.seed, episode))
+    def _counts(self, start: int, count: int) -> Tensor:
+        """Queries of each class of some episodes, int64 ``(count, ways)``."""
+        episodes = range(start, start + count)
+        return torch.tensor([self.balance.counts(self.ways, self.queries, self.seed, episode) for episode in episodes])

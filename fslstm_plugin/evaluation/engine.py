@@ -15,8 +15,12 @@ from ..errors import DataError
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from ..transduction import InverseAttentionModule, TransductiveModule
+from .parallel import map_in_threads
+from .ranks import ALONE, Ranks
 
 FeatureSource = Callable[[Tensor], Tensor]
+
+_FEATURES_AT_A_TIME = 16  # Episodes multiplied out together: some 13 MB, little enough for the cache.
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,14 @@ def method_label(head: str, modules: Sequence[str], options: Mapping[str, Any], 
     return "+".join([f"{head}({','.join(words)})" if words else head, *modules])
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
     """What a method did.
 
     Args:
         method: The method.
         accuracies: Percent of the queries predicted rightly, one an episode ``(episodes,)``, float64.
-        seconds: Time from features to answers.
+        seconds: Time from features to answers; of threads that work side by side, their mean.
     """
 
     method: Method
@@ -110,8 +114,10 @@ def run_methods(
     methods: Sequence[Method],
     episodes: int,
     device: torch.device | str = "cpu",
-    batch_episodes: int = 32,
+    batch_episodes: int = 128,
     report: Callable[[int], None] = lambda done: None,
+    workers: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[Outcome]:
     """Evaluate methods on the same episodes.
 
@@ -123,7 +129,10 @@ def run_methods(
         episodes: Number of episodes; the sampler's first ones.
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
-        report: Called with the number of episodes done.
+        report: Called with the number of episodes done by this process.
+        workers: Threads that share the batches between them, on the processor; the results do not depend on it.
+            Default: as many as PyTorch has. A source that is not safe to call from several needs 1.
+        ranks: The processes that share the episodes; every one gets all outcomes. Default: this one alone.
 
     Returns:
         An outcome for each method, in their order.
@@ -132,40 +141,90 @@ def run_methods(
         DataError: If a feature is infinite or not a number.
     """
     device = torch.device(device)
-    targets_one = one_hot(sampler.labels[: sampler.num_support].to(device), sampler.ways)
-    outcomes = [Outcome(method, torch.empty(0, dtype=torch.float64), 0.0) for method in methods]
-    with torch.inference_mode():
-        # The first call of anything is slow (threads, libraries): make it before the clock runs.
-        _run_batch(source(sampler.batch(0, 1).to(device)), targets_one[None], sampler.query_labels(0, 1), outcomes)
-        for outcome in outcomes:
-            outcome.accuracies, outcome.seconds = outcome.accuracies[:0], 0.0
-        for start in range(0, episodes, batch_episodes):
-            count = min(batch_episodes, episodes - start)
-            features = source(sampler.batch(start, count).to(device))
-            if not torch.isfinite(features).all():
-                raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
-            _run_batch(features, targets_one.expand(count, -1, -1), sampler.query_labels(start, count), outcomes)
-            report(start + count)
+    if device.type != "cpu":
+        workers = 1  # The device itself works on all episodes of a batch side by side.
+    elif workers is None:
+        workers = torch.get_num_threads()
+    targets = one_hot(sampler.labels[: sampler.num_support].to(device), sampler.ways)
+
+    def run(batch: tuple[Tensor, Tensor]) -> list[tuple[Tensor, float]]:
+        indices, query_labels = batch
+        with torch.inference_mode():
+            return _run_batch(source, indices.to(device), targets, query_labels, methods)
+
+    def episodes_from(start: int, count: int) -> tuple[Tensor, Tensor]:
+        return sampler.batch(start, count), sampler.query_labels(start, count)
+
+    # The first call of anything is slow (threads, libraries): make it before the clock runs.
+    run(episodes_from(0, 1))
+    mine = ranks.share(episodes)
+    starts = mine[::batch_episodes]
+    batches = (episodes_from(start, min(batch_episodes, mine.stop - start)) for start in starts)
+    parts: list[list[tuple[Tensor, float]]] = []
+    for part in map_in_threads(run, batches, workers):
+        parts.append(part)
+        report(min(len(parts) * batch_episodes, len(mine)))
+    outcomes = []
+    for index, method in enumerate(methods):
+        accuracies = torch.cat([torch.empty(0, dtype=torch.float64), *(part[index][0] for part in parts)])
+        seconds = sum(part[index][1] for part in parts) / workers
+        outcomes.append(Outcome(method, *ranks.gather(accuracies, seconds)))
     return outcomes
 
 
-def _run_batch(features: Tensor, targets: Tensor, query_labels: Tensor, outcomes: Sequence[Outcome]) -> None:
-    """Add a batch of episodes to the outcomes; methods with the same adjusted support share its Gram matrix."""
-    num_support = targets.shape[-2]
-    support, query = features[:, :num_support], features[:, num_support:]
-    for attention in {id(outcome.method.attention): outcome.method.attention for outcome in outcomes}.values():
-        mine = [outcome for outcome in outcomes if outcome.method.attention is attention]
-        with _Clock(features.device) as inductive:
-            adjusted = attention.adjust(support, targets, query) if attention is not None else support
-            gram = EpisodeGram.from_features(adjusted, query)
-        with _Clock(features.device) as transductive:
-            if any(outcome.method.transduction is not None for outcome in mine):
+class _Shared:
+    """What methods with the same attention share: their episodes' Gram matrices, and the time these took.
+
+    Args:
+        attention: The Inverse Attention Module, or None.
+        transductive: Whether a method needs the queries' own block.
+    """
+
+    def __init__(self, attention: InverseAttentionModule | None, transductive: bool) -> None:
+        self.attention, self.transductive = attention, transductive
+        self.grams: list[EpisodeGram] = []
+        self.inductive_seconds = self.transductive_seconds = 0.0
+
+    def add(self, points: Tensor, targets: Tensor) -> None:
+        """Multiply out the features of some more episodes ``(batch, n + m, d)``, their support first."""
+        size = targets.shape[-2]
+        query = points[:, size:]
+        with _Clock(points.device) as inductive:
+            if self.attention is None:
+                gram = EpisodeGram.from_points(points, size)
+            else:
+                gram = EpisodeGram.from_features(self.attention.adjust(points[:, :size], targets, query), query)
+        if not (gram.support.isfinite().all() and gram.query_norms.isfinite().all()):
+            raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
+        with _Clock(points.device) as transductive:
+            if self.transductive:
                 gram = gram.with_queries(query)
-        for outcome in mine:
-            with _Clock(features.device) as own:
-                predictions = outcome.method.logits(gram, targets).argmax(-1)
-            outcome.seconds += inductive.seconds + own.seconds
-            if outcome.method.transduction is not None:
-                outcome.seconds += transductive.seconds
-            right = (predictions.cpu() == query_labels).double().mean(-1) * 100
-            outcome.accuracies = torch.cat([outcome.accuracies, right])
+        self.grams.append(gram)
+        self.inductive_seconds += inductive.seconds
+        self.transductive_seconds += transductive.seconds
+
+
+def _run_batch(
+    source: FeatureSource, indices: Tensor, targets: Tensor, query_labels: Tensor, methods: Sequence[Method]
+) -> list[tuple[Tensor, float]]:
+    """Accuracies and seconds of each method."""
+    attentions = {id(method.attention): method.attention for method in methods}
+    transductive = {id(method.attention) for method in methods if method.transduction is not None}
+    shared = {key: _Shared(attention, key in transductive) for key, attention in attentions.items()}
+    for some in indices.split(_FEATURES_AT_A_TIME):
+        points = source(some)
+        for mine in shared.values():
+            mine.add(points, targets.expand(len(some), -1, -1))
+    grams = {key: EpisodeGram.cat(mine.grams) for key, mine in shared.items()}
+    targets = targets.expand(len(indices), -1, -1)
+    results = []
+    for method in methods:
+        mine = shared[id(method.attention)]
+        with _Clock(indices.device) as own:
+            predictions = method.logits(grams[id(method.attention)], targets).argmax(-1)
+        seconds = mine.inductive_seconds + own.seconds
+        if method.transduction is not None:
+            seconds += mine.transductive_seconds
+        right = predictions.cpu() == query_labels
+        results.append((right.double().mean(-1) * 100, seconds))
+    return results

@@ -19,6 +19,7 @@ from ..data.sampler import EpisodeSampler
 from ..errors import UnknownNameError
 from .engine import FeatureSource, Method, method_label, run_methods
 from .model import TrainedModel
+from .ranks import ALONE, Ranks
 from .statistics import Estimate, estimate, estimate_over_classes
 
 _INTERVALS = ("episodes", "classes")
@@ -125,7 +126,7 @@ class Row:
 
 def cached_source(features: Tensor) -> FeatureSource:
     """Features looked up in those of the whole split ``(N, d)``."""
-    return lambda indices: features[indices]
+    return lambda indices: features.index_select(0, indices.flatten()).view(*indices.shape, -1)
 
 
 def episode_statistics_source(model: TrainedModel, split: Split, device: torch.device) -> FeatureSource:
@@ -154,8 +155,10 @@ def evaluate(
     backbone: str,
     setting: Setting,
     device: torch.device | str = "cpu",
-    batch_episodes: int = 32,
+    batch_episodes: int = 128,
     report: Callable[[int], None] = lambda done: None,
+    workers: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[Row]:
     """Accuracy, interval and time of several methods on the same episodes.
 
@@ -168,6 +171,8 @@ def evaluate(
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
         report: Called with the number of episodes done.
+        workers: See :func:`run_methods`.
+        ranks: See :func:`run_methods`.
 
     Returns:
         A row for each method.
@@ -177,7 +182,7 @@ def evaluate(
         DataError: If a feature is infinite or not a number.
     """
     sampler = setting.sampler(split)
-    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report)
+    outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report, workers, ranks)
     summarize = _summary(setting, sampler, split)
     best = max(outcomes, key=lambda outcome: outcome.accuracies.mean().item())
     rows = []

@@ -45,7 +45,7 @@ class TrainedModel:
             load_into(backbone, run.load_weights(), run.weights)
             return cls(backbone.eval(), "lssvm", HEADS.get("lssvm")(), None)
         algorithm = Composition.parse(run.config["algorithm"])
-        recipe = MetaRecipe.from_dict(run.config["recipe"])
+        recipe = run.part("recipe", MetaRecipe)
         module = algorithm_for(algorithm.head)(backbone, iam=algorithm.iam, iam_reduction=recipe.iam_reduction)
         load_into(module, run.load_weights(), run.weights)
         module.eval()

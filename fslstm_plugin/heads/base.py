@@ -79,8 +79,10 @@ class Head(nn.Module, ABC):
 
         Args:
             kernel: Support kernel matrices ``(..., n, n)`` in double precision.
-            targets: One-hot labels ``(..., n, ways)`` of the same type. A row of zeros is an absent point:
-                its row and column of the kernel are zero, and the solution must not depend on it.
+            targets: Labels ``(..., n, ways)`` of the same type: one-hot rows times a weight. A point of weight w
+                stands for w equal ones, and its coefficient is the sum of theirs. Usually every weight is 1;
+                0 is an absent point: its row and column of the kernel are zero, and the solution must not
+                depend on it.
 
         Returns:
             Coefficients and bias, differentiable with respect to the kernel.
@@ -91,14 +93,27 @@ class Head(nn.Module, ABC):
 
         Args:
             gram: The episodes' Gram matrices.
-            targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type.
+            targets: Labels ``(..., n, ways)`` in the Gram matrix's type, one-hot times a weight; see `solve`.
 
         Returns:
             Logits ``(..., m, ways)`` in the Gram matrix's type.
         """
-        support, cross = gram.kernel_matrices(self.kernel, targets)
-        dual = self.solve(support, targets)
-        return cross @ dual.alpha + dual.bias.unsqueeze(-2)
+        return self.decide(gram, targets, self.learn(gram, targets))
+
+    def learn(self, gram: EpisodeGram, targets: Tensor, start: Dual | None = None) -> Dual:
+        """The first half of `predict`: what `solve` makes of the support's kernel matrices.
+
+        Args:
+            gram: See `predict`.
+            targets: See `predict`.
+            start: The solution for the first of these points, perhaps with other weights. A head that iterates may
+                begin there; it changes the time, not the solution. Default None.
+        """
+        return self.solve(gram.support_kernel(self.kernel, targets), targets)
+
+    def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
+        """The second half of `predict`: the logits of the queries, given what was learned."""
+        return gram.cross_kernel(self.kernel, targets) @ dual.alpha + dual.bias.unsqueeze(-2)
 
     def fit_(self, support: Tensor, labels: Tensor, ways: int | None = None) -> Self:
         """Take a support set; the system is solved together with the queries, when they come.
@@ -136,6 +151,28 @@ class Head(nn.Module, ABC):
         check_query(self._support, query)
         logits = self.predict(EpisodeGram.from_features(self._support, query), self._targets)
         return logits.to(query.dtype)
+
+
+def weight_roots(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Square roots of the points' weights, which turn w equal points into one without any special case.
+
+    With b the sum of w equal coefficients, ``K b + (ridge / w) b = y``. For ``b = sqrt(w) x`` that is
+    ``(sqrt(w) K sqrt(w) + ridge) x = sqrt(w) y``: symmetric, and right for w = 0 as well.
+
+    Args:
+        targets: One-hot rows times weights ``(..., n, ways)``.
+
+    Returns:
+        The roots ``(..., n, 1)``, and the one-hot rows times the roots ``(..., n, ways)``.
+
+    Example:
+        >>> weight_roots(torch.tensor([[4.0, 0.0], [0.0, 0.0]]))
+        (tensor([[2.],
+                [0.]]), tensor([[2., 0.],
+                [0., 0.]]))
+    """
+    roots = targets.sum(-1, keepdim=True).sqrt()
+    return roots, targets.sqrt()
 
 
 def one_hot(labels: Tensor, ways: int) -> Tensor:

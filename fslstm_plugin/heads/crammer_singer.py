@@ -23,6 +23,7 @@ _FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them 
 _ACTIVE_SETS = 12  # Steps after which the active-set method is taken to run in circles.
 _TOGETHER = 32  # Episodes whose unknowns are padded to one number.
 _TO_BOUNDARY = 0.995  # Share of the way to the boundary that an interior-point step may go.
+_TINY = 1e-300  # Makes 0 / 0 a 0.
 _AIM = 1e-5  # Share of the tolerance that the interior-point method aims at.
 
 
@@ -31,18 +32,26 @@ class ConvergenceWarning(UserWarning):
 
 
 def solve_crammer_singer(
-    kernel: Tensor, targets: Tensor, C: float = 0.1, *, tolerance: float = 1e-6, max_iterations: int = 60
+    kernel: Tensor,
+    targets: Tensor,
+    C: float = 0.1,
+    *,
+    tolerance: float = 1e-6,
+    max_iterations: int = 60,
+    start: Tensor | None = None,
 ) -> Tensor:
     """Solve a batch of Crammer-Singer duals.
 
     Args:
         kernel: Support kernel matrices ``(..., n, n)``, symmetric positive semidefinite; best in
             double precision.
-        targets: One-hot labels ``(..., n, ways)`` of the same type; a row of zeros is an absent point, whose
-            row and column of the kernel must be zero.
+        targets: Labels ``(..., n, ways)`` of the same type: one-hot rows, of any lengths (see `weight_roots`); a
+            row of zeros is an absent point, whose row and column of the kernel must be zero.
         C: Upper bound of a coefficient, above 0; default 0.1.
         tolerance: Relative duality gap to reach; default 1e-6.
-        max_iterations: Limit for each of the two methods; default 60.
+        max_iterations: Limit for each of the methods; default 60.
+        start: Coefficients ``(..., n, ways)`` near the solution, such as those of fewer points with zeros for the
+            others; they save time. Default None.
 
     Returns:
         Coefficients ``(..., n, ways)``, feasible to rounding. The gradient with respect to the kernel is that
@@ -60,7 +69,9 @@ def solve_crammer_singer(
     """
     batch = targets.shape[:-2]
     kernel = kernel.expand(*batch, *kernel.shape[-2:]).flatten(0, -3) if batch else kernel.unsqueeze(0)
-    alpha = _Solution.apply(kernel, targets.reshape(-1, *targets.shape[-2:]), C, tolerance, max_iterations)
+    points = targets.shape[-2:]
+    start = None if start is None else start.reshape(-1, *points)
+    alpha = _Solution.apply(kernel, targets.reshape(-1, *points), start, C, tolerance, max_iterations)
     return alpha.reshape(targets.shape)
 
 
@@ -69,7 +80,7 @@ def svm_duality_gap(kernel: Tensor, targets: Tensor, alpha: Tensor, C: float = 0
 
     Args:
         kernel: Support kernel matrices ``(..., n, n)``.
-        targets: One-hot labels ``(..., n, ways)``.
+        targets: Labels ``(..., n, ways)``, as in `solve_crammer_singer`.
         alpha: Coefficients ``(..., n, ways)`` with ``alpha <= C targets`` and rows that sum to 0.
         C: Upper bound of a coefficient; default 0.1.
 
@@ -83,8 +94,9 @@ def svm_duality_gap(kernel: Tensor, targets: Tensor, alpha: Tensor, C: float = 0
     """
     scores = kernel @ alpha + alpha
     quadratic = (alpha * scores).sum((-2, -1)) / 2
-    margins = scores.sub(targets).amax(-1) + 1 - (targets * scores).sum(-1)
-    primal = quadratic + C * (margins * targets.sum(-1)).sum(-1)
+    length = targets.sum(-1)
+    margins = length * (scores.sub(targets).amax(-1) + length) - (targets * scores).sum(-1)
+    primal = quadratic + C * margins.sum(-1)
     dual = (targets * alpha).sum((-2, -1)) - quadratic
     return (primal - dual) / primal
 
@@ -93,12 +105,23 @@ class _Solution(torch.autograd.Function):
     """The solution as a function of the kernel."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: Tensor, targets: Tensor, C: float, tolerance: float, max_iterations: int) -> Tensor:
-        alpha, gap, free = _admm(kernel, targets, C, min(max_iterations, _FIRST_GUESS))
-        for method in (_active_set, _interior_point):
-            hard = ~(gap <= tolerance)
-            if hard.any():
-                other, other_gap = method(kernel[hard], targets[hard], C, free[hard], tolerance, max_iterations)
+    def forward(
+        ctx: Any,
+        kernel: Tensor,
+        targets: Tensor,
+        start: Tensor | None,
+        C: float,
+        tolerance: float,
+        max_iterations: int,
+    ) -> Tensor:
+        alpha, gap = torch.zeros_like(targets), torch.full_like(targets[:, 0, 0], torch.inf)
+        free = torch.ones_like(targets, dtype=torch.bool) if start is None else _free_from(start, kernel, targets)
+        for method in (_active_set, _admm, _active_set, _interior_point)[start is None :]:
+            hard = (~(gap <= tolerance)).nonzero().squeeze(-1)
+            if len(hard):
+                other, other_gap, free[hard] = method(
+                    kernel[hard], targets[hard], C, free[hard], tolerance, max_iterations
+                )
                 better = other_gap < gap[hard]
                 alpha[hard] = torch.where(better.view(-1, 1, 1), other, alpha[hard])
                 gap[hard] = torch.where(better, other_gap, gap[hard])
@@ -109,7 +132,7 @@ class _Solution(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         """With the active bounds held fixed, ``dA = -S(dK A)``, S the solve on the free coefficients."""
         kernel, targets, alpha = ctx.saved_tensors
         hessian = _add_identity(kernel, 1.0)
@@ -117,22 +140,24 @@ class _Solution(torch.autograd.Function):
         multiplier = gradient.amax(-1, keepdim=True) - gradient
         free = _free(ctx.C * targets - alpha, multiplier, _curvature(hessian), targets)
         product = _solve_free(hessian, grad, torch.zeros_like(alpha), free) @ alpha.mT
-        return -(product + product.mT) / 2, None, None, None, None
+        return -(product + product.mT) / 2, None, None, None, None, None
 
 
-def _admm(kernel: Tensor, targets: Tensor, C: float, iterations: int) -> tuple[Tensor, Tensor, Tensor]:
+def _admm(
+    kernel: Tensor, targets: Tensor, C: float, free: Tensor, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Some iterations of ADMM between ``rows sum to 0`` and ``A <= C Y``.
 
     Centring the rows commutes with H, so all classes and iterations share one inverse.
 
     Returns:
-        Coefficients ``(b, n, ways)``, their duality gaps ``(b,)``, and a first guess which coefficients are free.
+        Coefficients ``(b, n, ways)``, their duality gaps ``(b,)``, and a guess which coefficients are free.
     """
     hessian = _add_identity(kernel, 1.0)
     step = _curvature(hessian)
     inverse = _inverse(_add_identity(hessian, step))
     bounded, scaled_dual = torch.zeros_like(targets), torch.zeros_like(targets)
-    for _ in range(iterations):
+    for _ in range(min(max_iterations, _FIRST_GUESS)):
         centred = inverse @ (targets + step * (bounded - scaled_dual))
         centred = centred - centred.mean(-1, keepdim=True)
         relaxed = scaled_dual + torch.lerp(bounded, centred, _RELAXATION)
@@ -145,7 +170,7 @@ def _admm(kernel: Tensor, targets: Tensor, C: float, iterations: int) -> tuple[T
 
 def _active_set(
     kernel: Tensor, targets: Tensor, C: float, free: Tensor, tolerance: float, max_iterations: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Solve with the other coefficients at their bounds, see which should be free, and repeat.
 
     Source: Hintermueller, Ito and Kunisch, "The primal-dual active set strategy as a semismooth Newton
@@ -153,7 +178,7 @@ def _active_set(
     2003. Needs 1 to 6 steps, or runs in circles. Episodes that have converged leave the batch.
     """
     alpha, gap = torch.zeros_like(targets), torch.full_like(targets[:, 0, 0], torch.inf)
-    todo = torch.arange(len(kernel), device=kernel.device)
+    todo, guess = torch.arange(len(kernel), device=kernel.device), free
     for _ in range(min(max_iterations, _ACTIVE_SETS)):
         hessian = _add_identity(kernel, 1.0)
         solution = _solve_free(hessian, targets, torch.where(free, 0, C * targets), free)
@@ -166,12 +191,12 @@ def _active_set(
         multiplier = gradient.gather(-1, _pivot(free)) - gradient
         free = _free(C * targets - solution, multiplier, _curvature(hessian), targets)
         todo, kernel, targets, free = (tensor[going] for tensor in (todo, kernel, targets, free))
-    return alpha, gap
+    return alpha, gap, guess
 
 
 def _interior_point(
     kernel: Tensor, targets: Tensor, C: float, free: Tensor, tolerance: float, max_iterations: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Mehrotra's predictor-corrector method: some 10 to 25 iterations, whatever the spectrum and the guess.
 
     Keeps distances T = bound - A and multipliers L above 0 and drives ``T L`` to 0. The classes are coupled
@@ -179,8 +204,8 @@ def _interior_point(
     """
     hessian = _add_identity(kernel, 1.0)
     # An absent point has no interior between its bounds; its coefficients are 0 whatever the bounds.
-    bound = C * (targets + (1 - targets.sum(-1, keepdim=True)) / targets.shape[-1])
-    distance = torch.full_like(bound, C / targets.shape[-1])
+    bound = C * (targets + (targets.sum(-1, keepdim=True) == 0).to(targets) / targets.shape[-1])
+    distance = bound.mean(-1, keepdim=True).expand_as(bound)
     gradient = hessian @ (bound - distance) - targets
     multiplier = gradient.amax(-1, keepdim=True) - gradient
     multiplier = multiplier + multiplier.mean((-2, -1), keepdim=True) + 1
@@ -208,7 +233,7 @@ def _interior_point(
         length = _TO_BOUNDARY * _step_length(distance, -move, multiplier, turn) * going.view(-1, 1, 1)
         distance, multiplier = distance - length * move, multiplier + length * turn
         gap = torch.where(going, svm_duality_gap(kernel, targets, bound - distance, C), gap)
-    return bound - distance, gap
+    return bound - distance, gap, free
 
 
 def _newton(
@@ -279,6 +304,16 @@ def _free(distance: Tensor, multiplier: Tensor, curvature: Tensor, targets: Tens
     return free | ((targets > 0) & ~free.any(-1, keepdim=True))
 
 
+def _free_from(start: Tensor, kernel: Tensor, targets: Tensor) -> Tensor:
+    """Which coefficients are free at a solution near ``start``: those that are not 0 there, their own class's, and,
+    of points that have none yet, those of classes that violate the margin.
+    """
+    scores = kernel @ start
+    own = (targets * scores).sum(-1, keepdim=True) / targets.sum(-1, keepdim=True).clamp(min=_TINY)
+    violating = (scores > own - targets.sum(-1, keepdim=True)) & ~(start != 0).any(-1, keepdim=True)
+    return (start != 0) | (targets > 0) | violating
+
+
 def _solve_with_row_sums_zero(inverses: Tensor, right: Tensor) -> Tensor:
     """Minimise ``1/2 sum_k v_k^T M_k v_k - <right, V>`` over V ``(b, n, ways)`` whose rows sum to 0.
 
@@ -290,11 +325,12 @@ def _solve_with_row_sums_zero(inverses: Tensor, right: Tensor) -> Tensor:
 
 
 def _feasible(alpha: Tensor, targets: Tensor, C: float) -> Tensor:
-    """Feasible coefficients: the other classes' at most 0, scaled down if the own one would exceed C."""
-    others = alpha.clamp(max=0) * (1 - targets)
+    """Feasible coefficients: the other classes' at most 0, scaled down if the own one would exceed its bound."""
+    others = torch.where(targets > 0, 0, alpha.clamp(max=0))
     total = -others.sum(-1, keepdim=True)
-    others = others * (C / total.clamp(min=C))
-    return others - targets * others.sum(-1, keepdim=True)
+    bound = C * targets.sum(-1, keepdim=True)
+    others = others * torch.where(total > bound, bound / total, 1)
+    return torch.where(targets > 0, -others.sum(-1, keepdim=True), others)
 
 
 def _curvature(hessian: Tensor) -> Tensor:

@@ -9,11 +9,13 @@ from torch import Tensor
 _FACTORS = tuple(10.0 ** (step / 2) for step in range(-8, 7))
 
 
-def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor) -> Tensor:
+def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights: Tensor) -> Tensor:
     """Squared error of each point's prediction by the system without it, summed over points and right sides.
 
     With ``G = (matrix + ridge I)^-1`` and ``B = G right``, the residual of point i when row and column i are left out
-    is ``B_i / G_ii``; ``matrix = U diag(e) U^T`` gives B and the diagonal of G for every ridge.
+    is ``B_i / G_ii``; ``matrix = U diag(e) U^T`` gives B and the diagonal of G for every ridge. Of w equal points,
+    whose row and column are weighted by the square root of w, one is left out: ``sqrt(w) B_i / ((w - 1) / ridge +
+    G_ii)``, w times.
 
     Source: Cawley and Talbot, "Fast exact leave-one-out cross-validation of sparse least-squares support vector
     machines", 2004; for the LSSVM with a regularised bias, ``matrix`` is ``K + c 11^T``.
@@ -22,36 +24,39 @@ def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor) -> Tenso
         matrix: Symmetric positive semidefinite ``(..., n, n)``.
         right: Targets ``(..., n, L)``.
         ridges: Positive ``(..., r)``.
+        weights: How many equal points each stands for ``(..., n)``; 0 for an absent one, whose row, column and right
+            side are zero.
 
     Returns:
         ``(..., r)``.
 
     Example:
-        >>> leave_one_out_errors(torch.eye(2), torch.ones(2, 1), torch.tensor([1.0, 2.0]))
+        >>> leave_one_out_errors(torch.eye(2), torch.ones(2, 1), torch.tensor([1.0, 2.0]), torch.ones(2))
         tensor([2., 2.])
     """
     values, vectors = torch.linalg.eigh(matrix)
     inverse = 1 / (values.clamp(min=0).unsqueeze(-2) + ridges.unsqueeze(-1))
     solution = vectors.unsqueeze(-3) @ (inverse.unsqueeze(-1) * (vectors.mT @ right).unsqueeze(-3))
-    diagonal = inverse @ vectors.square().mT
-    return (solution / diagonal.unsqueeze(-1)).square().sum((-1, -2))
+    weights = weights.unsqueeze(-2)
+    diagonal = inverse @ vectors.square().mT + (weights - 1).clamp(min=0) / ridges.unsqueeze(-1)
+    return ((solution / diagonal.unsqueeze(-1)).square().sum(-1) * weights.square()).sum(-1)
 
 
-def choose_ridge(matrix: Tensor, right: Tensor, present: Tensor) -> Tensor:
+def choose_ridge(matrix: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     """The ridge with the least leave-one-out error, of 15 from 1e-4 to 1e3 times the kernel's mean diagonal.
 
     Args:
-        matrix: See `leave_one_out_errors`; rows and columns of absent points are zero.
-        right: See `leave_one_out_errors`; rows of absent points are zero.
-        present: 1 for a present point, 0 for an absent one ``(..., n)``.
+        matrix: See `leave_one_out_errors`.
+        right: See `leave_one_out_errors`.
+        weights: See `leave_one_out_errors`.
 
     Returns:
-        ``(...)``, without gradient.
+        ``(...)``; its gradient is that of the mean diagonal, the choice of the multiple being held fixed.
     """
+    scale = matrix.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
+    factors = torch.tensor(_FACTORS, dtype=matrix.dtype, device=matrix.device)
+    # Features of zeros alone have no scale.
+    ridges = scale.clamp(min=torch.finfo(matrix.dtype).tiny ** 0.5) * factors
     with torch.no_grad():
-        scale = matrix.diagonal(dim1=-2, dim2=-1).sum(-1) / present.sum(-1)
-        factors = torch.tensor(_FACTORS, dtype=matrix.dtype, device=matrix.device)
-        # Features of zeros alone have no scale.
-        ridges = scale.clamp(min=torch.finfo(matrix.dtype).tiny ** 0.5).unsqueeze(-1) * factors
-        best = leave_one_out_errors(matrix, right, ridges).argmin(-1, keepdim=True)
-        return ridges.gather(-1, best.expand(*ridges.shape[:-1], 1)).squeeze(-1)
+        best = leave_one_out_errors(matrix, right, ridges, weights).argmin(-1, keepdim=True)
+    return ridges.gather(-1, best.expand(*ridges.shape[:-1], 1)).squeeze(-1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UnknownNameError, UsageError
 from ..gram import EpisodeGram, Kernel
-from .base import POWERS_OF_TEN, Dual, Head
+from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .coding import check_coding, coding_matrix
 from .leave_one_out import choose_ridge
 from .linalg import solve_spd
@@ -99,39 +99,38 @@ class LSSVMClassifier(Head):
         return self.coding
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
-        """See `Head.solve`; with soft decoding."""
+        """See `Head.solve`; for Hamming decoding the solutions of the L binary problems."""
         code = self.code(targets.shape[-1]).to(targets)
         binary = self._solve_binary(kernel, targets, code)
-        return Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
+        return binary if self.decoding == "hamming" else Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
 
-    def predict(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
-        """See `Head.predict`."""
-        if self.decoding == "soft":
-            return super().predict(gram, targets)
-        code = self.code(targets.shape[-1]).to(targets)
-        support, cross = gram.kernel_matrices(self.kernel, targets)
-        binary = self._solve_binary(support, targets, code)
-        return (cross @ binary.alpha + binary.bias.unsqueeze(-2)).sign() @ code.mT
+    def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
+        """See `Head.decide`."""
+        scores = super().decide(gram, targets, dual)
+        return scores.sign() @ self.code(targets.shape[-1]).to(targets).mT if self.decoding == "hamming" else scores
 
     def _solve_binary(self, kernel: Tensor, targets: Tensor, code: Tensor) -> Dual:
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
-        signs = targets @ code
+        roots, scaled = weight_roots(targets)
+        signs = scaled @ code
         if (code != 0).all():
-            beta = self._solve_systems(kernel, targets.sum(-1), signs)
+            beta = self._solve_systems(kernel, roots, signs)
         else:
             # Each column has its own points, hence its own system: a batch of them along dimension -3.
-            columns = signs.mT
-            beta = self._solve_systems(kernel.unsqueeze(-3), columns.abs(), columns.unsqueeze(-1)).squeeze(-1).mT
+            columns = signs.mT.unsqueeze(-1)
+            beta = self._solve_systems(kernel.unsqueeze(-3), columns.abs(), columns).squeeze(-1).mT
         return Dual(beta, beta.sum(-2) / self.bias_weight)
 
-    def _solve_systems(self, kernel: Tensor, present: Tensor, right: Tensor) -> Tensor:
-        """Solve ``(K + c 11^T + ridge I) x = right`` on the present points; an absent one's x is 0."""
-        mask = present.unsqueeze(-1) * present.unsqueeze(-2)
-        matrix = (kernel + 1 / self.bias_weight) * mask
-        eye = torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
+    def _solve_systems(self, kernel: Tensor, roots: Tensor, signs: Tensor) -> Tensor:
+        """Solve ``(K + c 11^T + ridge I) x = signs``, all but the ridge weighted by the roots."""
+        matrix = (kernel + 1 / self.bias_weight) * roots * roots.mT
+        ridge: Tensor | float
         if isinstance(self.ridge, str):
-            return solve_spd(matrix + choose_ridge(matrix, right, present)[..., None, None] * eye, right)
-        return solve_spd(matrix + self.ridge * eye, right)
+            ridge = choose_ridge(matrix, signs, roots.squeeze(-1).square())[..., None, None]
+        else:
+            ridge = self.ridge
+        eye = torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
+        return roots * solve_spd(matrix + ridge * eye, signs)
 
 
 def _check_ridge(ridge: float | str) -> float | str:

@@ -35,7 +35,7 @@ class PrototypeClassifier(Head):
         average = targets / targets.sum(-2, keepdim=True)
         return Dual(2 * average, -(average * (kernel @ average)).sum(-2))
 
-    def predict(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
-        """See `Head.predict`; completes the squared distance with ``q.q``, and divides by d."""
+    def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
+        """See `Head.decide`; completes the squared distance with ``q.q``, and divides by d."""
         own = gram.query_self_kernel(self.kernel).unsqueeze(-1)
-        return (super().predict(gram, targets) - own) / gram.dim
+        return (super().decide(gram, targets, dual) - own) / gram.dim

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..gram import Kernel
-from .base import POWERS_OF_TEN, Dual, Head
+from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .linalg import solve_spd
 from .validation import require_positive
 
@@ -53,6 +53,8 @@ class RidgeClassifier(Head):
         self.ridge = require_positive("The ridge", ridge)
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
-        """See the class; an absent point's row of the system is ``ridge alpha = 0``."""
+        """See the class."""
+        roots, scaled = weight_roots(targets)
         ridge = self.ridge * torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
-        return Dual(2 * solve_spd(kernel + ridge, targets), torch.zeros_like(targets[..., 0, :]))
+        alpha = 2 * roots * solve_spd(kernel * roots * roots.mT + ridge, scaled)
+        return Dual(alpha, torch.zeros_like(targets[..., 0, :]))

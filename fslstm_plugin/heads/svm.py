@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..gram import Kernel
-from .base import POWERS_OF_TEN, Dual, Head
+from ..gram import EpisodeGram, Kernel
+from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .crammer_singer import solve_crammer_singer
 from .validation import require_positive
 
@@ -59,9 +59,24 @@ class SVMClassifier(Head):
         self.tolerance = require_positive("The tolerance", tolerance)
         self.max_iterations = int(require_positive("max_iterations", max_iterations))
 
-    def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
+    def solve(self, kernel: Tensor, targets: Tensor, start: Dual | None = None) -> Dual:
         """See the class."""
-        alpha = solve_crammer_singer(
-            kernel, targets, self.C, tolerance=self.tolerance, max_iterations=self.max_iterations
+        roots, scaled = weight_roots(targets)
+        guess = None
+        if start is not None:
+            guess = torch.zeros_like(targets)
+            known = start.alpha.shape[-2]
+            guess[..., :known, :] = start.alpha / roots[..., :known, :].clamp(min=1)
+        alpha = roots * solve_crammer_singer(
+            kernel * roots * roots.mT,
+            scaled,
+            self.C,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            start=guess,
         )
         return Dual(alpha, torch.zeros_like(targets[..., 0, :]))
+
+    def learn(self, gram: EpisodeGram, targets: Tensor, start: Dual | None = None) -> Dual:
+        """See `Head.learn`."""
+        return self.solve(gram.support_kernel(self.kernel, targets), targets, start)

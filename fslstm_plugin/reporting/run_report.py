@@ -80,9 +80,10 @@ def _read(file: Path) -> Any:
 
 
 def _curves(run: Run) -> Figure | None:
-    """Loss and accuracy against the step, from every part of the training; None if nothing was logged."""
+    """Loss and accuracy against the step; None if nothing was logged."""
     values: dict[str, list[tuple[float, float]]] = {}
-    for file in sorted(run.path.glob("metrics/version_*/metrics.csv")):
+    file = run.path / "metrics.csv"
+    if file.is_file():
         with file.open(encoding="utf-8", newline="") as content:
             for row in csv.DictReader(content):
                 for name, value in row.items():

@@ -222,7 +222,10 @@ def _evaluate(
             features = cached_features(run.path / "cache", model.backbone, split, request.device)
             source = cached_source(features.to(request.device))
         backbone = run.config["backbone"]
-        rows += evaluate(mine, source, split, backbone, setting, request.device, request.batch_episodes)
+        workers = 1 if statistics else None  # The backbone keeps an episode's statistics while it is in it.
+        rows += evaluate(
+            mine, source, split, backbone, setting, request.device, request.batch_episodes, workers=workers
+        )
     return rows
 
 

@@ -17,6 +17,7 @@ from ..algorithms.recipe import MetaRecipe, meta_training
 from ..backbones.base import build_backbone
 from ..data.root import load_split
 from ..errors import RunError, UnknownNameError
+from ..plain import from_plain
 from ..registry import DATASETS
 from ..runs import Run, new_run_folder
 from ..training.engine import EngineOptions
@@ -178,10 +179,10 @@ def total_steps(config: dict[str, Any], images: int) -> int:
         images: Number of training images, on which a pretraining's depend.
     """
     if config["kind"] == "train":
-        recipe = MetaRecipe.from_dict(json.loads(json.dumps(config["recipe"])))
+        recipe = from_plain(MetaRecipe, config["recipe"])
         whole = recipe.epochs * recipe.steps_per_epoch
     else:
-        pretraining = PretrainRecipe.from_dict(config["recipe"])
+        pretraining = from_plain(PretrainRecipe, config["recipe"])
         whole = pretraining.epochs * pretraining.steps_per_epoch(images)
     return min(whole, config["max_steps"] or whole)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,30 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.accelerators import CPUAccelerator
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError, RunError, UsageError
+from ..errors import FSLSTMError, RunError, StorageError, UsageError
 from ..files import replacing
 from ..runs import Run
+from .metrics import Metrics
 
 
 class Interrupted(FSLSTMError):
-    """The user stopped the training; its state is saved."""
+    """The training was stopped from outside; it can be continued.
 
-    exit_code = 130
+    Args:
+        message: The sentence for the user.
+        number: The signal. Its exit code is 130 after Ctrl-C, as usual; after a scheduler's warning it is 75, which
+            stands for a temporary failure (``EX_TEMPFAIL``), so that a job script knows to queue the job again.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 130 if number == signal.SIGINT else 75
 
 
 class NonFiniteError(FSLSTMError):
@@ -49,6 +60,9 @@ class NonFiniteError(FSLSTMError):
             "The last good checkpoint is kept; try a smaller learning rate, or --precision 32."
         )
 
+
+# Ctrl-C, and what schedulers send before they kill; Windows has no SIGUSR1.
+_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 
 _LIGHTNING_PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
 
@@ -92,60 +106,99 @@ class StepSeed(pl.Callback):
         torch.manual_seed(int(words[0]))
 
 
+class WholeCheckpoints(TorchCheckpointIO):
+    """Writes a checkpoint beside its place, flushed, then renamed; on any number of devices.
+
+    Lightning would write it to the system's folder for temporary files first, and leave it there when killed.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write the checkpoint; the old one stays until the new one is whole."""
+        content = io.BytesIO()  # torch would hide the system's reason for refusing to write
+        torch.save(checkpoint, content)
+        with replacing(Path(path)) as temporary:
+            temporary.write_bytes(content.getbuffer())
+
+
 class Checkpoints(pl.Callback):
     """Keeps ``last.ckpt`` whole and recent, and ends the training between two steps when asked to.
 
-    Between the last step of an epoch and the first of the next nothing is saved: Lightning would continue from there
-    without the end of the epoch, and so without its validation.
+    It acts before a step, when all that belongs to the one before is done: the numbers are noted and, after the last
+    step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these.
 
     Args:
         run: Where to keep it.
+        metrics: The numbers to write with it.
         every: Steps between two checkpoints.
+
+    Attributes:
+        started: Whether the training has begun, that is, whether a checkpoint to continue from was restored.
+        stop_signal: The signal that asked for the end, 0 if none did.
     """
 
-    def __init__(self, run: Run, every: int) -> None:
+    def __init__(self, run: Run, metrics: Metrics, every: int) -> None:
         self.run = run
+        self.metrics = metrics
         self.every = every
         self.saved = 0
-        self.stop_requested = False
+        self.started = False
+        self.stop_signal = 0
 
-    def request_stop(self, *_: object) -> None:
+    def request_stop(self, number: int, *_: object) -> None:
         """Signal handler: the first signal ends the training after its step, the second one at once."""
-        if self.stop_requested:
+        if self.stop_signal:
             raise KeyboardInterrupt
-        self.stop_requested = True
+        self.stop_signal = number
+
+    def listen(self) -> dict[int, Any]:
+        """Handle the signals that end a training.
+
+        Returns:
+            The handlers until now; none outside the main thread, where Python gives no signals.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {number: signal.signal(number, self.request_stop) for number in _STOP_SIGNALS}
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Count the steps from here."""
+        """Count the steps from here, and take the signals back from Lightning, which exits without saving."""
         self.saved = trainer.global_step
+        self.started = True
+        self.listen()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save when it is time, and end the training if a signal came."""
+        stopping = bool(self.stop_signal)
         if trainer.world_size > 1:  # a signal may reach one rank before the others
-            self.stop_requested = trainer.strategy.reduce_boolean_decision(self.stop_requested, all=False)
-        last_of_epoch = trainer.is_last_batch and trainer.num_training_batches > 1
-        if last_of_epoch or trainer.global_step >= trainer.max_steps:
-            return
-        if self.stop_requested or trainer.global_step - self.saved >= self.every:
-            self._save(trainer, module)
-        if self.stop_requested:
+            stopping = trainer.strategy.reduce_boolean_decision(stopping, all=False)
+        if stopping or trainer.global_step - self.saved >= self.every:
+            self._save(trainer)
+        if stopping:
             raise Interrupted(
-                f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_options}."
+                f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_options}.",
+                self.stop_signal,
             )
 
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save the final state."""
-        self._save(trainer, module)
+        self._save(trainer)
 
-    def _save(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if not all(bool(value.isfinite().all()) for value in module.parameters()):
-            raise NonFiniteError(trainer, "weights")
-        if trainer.world_size > 1:  # every rank takes part: some strategies gather their state
-            trainer.save_checkpoint(self.run.checkpoint)
-        else:
-            with replacing(self.run.checkpoint) as temporary:
-                trainer.save_checkpoint(temporary)
+    def _save(self, trainer: pl.Trainer) -> None:
+        require_finite(trainer)
+        if trainer.is_global_zero:
+            self.metrics.write()
+        trainer.save_checkpoint(self.run.checkpoint)
         self.saved = trainer.global_step
+
+
+def require_finite(trainer: pl.Trainer) -> None:
+    """Refuse to save weights that are not numbers.
+
+    Raises:
+        NonFiniteError: If there are any.
+    """
+    if not all(bool(value.isfinite().all()) for value in trainer.lightning_module.state_dict().values()):
+        raise NonFiniteError(trainer, "weights")
 
 
 class FiniteLoss(pl.Callback):
@@ -156,6 +209,10 @@ class FiniteLoss(pl.Callback):
         every = 1 if isinstance(trainer.accelerator, CPUAccelerator) else 20
         if trainer.global_step % every == 0 and not torch.isfinite(outputs["loss"]).item():
             raise NonFiniteError(trainer, "loss")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Look at the weights before the callbacks that save them."""
+        require_finite(trainer)
 
 
 class TrainingProgress(pl.Callback):
@@ -218,13 +275,12 @@ class TrainingProgress(pl.Callback):
 
 
 def _loggers(run: Run) -> list[Any]:
-    """CSV always; TensorBoard where it is installed. A continued run adds a new version beside the old ones."""
-    from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+    """TensorBoard's where it is installed; a continued run adds a new version beside the old ones."""
+    if not importlib.util.find_spec("tensorboard"):
+        return []
+    from pytorch_lightning.loggers import TensorBoardLogger
 
-    loggers: list[Any] = [CSVLogger(run.path, name="metrics", flush_logs_every_n_steps=50)]
-    if importlib.util.find_spec("tensorboard"):
-        loggers.append(TensorBoardLogger(run.path, name="tensorboard"))
-    return loggers
+    return [TensorBoardLogger(run.path, name="tensorboard")]
 
 
 @contextmanager
@@ -244,11 +300,8 @@ def _quiet_lightning() -> Iterator[None]:
 
 @contextmanager
 def _signals(checkpoints: Checkpoints) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the training between two steps while the block runs."""
-    if threading.current_thread() is not threading.main_thread():  # Python gives signals to the main thread only
-        yield
-        return
-    old = {number: signal.signal(number, checkpoints.request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Signals end the training between two steps while the block runs."""
+    old = checkpoints.listen()
     try:
         yield
     finally:
@@ -256,21 +309,34 @@ def _signals(checkpoints: Checkpoints) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _whole_checkpoint(run: Run) -> Path | None:
-    """The run's last checkpoint, or None if it was stopped before its first: it then begins again.
-
-    Raises:
-        RunError: If the checkpoint is damaged.
-    """
-    if not run.checkpoint.is_file():
-        return None
+@contextmanager
+def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[None]:
+    """What stops a training, as one sentence that says how to go on."""
     try:
-        torch.load(run.checkpoint, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch and pickle have many errors for the many ways of being damaged
-        raise RunError(
-            f"{run.checkpoint} is damaged and the training cannot continue from it; start a new run."
+        yield
+    except SystemExit as end:  # Lightning's answer to a second Ctrl-C
+        if not checkpoints.stop_signal:
+            raise
+        raise Interrupted(
+            f"Stopped at once. Continue from the last checkpoint with {run.resume_options}.", checkpoints.stop_signal
+        ) from end
+    except BrokenPipeError:
+        raise
+    except (OSError, StorageError) as error:
+        reason = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {error.strerror}."
+        raise StorageError(
+            f"{reason.rstrip('.')}. What was saved before is intact: mend this and continue with {run.resume_options}."
         ) from error
-    return run.checkpoint
+    except FSLSTMError:
+        raise
+    except Exception as error:  # torch, pickle and Lightning have many errors for the many ways of being damaged
+        if not resume or checkpoints.started:
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RunError(
+            f"The training cannot continue from {run.checkpoint}, which is damaged or of another training ({reason}): "
+            "start a new run."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -324,10 +390,12 @@ def fit(
             cannot be shared equally by the devices.
         Interrupted: If the user stopped the training; the state is saved.
         NonFiniteError: If the loss or a weight is not a number.
-        FSLSTMError: If the run folder cannot be written, for example because the disk is full.
-        RunError: If the run folder holds another run, or its checkpoint is damaged.
+        StorageError: If the run folder cannot be written, for example because the disk is full.
+        RunError: If the run folder holds another run, another training runs in it, or its checkpoint is damaged.
     """
-    checkpoints = Checkpoints(run, options.checkpoint_every)
+    log_every = max(1, min(50, steps_per_epoch // 10))
+    metrics = Metrics(run, log_every)
+    checkpoints = Checkpoints(run, metrics, options.checkpoint_every)
     with _quiet_lightning(), _signals(checkpoints):
         try:
             trainer = pl.Trainer(
@@ -338,9 +406,10 @@ def fit(
                 precision=_LIGHTNING_PRECISION[run.config["precision"]],  # type: ignore[arg-type]
                 max_steps=max_steps,
                 limit_train_batches=steps_per_epoch,
-                callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, progress, checkpoints],
+                callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],
                 logger=_loggers(run),
-                log_every_n_steps=max(1, min(50, steps_per_epoch // 10)),
+                plugins=[WholeCheckpoints()],
+                log_every_n_steps=log_every,
                 default_root_dir=run.path,
                 enable_checkpointing=False,
                 enable_progress_bar=False,
@@ -354,14 +423,11 @@ def fit(
                 f"{progress.units_per_step} {progress.unit} a step cannot be shared equally by "
                 f"{trainer.world_size} devices."
             )
-        if not resume and getattr(rank_zero_only, "rank", 0) == 0:
-            run.create()
-        checkpoint = _whole_checkpoint(run) if resume else None
-        module.to(memory_format=torch.channels_last)
-        try:
+        first = getattr(rank_zero_only, "rank", 0) == 0
+        with _explained(run, checkpoints, resume), run.held() if first else nullcontext():
+            if first and not resume:
+                run.create()
+            # A run that was stopped before its first checkpoint begins again.
+            checkpoint = run.checkpoint if resume and run.checkpoint.is_file() else None
+            module.to(memory_format=torch.channels_last)
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
-        except OSError as error:
-            raise FSLSTMError(
-                f"Cannot write to {run.path}: {error.strerror or error}. The last checkpoint is intact: mend this and "
-                f"continue with {run.resume_options}."
-            ) from error

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
+import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from ..data.decode import read_rgb
 from ..errors import DataError
@@ -55,16 +57,31 @@ def _load(path: str) -> Image.Image:
     return Image.fromarray(read_rgb(Path(path)))
 
 
+class _Reproducible(Dataset):
+    """Images whose random crop and flip follow from seed, epoch and image alone, in any process.
+
+    torchvision draws them from torch's global generator, which is given back as it was.
+    """
+
+    def __init__(self, images: Any, seed: int, epoch: int) -> None:
+        self.images, self.seed, self.epoch = images, seed, epoch
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        words = np.random.SeedSequence([self.seed, self.epoch, index]).generate_state(2)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(words.view(np.uint64)[0]))
+            return self.images[index]
+
+
 class FolderBatches:
     """Batches of a folder's images, decoded by worker processes in the order of :func:`epoch_order`.
 
-    The order follows from seed and step, but the random crops and flips are torchvision's: a continued training draws
-    them anew.
+    Iterating begins at the module's global step, so that a continued training sees what it would have seen.
 
     Args:
         images: A torchvision data set.
         recipe: Its batch size.
-        seed: What the order follows from.
+        seed: What order, crops and flips follow from.
         workers: Number of worker processes.
     """
 
@@ -81,4 +98,5 @@ class FolderBatches:
         epoch, first = divmod(trainer.global_step, len(self))
         order = epoch_order(len(self.images), self.seed, epoch)[: len(self) * size].view(len(self), size)
         mine = order[first:, trainer.global_rank :: trainer.world_size]
-        yield from DataLoader(self.images, batch_sampler=mine.tolist(), num_workers=self.workers)
+        images = _Reproducible(self.images, self.seed, epoch)
+        yield from DataLoader(images, batch_sampler=mine.tolist(), num_workers=self.workers)

@@ -85,8 +85,7 @@ class KeepBest(pl.Callback):
         )[0]
         module.train()
         accuracy = estimate(outcome.accuracies)
-        for logger in trainer.loggers:
-            logger.log_metrics({"valid_accuracy": accuracy.mean / 100}, step=trainer.global_step)
+        module.log("valid_accuracy", accuracy.mean / 100, on_step=False, on_epoch=True, rank_zero_only=True)
         better = accuracy.mean > self.best
         if better:
             self.best = accuracy.mean
@@ -157,14 +156,16 @@ def train(
         UsageError: If an episode needs more classes or images than there are.
     """
     config = run.config
-    seed, recipe = config["seed"], MetaRecipe.from_dict(config["recipe"])
+    seed, recipe = config["seed"], run.part("recipe", MetaRecipe)
     algorithm = Composition.parse(config["algorithm"])
     train_split = load_split(config["dataset"], "train", data_root)
     val_split = load_split(config["dataset"], "val", data_root)
     pl.seed_everything(seed, verbose=False)
     backbone = build_backbone(config["backbone"], config["image_size"])
     if config["pretrained"] and not run.checkpoint.is_file():
-        load_backbone(backbone, Path(config["pretrained"]))
+        left_out = load_backbone(backbone, Path(config["pretrained"]))
+        if left_out:
+            console.print(f"Left out of {config['pretrained']}: {', '.join(left_out)}.", highlight=False, markup=False)
     module = algorithm_for(algorithm.head)(
         backbone,
         recipe=recipe,
@@ -190,7 +191,7 @@ def train(
         steps_per_epoch,
         module,
     )
-    validation = Validation(**config["validation"])
+    validation = run.part("validation", Validation)
     fit(
         module,
         stream,

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import RunError
 from ..runs import Run
 from ..weights import load_into, load_tensors
 
+_PREFIXES = ("features.", "backbone.", "encoder.", "module.")
 
-def load_backbone(backbone: nn.Module, source: Path) -> None:
+
+def load_backbone(backbone: nn.Module, source: Path) -> list[str]:
     """Load a backbone's weights from a run folder or a weights file.
 
     Args:
         backbone: Where to load them.
         source: A run folder, or a ``.safetensors``, ``.pth`` or ``.ckpt`` file. Tensors of a classifier or other
-            parts beside a backbone kept under ``features.`` or ``backbone.`` are left out.
+            parts beside a backbone kept under ``features.``, ``backbone.``, ``encoder.`` or ``module.`` are left out.
+
+    Returns:
+        The names of the tensors that were left out.
 
     Raises:
         RunError: If there are no weights, or they do not fit.
@@ -29,12 +34,7 @@ def load_backbone(backbone: nn.Module, source: Path) -> None:
         state, origin = load_tensors(source), source
     else:
         raise RunError(f"There is no run folder or weights file at {source}.")
-    load_into(backbone, _backbone_part(state), origin)
-
-
-def _backbone_part(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    for prefix in ("features.", "backbone."):
-        part = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        if part:
-            return part
-    return state
+    prefix = next((prefix for prefix in _PREFIXES if any(key.startswith(prefix) for key in state)), "")
+    part = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    load_into(backbone, part, origin)
+    return sorted(key for key in state if not key.startswith(prefix))

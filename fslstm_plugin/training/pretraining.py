@@ -91,7 +91,7 @@ def pretrain(
         UsageError: If there are fewer images than one batch.
     """
     config = run.config
-    recipe = PretrainRecipe.from_dict(config["recipe"])
+    recipe = run.part("recipe", PretrainRecipe)
     pl.seed_everything(config["seed"], verbose=False)
     backbone = build_backbone(config["backbone"], config["image_size"])
     normalization = normalization_of(backbone)

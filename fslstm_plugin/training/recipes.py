@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..data.images import Augmentation
 from ..errors import UsageError, require_positive
@@ -37,12 +36,6 @@ class PretrainRecipe:
         require_positive(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
         if self.schedule not in ("steps", "one-cycle"):
             raise UsageError(f"The schedule must be 'steps' or 'one-cycle', but got '{self.schedule}'.")
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PretrainRecipe:
-        """The recipe whose ``dataclasses.asdict`` this is."""
-        augmentation = values["augmentation"]
-        return cls(**{**values, "augmentation": Augmentation(**augmentation) if augmentation else None})
 
     def steps_per_epoch(self, images: int) -> int:
         """Whole batches in so many images.

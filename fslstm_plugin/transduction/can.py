@@ -56,8 +56,9 @@ class CandidateSelection(TransductiveModule):
         """See `TransductiveModule.refine`."""
         logits = head.predict(gram, targets)
         for count in self.counts(logits.shape[-2]):
-            mix, labels = self._candidates(logits, count)
-            logits = head.predict(gram.append(mix), torch.cat([targets, labels], -2))
+            chosen, labels = self._candidates(logits, count)
+            # Not from the plain solution: with so many new points it is no near start.
+            logits = head.predict(gram.append_queries(chosen), torch.cat([targets, labels], -2))
         return logits
 
     def counts(self, queries: int) -> list[int]:
@@ -71,9 +72,9 @@ class CandidateSelection(TransductiveModule):
         return [min(i * step, queries) for i in range(1, self.iterations + 1)]
 
     def _candidates(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Rows ``(..., count, m)`` that pick the candidates, and their predicted one-hot labels."""
+        """The candidates' indices ``(..., count)``, and their predicted one-hot labels."""
         scores = logits.softmax(-1) if self.score == "probability" else logits
         winning, predicted = scores.max(-1)
         chosen = winning.sort(dim=-1, descending=True, stable=True).indices[..., :count]
         labels = one_hot(predicted.gather(-1, chosen), logits.shape[-1])
-        return one_hot(chosen, logits.shape[-2]), labels
+        return chosen, labels

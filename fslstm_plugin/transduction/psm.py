@@ -15,7 +15,9 @@ class PseudoSupportModule(TransductiveModule):
     """Append the average query of each predicted class to the support, refit, and repeat; for testing only.
 
     The averages accumulate: k iterations add k points to each class. A class that no query was given is left
-    out of that iteration. (The published implementation appends a zero vector for it.)
+    out of that iteration. (The published implementation appends a zero vector for it.) Most classes keep their
+    queries after an iteration or two; an average that comes again is not appended, its weight grows by one: the
+    same solution, from a system that stays small.
 
     Source: the paper's section on the Pseudo Support Module.
 
@@ -55,14 +57,27 @@ class PseudoSupportModule(TransductiveModule):
         Returns:
             ``(iterations + 1, ..., m, ways)``; the first are the plain head's.
         """
-        logits = [head.predict(gram, targets)]
-        every_class = torch.eye(targets.shape[-1], dtype=targets.dtype, device=targets.device)
+        dual = head.learn(gram, targets)
+        logits = [head.decide(gram, targets, dual)]
+        ways = targets.shape[-1]
+        before = torch.zeros_like(logits[0])
+        latest = torch.zeros_like(logits[0][..., 0, :], dtype=torch.int64)  # Where the last average of a class is.
         for _ in range(self.iterations):
-            predicted = one_hot(logits[-1].argmax(-1), targets.shape[-1])
-            count = predicted.sum(-2)
-            gram = gram.append((predicted / count.clamp(min=1).unsqueeze(-2)).mT)
-            # A class without queries has a row of zeros in both: an absent point.
-            new_targets = every_class * (count > 0).unsqueeze(-1)
-            targets = torch.cat([targets, new_targets], -2)
-            logits.append(head.predict(gram, targets))
+            predicted = one_hot(logits[-1].argmax(-1), ways)
+            given = predicted.any(-2)
+            new = given & (predicted != before).any(-2)
+            again = (given & ~new).to(targets)
+            targets = targets.scatter_add(-2, latest.unsqueeze(-2), again.unsqueeze(-2))
+            # Each episode fills as many of the new places as it needs; one left empty is an absent point.
+            place = new.cumsum(-1) - 1
+            size = int(place.max()) + 1
+            if size:
+                added = one_hot(torch.where(new, place, size), size).mT
+                latest = torch.where(new, targets.shape[-2] + place, latest)
+                averages = predicted / predicted.sum(-2, keepdim=True).clamp(min=1)
+                gram = gram.append(added @ averages.mT)
+                targets = torch.cat([targets, added], -2)
+            dual = head.learn(gram, targets, dual)
+            logits.append(head.decide(gram, targets, dual))
+            before = predicted
         return torch.stack(logits)

@@ -1,0 +1,158 @@
+"""``fslstm bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import UnknownNameError, UsageError
+
+from . import options, results
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+    from torch import nn
+
+    from fslstm_plugin.runs import Run
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm bench heads
+
+fslstm bench heads --run train-cifar-fs-conv4-lssvm+iam --table3-episodes 10000
+
+fslstm bench train --backbone resnet12 --rounds 3
+
+fslstm bench --json bench.json
+"""
+
+GROUPS = ("heads", "eval", "train")
+
+
+def bench(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="[heads|eval|train|all]",
+            help="eval and train read CIFAR-FS, heads needs no data.",
+            autocompletion=lambda: [*GROUPS, "all"],
+        ),
+    ] = "all",
+    rounds: Annotated[int, typer.Option(min=2, help="How often each side is timed, in turns.")] = 5,
+    shots: Annotated[int, typer.Option(min=1, help="heads: support images a class.")] = 5,
+    features: Annotated[int, typer.Option(min=1, help="heads: numbers in a generated feature vector.")] = 2560,
+    table3_episodes: Annotated[
+        int, typer.Option(min=0, help="heads: episodes of the paper's Table 3, scaled to 10,000; 0 leaves it out.")
+    ] = 500,
+    episodes: Annotated[int, typer.Option(min=2, help="eval: episodes of our evaluation.")] = 10_000,
+    backbone: Annotated[
+        str,
+        typer.Option(
+            help="eval and train: the backbone, with random weights.",
+            autocompletion=options.complete(options.BACKBONES),
+        ),
+    ] = "conv4",
+    run: Annotated[
+        Optional[str],
+        typer.Option(
+            help="Run folder, or its name in --runs: heads takes its test features, eval its backbone.",
+            show_default=False,
+        ),
+    ] = None,
+    runs: options.RunsFolder = Path("runs"),
+    data_root: options.DataRoot = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """Time heads, evaluation and training against what a user has today.
+
+    Both sides work in turns, in this process, on the same data, and their answers are compared: if one prediction
+    differs that was no tie, the command fails. Runs on the processor.
+    """
+    if what not in (*GROUPS, "all"):
+        raise UnknownNameError("benchmark", what, (*GROUPS, "all"))
+    groups = GROUPS if what == "all" else (what,)
+
+    from rich.console import Console
+
+    from fslstm_plugin.benchmarks.report import Comparison, Figure, Report, comparison_table, figure_table
+    from fslstm_plugin.benchmarks.stock import require_cifarfs
+    from fslstm_plugin.data.root import data_root as resolve_root
+    from fslstm_plugin.files import write_json
+    from fslstm_plugin.runs import Run
+
+    console = Console(stderr=True)
+    root = resolve_root(data_root)
+    chosen = Run.find(run, runs) if run is not None else None
+    if groups != ("heads",):
+        require_cifarfs(root)
+    if "eval" in groups and chosen is not None and chosen.config["image_size"] != 32:
+        raise UsageError(f"bench eval needs a run for images of 32 pixels, but {chosen.name} is for others.")
+
+    import pytorch_lightning as pl
+
+    def report(line: str) -> None:
+        console.print(line, highlight=False)
+
+    comparisons: list[Comparison] = []
+    figures: list[Figure] = []
+    for group in groups:
+        pl.seed_everything(seed, verbose=False)
+        if group == "heads":
+            from fslstm_plugin.benchmarks.heads import bench_heads
+            from fslstm_plugin.benchmarks.table3 import bench_table3
+
+            vectors, labels = _features(chosen, features, seed, data_root, console)
+            if table3_episodes:
+                report(f"heads: Table 3, {table3_episodes:,} episodes")
+                figures += bench_table3(vectors, labels, table3_episodes, seed)
+            found = bench_heads(vectors, labels, shots, rounds, seed, report)
+        elif group == "eval":
+            from fslstm_plugin.benchmarks.evaluation import bench_evaluation
+
+            found = bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, report)
+        else:
+            from fslstm_plugin.benchmarks.training import bench_training
+
+            found = bench_training(backbone, root, rounds, seed, report)
+        comparisons += found[0]
+        figures += found[1]
+
+    result = Report(comparisons, figures)
+    if json:
+        write_json(json, result.as_dict())
+    output = Console()
+    output.print(comparison_table(comparisons))
+    output.print(figure_table(figures))
+
+
+def _features(
+    run: Run | None, dim: int, seed: int, data_root: Path | None, console: Console
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and labels: of the run's test split, or generated."""
+    if run is None:
+        from fslstm_plugin.benchmarks.clusters import clusters
+
+        return clusters(dim, seed)
+
+    from fslstm_plugin.evaluation.model import TrainedModel
+
+    split = results.load_split_for(run, None, "test", data_root)
+    device = results.pick_device("cpu")
+    return results.split_features(run, TrainedModel.from_run(run), split, device, console), split.labels
+
+
+def _backbone(run: Run | None, name: str) -> nn.Module:
+    """The run's backbone, or one with random weights."""
+    if run is None:
+        from fslstm_plugin.backbones.base import build_backbone
+
+        return build_backbone(name, 32).eval()
+
+    from fslstm_plugin.evaluation.model import TrainedModel
+
+    return TrainedModel.from_run(run).backbone

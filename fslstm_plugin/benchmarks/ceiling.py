@@ -1,0 +1,78 @@
+"""How near the work comes to what this machine can do at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from .report import Figure
+from .timing import Contender, clocked, race
+
+_MATRIX = 2048
+_FLOATS = 1 << 25  # 128 MiB: more than any cache holds.
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work whose size is known.
+
+    Args:
+        what: What it is.
+        seconds: Does it once and says how long it took.
+        amount: Floating-point operations, or bytes read and written.
+        kind: ``"flops"`` or ``"bytes"``.
+    """
+
+    what: str
+    seconds: Callable[[], float]
+    amount: float
+    kind: str = "flops"
+
+
+def flops_of(work: Callable[[], object]) -> int:
+    """Floating-point operations of the matrix products and convolutions, forward and backward, in a function.
+
+    Example:
+        >>> flops_of(lambda: torch.ones(2, 3) @ torch.ones(3, 4))
+        48
+    """
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
+
+
+def shares(group: str, works: Sequence[Work], rounds: int) -> list[Figure]:
+    """The rate of each work, and its share of the machine's own in the same rounds.
+
+    The ceilings are the single-precision product of two large matrices, and the copy of a large array.
+
+    Args:
+        group: As in `Figure`.
+        works: What to time; run once before.
+        rounds: How often.
+    """
+    left, right = torch.randn(2, _MATRIX, _MATRIX).unbind()
+    source, target = torch.zeros(2, _FLOATS).unbind()
+    ceilings = [
+        Work("product of matrices, float32", clocked(lambda: left @ right), 2.0 * _MATRIX**3),
+        Work("copy in memory", clocked(lambda: target.copy_(source)), 2.0 * 4 * _FLOATS, "bytes"),
+    ]
+    for ceiling in ceilings:
+        ceiling.seconds()
+    every = [*ceilings, *works]
+    measured = race([Contender(work.what, work.seconds) for work in every], rounds)
+    rates = [work.amount / measurement.median for work, measurement in zip(every, measured, strict=True)]
+    best = {"flops": rates[0], "bytes": rates[1]}
+    units = {"flops": "GFLOP/s", "bytes": "GB/s"}
+    figures = [Figure(group, work.what, rate / 1e9, units[work.kind]) for work, rate in zip(every, rates, strict=True)]
+    figures += [
+        Figure(group, f"{work.what}: share of the {_CEILINGS[work.kind]}", 100 * rate / best[work.kind], "%")
+        for work, rate in zip(works, rates[len(ceilings) :], strict=True)
+    ]
+    return figures
+
+
+_CEILINGS = {"flops": "product's rate", "bytes": "copy's rate"}

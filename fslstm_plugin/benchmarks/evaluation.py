@@ -1,0 +1,169 @@
+"""CIFAR-FS from the prepared data set to accuracies, against learn2learn's stock path."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+from ..backbones.base import normalization_of
+from ..data.base import Split
+from ..data.root import load_split
+from ..data.sampler import EpisodeSampler
+from ..evaluation.features import cached_features, extract_features
+from ..registry import HEADS
+from . import references
+from .agreement import Agreement, compare, require_same_accuracies
+from .ceiling import Work, flops_of, shares
+from .ours import accuracies, accuracies_of, method, predictions
+from .references import Reference
+from .report import Comparison, Figure
+from .stock import StockTasks, plain_transform, require_same_images
+from .timing import Contender, clocked, race
+
+WAYS, SHOTS, QUERIES = 5, 5, 15
+STOCK_TASKS = 8
+TASKS = 10_000
+TARGET = 80
+
+_ALTERNATIVES: tuple[tuple[str, str, Reference], ...] = (
+    ("lssvm", "learn2learn's stock path, the paper's system", references.paper_lssvm),
+    ("svm", "learn2learn's stock path, SVClassifier (qpth)", references.learn2learn_svm),
+)
+
+
+def bench_evaluation(
+    backbone: nn.Module, root: Path, episodes: int, rounds: int, seed: int, report: Callable[[str], None]
+) -> tuple[list[Comparison], list[Figure]]:
+    """The whole evaluation of 5-way 5-shot episodes, by the episode, and its parts.
+
+    Args:
+        backbone: For images of 32 pixels, in evaluation mode.
+        root: The data root; CIFAR-FS is there.
+        episodes: Episodes of our evaluation; the stock path runs a few and is scaled.
+        rounds: How often each is timed.
+        seed: What the episodes follow from.
+        report: Called with what comes next.
+
+    Raises:
+        Disagreement: If the two paths differ in an image or in a prediction.
+    """
+    paths = _Paths.open(backbone, root, episodes, seed)
+    report("eval: features of the images")
+    features = extract_features(backbone, paths.split)
+    comparisons = []
+    for head, against, reference in _ALTERNATIVES:
+        report(f"eval: {head}, {episodes:,} episodes against {STOCK_TASKS} of {against}")
+        agreement = paths.agreement(features, head, against, reference)
+        ours, theirs = partial(paths.from_images, head), partial(paths.from_stock, reference)
+        theirs()
+        our_times, their_times = race(
+            [Contender(head, clocked(ours), episodes), Contender(against, clocked(theirs), STOCK_TASKS)], rounds
+        )
+        case = f"{head}, nothing cached"
+        comparisons.append(Comparison("eval", case, against, "episode", our_times, their_times, agreement, TARGET))
+    report("eval: features cached, data set opened, start of a process")
+    whole = comparisons[0].ours.median * episodes
+    figures = _parts(paths, whole, rounds)
+    report("eval: share of the machine's ceiling")
+    return comparisons, figures + shares("eval", [_forward(backbone, paths.split)], rounds)
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """The same evaluation on the two paths; the fields are the arguments of `bench_evaluation`."""
+
+    backbone: nn.Module
+    root: Path
+    episodes: int
+    seed: int
+    split: Split
+    stock: StockTasks
+
+    @classmethod
+    def open(cls, backbone: nn.Module, root: Path, episodes: int, seed: int) -> _Paths:
+        """With the data set opened in both layouts."""
+        transform = plain_transform(normalization_of(backbone))
+        stock = StockTasks.open(root, "test", transform, WAYS, SHOTS, QUERIES)
+        return cls(backbone, root, episodes, seed, load_split("cifar-fs", "test", root), stock)
+
+    def from_images(self, head: str) -> Tensor:
+        """Ours with nothing cached: accuracies from the prepared data set."""
+        split = load_split("cifar-fs", "test", self.root)
+        return self._accuracies(split, extract_features(self.backbone, split), head)
+
+    def from_cache(self, cache: Path) -> Tensor:
+        """Ours with the features kept beside the run."""
+        split = load_split("cifar-fs", "test", self.root)
+        return self._accuracies(split, cached_features(cache, self.backbone, split), "lssvm")
+
+    def _accuracies(self, split: Split, features: Tensor, head: str) -> Tensor:
+        sampler = EpisodeSampler(split.labels, WAYS, SHOTS, QUERIES, self.seed, split.class_names)
+        return accuracies(features, sampler, [method(head, HEADS.get(head)())], self.episodes)
+
+    def from_stock(self, reference: Reference) -> list[float]:
+        """A few tasks of the stock path, to the accuracy of each."""
+        found = []
+        with torch.no_grad():
+            for _ in range(STOCK_TASKS):
+                logits, labels = self.stock.logits(self.backbone, reference, *self.stock.sample())
+                found.append((logits.argmax(-1) == labels).float().mean().item())
+        return found
+
+    def agreement(self, features: Tensor, head: str, against: str, reference: Reference) -> Agreement:
+        """Compare our predictions with those on tasks that the stock path drew, decoded and embedded."""
+        tasks = [self.stock.draw() for _ in range(STOCK_TASKS)]
+        for images, _, indices in tasks:
+            require_same_images(images, indices, self.split, normalization_of(self.backbone))
+        exact = references.exact(reference)
+        with torch.no_grad():
+            logits = [self.stock.logits(self.backbone, exact, images, labels)[0] for images, labels, _ in tasks]
+        theirs = torch.stack(logits).unsqueeze(0)
+        drawn = self.stock.episodes([indices[self.stock.ordered(labels)] for _, labels, indices in tasks])
+        classifier = HEADS.get(head)()
+        predicted = predictions(features, drawn, classifier)
+        case = f"eval, {head} against {against}"
+        agreement = compare(case, predicted, theirs)
+        timed = accuracies(features, drawn, [method(head, classifier)], STOCK_TASKS)[0]
+        require_same_accuracies(case, timed, accuracies_of(predicted[0], drawn), theirs)
+        return agreement
+
+
+def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:
+    """Seconds of the parts, and of the whole command with the start of a process."""
+    with TemporaryDirectory() as folder:
+        cached = partial(paths.from_cache, Path(folder))
+        opened = partial(load_split, "cifar-fs", "test", paths.root)
+        cached()
+        warm, opening = race([Contender("cached", clocked(cached)), Contender("opened", clocked(opened))], rounds)
+    start = clocked(_start)()
+    of_all = paths.episodes == TASKS
+    what = f"{paths.episodes:,} episodes of CIFAR-FS, LSSVM"
+    return [
+        Figure("eval", "start of a process: imports", start, "s"),
+        Figure("eval", "CIFAR-FS opened", opening.median, "s", at_most=1),
+        Figure("eval", f"{what}, nothing cached, with the start", start + whole, "s", 20 if of_all else None),
+        Figure("eval", f"{what}, features cached, with the start", start + warm.median, "s", 10 if of_all else None),
+    ]
+
+
+def _start() -> None:
+    """A process that imports what ``fslstm eval`` does."""
+    modules = "fslstm_cli.main, fslstm_plugin.evaluation.experiment, fslstm_plugin.evaluation.model, learn2learn.data"
+    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, capture_output=True)
+
+
+def _forward(backbone: nn.Module, split: Split) -> Work:
+    """The forward pass of a few batches of images, from their pixels."""
+    some = replace(split, images=split.images[:512], labels=split.labels[:512])
+    images = torch.zeros(len(some.labels), 3, *some.images.shape[1:3])
+    with torch.no_grad():
+        flops = flops_of(lambda: backbone(images))
+    return Work("forward pass of the backbone", clocked(partial(extract_features, backbone, some)), flops)

@@ -1,0 +1,166 @@
+"""One head on given features: our batches of episodes against one episode at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..data.sampler import EpisodeSampler
+from ..errors import RunError
+from ..evaluation.experiment import cached_source
+from ..gram import EpisodeGram
+from ..registry import HEADS
+from . import references
+from .agreement import compare, require_same_accuracies
+from .ceiling import Work, flops_of, shares
+from .ours import DrawnEpisodes, accuracies, accuracies_of, method, predictions
+from .references import Reference, refine
+from .report import Comparison, Figure
+from .timing import Contender, clocked, race
+
+WAYS, QUERIES = 5, 15
+EPISODES = 256
+PSM_ITERATIONS = 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """A head and what it is compared with.
+
+    Args:
+        head: Registered name.
+        against: The alternative, in words.
+        reference: The alternative.
+        episodes: Episodes that the alternative solves a round: few where it is slow.
+        target: Least ratio to reach at 5 shots, or None.
+        psm_iterations: Refits of the Pseudo Support Module; 0 is the plain head.
+    """
+
+    head: str
+    against: str
+    reference: Reference
+    episodes: int
+    target: float | None = None
+    psm_iterations: int = 0
+
+    @property
+    def name(self) -> str:
+        """For example ``"lssvm+psm"``."""
+        return f"{self.head}+psm" if self.psm_iterations else self.head
+
+
+_PROTOTYPES = ("nn", "learn2learn's PrototypicalClassifier", references.learn2learn_prototypes)
+_RIDGE = ("rr", "ridge as a quadratic programme (qpth)", references.qpth_ridge)
+_SVM = ("svm", "learn2learn's SVClassifier (qpth)", references.learn2learn_svm)
+_LSSVM = ("lssvm", "the paper's system, solved densely", references.paper_lssvm)
+
+CASES = (
+    Case(*_PROTOTYPES, episodes=64, target=2),
+    Case(*_RIDGE, episodes=32, target=8),
+    Case(*_SVM, episodes=32, target=25),
+    Case(*_LSSVM, episodes=64, target=4),
+    Case(*_PROTOTYPES, episodes=32, target=6, psm_iterations=PSM_ITERATIONS),
+    Case(*_RIDGE, episodes=4, target=60, psm_iterations=PSM_ITERATIONS),
+    Case(*_SVM, episodes=4, target=120, psm_iterations=PSM_ITERATIONS),
+    Case(*_LSSVM, episodes=16, target=25, psm_iterations=PSM_ITERATIONS),
+)
+
+_SKLEARN = (
+    ("nn", "scikit-learn's NearestCentroid", references.sklearn_prototypes),
+    ("rr", "scikit-learn's KernelRidge", references.sklearn_ridge),
+)
+SKLEARN_CASES = tuple(
+    Case(*alternative, episodes=16, psm_iterations=iterations)
+    for iterations in (0, PSM_ITERATIONS)
+    for alternative in _SKLEARN
+)
+
+
+def bench_heads(
+    features: Tensor, labels: Tensor, shots: int, rounds: int, seed: int, report: Callable[[str], None]
+) -> tuple[list[Comparison], list[Figure]]:
+    """Every case, and the share of the machine's rates that the Gram matrices and the gathering of features reach.
+
+    Args:
+        features: Of a split ``(N, d)``.
+        labels: Of its images ``(N,)``, int64.
+        shots: Support images a class.
+        rounds: How often each is timed.
+        seed: What the episodes follow from.
+        report: Called with what comes next.
+
+    Raises:
+        Disagreement: If a head predicts otherwise than its reference.
+        RunError: If a reference cannot solve an episode.
+    """
+    drawn = EpisodeSampler(labels, WAYS, shots, QUERIES, seed).batch(0, EPISODES)
+    cases = CASES + (SKLEARN_CASES if references.has_sklearn() else ())
+    comparisons = []
+    for case in cases:
+        report(f"heads: {case.name} against {case.against}")
+        comparisons.append(_compare(case, features, drawn, shots, rounds))
+    report("heads: share of the machine's ceiling")
+    return comparisons, shares("heads", _works(features, drawn, shots), rounds)
+
+
+def _compare(case: Case, features: Tensor, drawn: Tensor, shots: int, rounds: int) -> Comparison:
+    head = HEADS.get(case.head)()
+    name = f"heads, {case.name} against {case.against}"
+    every = DrawnEpisodes(drawn, WAYS, shots, QUERIES)
+    few = DrawnEpisodes(drawn[: case.episodes], WAYS, shots, QUERIES)
+    ours = partial(accuracies, features, every, [method(case.head, head, case.psm_iterations)], EPISODES)
+    theirs = partial(solve, case.reference, features, few, case.psm_iterations)
+    try:
+        theirs()
+        logits = solve(references.exact(case.reference), features, few, case.psm_iterations)
+    except RuntimeError as error:
+        raise RunError(f"{name}: the alternative cannot solve an episode: {str(error).splitlines()[0]}") from error
+    predicted = predictions(features, few, head, case.psm_iterations)
+    agreement = compare(name, predicted, logits)
+    timed = ours()[0, : case.episodes]
+    require_same_accuracies(name, timed, accuracies_of(predicted[-1], few), logits)
+    our_times, their_times = race(
+        [
+            Contender(name, clocked(ours), EPISODES),
+            Contender(case.against, clocked(theirs), case.episodes),
+        ],
+        rounds,
+    )
+    target = case.target if shots == 5 else None
+    return Comparison("heads", case.name, case.against, "episode", our_times, their_times, agreement, target)
+
+
+def solve(reference: Reference, features: Tensor, episodes: DrawnEpisodes, psm_iterations: int = 0) -> Tensor:
+    """An alternative's logits, one episode after the other.
+
+    Returns:
+        ``(psm_iterations + 1, episodes, queries, ways)``.
+    """
+    labels = episodes.labels[: episodes.num_support]
+
+    def each() -> Iterator[Tensor]:
+        for indices in episodes.indices:
+            support, query = features[indices].tensor_split([episodes.num_support])
+            yield refine(reference, support, labels, query, episodes.ways, psm_iterations)
+
+    with torch.no_grad():
+        return torch.stack(list(each()), 1)
+
+
+def _works(features: Tensor, drawn: Tensor, shots: int) -> list[Work]:
+    indices = drawn[:32]
+    gathered = features[indices]
+    support, query = gathered.tensor_split([WAYS * shots], dim=1)
+    gather = partial(cached_source(features), indices)
+    gram = partial(EpisodeGram.from_features, support, query, transductive=True)
+    works = [
+        Work("Gram matrices of 32 episodes", clocked(gram), flops_of(gram)),
+        Work("gathering their features", clocked(gather), 2.0 * gathered.nbytes, "bytes"),
+    ]
+    for work in works:
+        work.seconds()
+    return works

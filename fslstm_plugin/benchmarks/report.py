@@ -1,0 +1,168 @@
+"""What a benchmark found, as plain data and as tables."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch.utils.benchmark import Measurement
+
+from .agreement import Agreement
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One line: our time against another's.
+
+    Args:
+        group: ``"heads"``, ``"eval"`` or ``"train"``.
+        case: What was done.
+        against: The alternative.
+        unit: What the times are of, ``"episode"`` or ``"step"``.
+        ours: Our times.
+        theirs: The alternative's.
+        agreement: How the answers were compared.
+        target: Least ratio to reach, or None.
+    """
+
+    group: str
+    case: str
+    against: str
+    unit: str
+    ours: Measurement
+    theirs: Measurement
+    agreement: Agreement
+    target: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long the alternative takes: the ratio of the medians."""
+        return self.theirs.median / self.ours.median
+
+    def as_dict(self) -> dict[str, Any]:
+        """The line as plain data, times in milliseconds."""
+        return {
+            "group": self.group,
+            "case": self.case,
+            "against": self.against,
+            "unit": self.unit,
+            "ours_ms": self.ours.median * 1e3,
+            "ours_iqr_ms": self.ours.iqr * 1e3,
+            "theirs_ms": self.theirs.median * 1e3,
+            "theirs_iqr_ms": self.theirs.iqr * 1e3,
+            "ratio": self.ratio,
+            "target": self.target,
+            "rounds": len(self.ours.times),
+            **asdict(self.agreement),
+        }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number that is not a comparison.
+
+    Args:
+        group: As in `Comparison`.
+        what: What was measured.
+        value: The number.
+        unit: Its unit.
+        at_most: Target that it should not exceed, or None.
+        at_least: Target that it should reach, or None.
+    """
+
+    group: str
+    what: str
+    value: float
+    unit: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The number as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a benchmark found.
+
+    Args:
+        comparisons: The lines.
+        figures: The other numbers.
+    """
+
+    comparisons: Sequence[Comparison]
+    figures: Sequence[Figure]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, with the machine that it was measured on."""
+        return {
+            "machine": machine(),
+            "rows": [comparison.as_dict() for comparison in self.comparisons],
+            "figures": [figure.as_dict() for figure in self.figures],
+        }
+
+
+def machine() -> dict[str, Any]:
+    """What the times depend on besides the code."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """A line for each comparison; it fits into 80 columns."""
+    rounds = len(comparisons[0].ours.times)
+    table = Table(
+        title=f"Median milliseconds an episode or step, ± interquartile range, {rounds} rounds in turns",
+        title_justify="left",
+        caption="Ties: predictions that differ, of those compared; two best logits of the other side were equal.",
+        caption_justify="left",
+    )
+    for name in ("Case", "Against", "Ours", "Theirs", "Ratio", "Target", "Ties"):
+        table.add_column(name, justify="left" if name in ("Case", "Against") else "right")
+    for line in comparisons:
+        table.add_row(
+            line.case,
+            line.against,
+            _time(line.ours),
+            _time(line.theirs),
+            f"{line.ratio:.1f}x",
+            _verdict(line.ratio, at_least=line.target),
+            f"{line.agreement.ties}/{line.agreement.predictions}",
+        )
+    return table
+
+
+def figure_table(figures: Sequence[Figure]) -> Table:
+    """A line for each number."""
+    table = Table(title="The machine, and what else was measured", title_justify="left")
+    for name in ("What", "Value", "Unit", "Target"):
+        table.add_column(name, justify="right" if name in ("Value", "Target") else "left")
+    for figure in figures:
+        verdict = _verdict(figure.value, figure.at_least, figure.at_most)
+        table.add_row(figure.what, f"{figure.value:.3g}", figure.unit, verdict)
+    return table
+
+
+def _time(measured: Measurement) -> str:
+    return f"{measured.median * 1e3:.3g} ± {measured.iqr * 1e3:.1g}"
+
+
+def _verdict(value: float, at_least: float | None = None, at_most: float | None = None) -> str:
+    """The target, and whether it is met."""
+    if at_least is not None:
+        return f"≥ {at_least:g} {'✓' if value >= at_least else '✗'}"
+    if at_most is not None:
+        return f"≤ {at_most:g} {'✓' if value <= at_most else '✗'}"
+    return ""

@@ -1,0 +1,62 @@
+"""Contenders timed in turns, so that whatever else the machine does slows all of them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.utils.benchmark import Measurement, TaskSpec, timer
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something to time.
+
+    Args:
+        name: What it is.
+        seconds: Does the work once and says how long it took; :func:`clocked` makes one of any function.
+        units: Episodes, steps or whatever else one call works through; times are for one of them.
+    """
+
+    name: str
+    seconds: Callable[[], float]
+    units: int = 1
+
+
+def clocked(work: Callable[[], object]) -> Callable[[], float]:
+    """A function that does the work and returns the seconds that it took."""
+
+    def seconds() -> float:
+        began = timer()
+        work()
+        return timer() - began
+
+    return seconds
+
+
+def race(contenders: Sequence[Contender], rounds: int) -> list[Measurement]:
+    """Let every contender run once a round.
+
+    Args:
+        contenders: What to time. Whoever calls has run each of them once, so that nothing is slow for being first.
+        rounds: How often, at least 1.
+
+    Returns:
+        For each contender its times of all rounds, in seconds a unit.
+
+    Example:
+        >>> fast = Contender("ten sums", clocked(lambda: [sum(range(100)) for _ in range(10)]), units=10)
+        >>> (measured,) = race([fast], rounds=3)
+        >>> len(measured.times), 0 < measured.median < 1
+        (3, True)
+    """
+    turns = [[contender.seconds() for contender in contenders] for _ in range(rounds)]
+    return [
+        Measurement(
+            number_per_run=contender.units,
+            raw_times=list(times),
+            task_spec=TaskSpec(stmt=contender.name, setup="pass", num_threads=torch.get_num_threads()),
+        )
+        for contender, times in zip(contenders, zip(*turns, strict=True), strict=True)
+    ]

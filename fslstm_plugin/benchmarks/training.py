@@ -1,0 +1,229 @@
+"""A step of meta-training under Lightning, against a plain float32 step on learn2learn's stock tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.utils.benchmark import timer
+
+from ..algorithms.few_shot import LightningFewShot, algorithm_for
+from ..algorithms.recipe import MetaRecipe, meta_training
+from ..backbones.base import build_backbone, normalization_of
+from ..data.root import load_split
+from ..data.sampler import EpisodeSampler
+from ..episodes import Episodes
+from ..runs import Run
+from ..training.engine import EngineOptions, TrainingProgress, fit, resolve_precision
+from ..training.streams import EpisodeStream
+from .agreement import Agreement, Disagreement, compare
+from .ceiling import Work, flops_of, shares
+from .references import exact, paper_lssvm
+from .report import Comparison, Figure
+from .stock import StockTasks, augmenting_transform
+from .timing import Contender, clocked, race
+
+STEPS = 2
+TARGET = 1.7
+_SLACK = 1e-3  # Of loss and gradient, relative: the backbone's single precision.
+
+
+def bench_training(
+    backbone: str, root: Path, rounds: int, seed: int, report: Callable[[str], None]
+) -> tuple[list[Comparison], list[Figure]]:
+    """A step of the paper's recipe on CIFAR-FS, LSSVM without IAM, on the processor.
+
+    Args:
+        backbone: Registered name; its weights are fresh.
+        root: The data root; CIFAR-FS is there.
+        rounds: How often each is timed.
+        seed: What weights and episodes follow from.
+        report: Called with what comes next.
+
+    Raises:
+        Disagreement: If predictions, loss or gradient of the two sides differ on the same images and weights.
+    """
+    pl.seed_everything(seed, verbose=False)
+    recipe = meta_training("cifar-fs", backbone, image_size=32, pretrained=True)
+    network = build_backbone(backbone, 32)
+    ours = _OurSteps(network, recipe, root, seed)
+    transform = augmenting_transform(normalization_of(network))
+    stock = StockTasks.open(root, "train", transform, recipe.ways, recipe.shots, recipe.queries)
+    theirs = _StockSteps(build_backbone(backbone, 32), recipe, stock)
+    report("train: the same predictions, loss and gradient on both sides")
+    agreement = _agreement(ours.module, stock, recipe.episodes_per_step)
+    report(f"train: {backbone}, our step against a plain one")
+    ours()
+    theirs()
+    alone = clocked(ours.backbone_alone)
+    alone()
+    against = "a plain float32 step on learn2learn's stock tasks"
+    step, their_step, core = race(
+        [
+            Contender("our step", ours, STEPS),
+            Contender(against, clocked(theirs), STEPS),
+            Contender("backbone alone", alone),
+        ],
+        rounds,
+    )
+    case = f"{backbone}, step of {recipe.episodes_per_step} episodes"
+    target = TARGET if backbone == "conv4" else None
+    comparison = Comparison("train", case, against, "step", step, their_step, agreement, target)
+    report("train: share of the machine's ceiling")
+    work = Work("forward and backward of the backbone", alone, flops_of(ours.backbone_alone))
+    what = "the backbone's own forward and backward, of our step"
+    figures = [
+        Figure("train", "episodes of ours", recipe.episodes_per_step / step.median, "1/s"),
+        Figure("train", what, 100 * core.median / step.median, "%", at_least=92),
+        *shares("train", [work], rounds),
+    ]
+    return [comparison], figures
+
+
+class _StepClock(pl.Callback):
+    """Notes when each step ends, and keeps the last batch."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+        self.batch: Episodes | None = None
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Episodes, index: int
+    ) -> None:
+        """From one call to the next is a whole step: data, step, logging, the other callbacks."""
+        self.ends.append(timer())
+        self.batch = batch
+
+
+class _OurSteps:
+    """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not on the clock.
+
+    Args:
+        backbone: The backbone.
+        recipe: Episodes, rates, augmentation.
+        root: The data root.
+        seed: What the episodes follow from.
+    """
+
+    def __init__(self, backbone: nn.Module, recipe: MetaRecipe, root: Path, seed: int) -> None:
+        split = load_split("cifar-fs", "train", root)
+        self.module: LightningFewShot = algorithm_for("lssvm")(
+            backbone, recipe=recipe, label_smoothing=recipe.label_smoothing
+        )
+        self.recipe, self.seed = recipe, seed
+        self.precision = resolve_precision("auto")
+        self.clock = _StepClock()
+        self.stream = EpisodeStream(
+            split,
+            EpisodeSampler(split.labels, recipe.ways, recipe.shots, recipe.queries, seed, split.class_names),
+            normalization_of(backbone),
+            recipe.augmentation,
+            recipe.episodes_per_step,
+            recipe.steps_per_epoch,
+            self.module,
+        )
+
+    def __call__(self) -> float:
+        """Seconds of `STEPS` steps under Lightning's Trainer."""
+        self.clock.ends.clear()
+        with TemporaryDirectory() as folder:
+            fit(
+                self.module,
+                self.stream,
+                Run(Path(folder) / "run", {"precision": self.precision}),
+                max_steps=STEPS + 1,
+                steps_per_epoch=self.recipe.steps_per_epoch,
+                seed=self.seed,
+                options=EngineOptions(accelerator="cpu", devices=1),
+                progress=TrainingProgress("episodes", self.recipe.episodes_per_step, Console(quiet=True)),
+                callbacks=[self.clock],
+            )
+        return self.clock.ends[-1] - self.clock.ends[0]
+
+    def backbone_alone(self) -> None:
+        """Forward and backward of the backbone on the last batch, in the same precision; nothing else."""
+        assert self.clock.batch is not None
+        backbone = self.module.features.train()
+        backbone.zero_grad()
+        autocast = torch.autocast("cpu", torch.bfloat16) if self.precision == "bf16" else nullcontext()
+        with autocast:
+            vectors = backbone(self.clock.batch.samples.flatten(0, 1))
+        vectors.backward(torch.ones_like(vectors))
+
+
+class _StockSteps:
+    """Steps as one writes them with learn2learn's tasks: decode, augment and learn one task after the other.
+
+    Args:
+        backbone: The backbone.
+        recipe: Episodes and rates.
+        stock: The tasks.
+    """
+
+    def __init__(self, backbone: nn.Module, recipe: MetaRecipe, stock: StockTasks) -> None:
+        self.backbone, self.recipe, self.stock = backbone.train(), recipe, stock
+        self.scale = nn.Parameter(torch.ones(()))
+        groups: list[dict[str, Any]] = [
+            {"params": backbone.parameters()},
+            {"params": [self.scale], "lr": recipe.scale_lr},
+        ]
+        self.optimizer = torch.optim.SGD(
+            groups,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=True,
+        )
+        self.loss = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
+
+    def __call__(self) -> None:
+        """Make `STEPS` steps."""
+        for _ in range(STEPS):
+            self.optimizer.zero_grad()
+            for _ in range(self.recipe.episodes_per_step):
+                logits, labels = self.stock.logits(self.backbone, paper_lssvm, *self.stock.sample())
+                (self.loss(self.scale * logits, labels) / self.recipe.episodes_per_step).backward()
+            self.optimizer.step()
+
+
+def _agreement(module: LightningFewShot, stock: StockTasks, episodes: int) -> Agreement:
+    """Compare predictions, loss and gradient of one step on the same tasks and weights.
+
+    In evaluation mode: in training ours takes batch statistics and dropout over all episodes together.
+    """
+    module.eval()
+    tasks = [stock.sample() for _ in range(episodes)]
+    logits, labels = (
+        torch.stack(parts)
+        for parts in zip(*(stock.logits(module.features, exact(paper_lssvm), *task) for task in tasks), strict=True)
+    )
+    their_loss = module.loss(logits.flatten(0, 1), labels.flatten())
+    ordered = [(images[order], labels[order]) for images, labels in tasks for order in [stock.ordered(labels)]]
+    batch = Episodes(
+        torch.stack([images for images, _ in ordered]),
+        torch.stack([labels for _, labels in ordered]),
+        stock.ways * stock.shots,
+        stock.ways,
+    )
+    our_logits = module.logits(batch.embed(module.features))
+    our_loss, _ = module.meta_learn(batch, 0, stock.ways, stock.shots, stock.queries)
+    agreement = compare("train", our_logits.argmax(-1)[None], logits.detach()[None])
+    our_gradient, their_gradient = (_gradient(loss, module.features) for loss in (our_loss, their_loss))
+    for what, mine, other in (("loss", our_loss, their_loss), ("gradient", our_gradient, their_gradient)):
+        if (mine - other).norm() > _SLACK * other.norm():
+            raise Disagreement(
+                f"train: our {what} differs from the plain step's by more than {_SLACK:.1%} on the same tasks; "
+                "the times mean nothing."
+            )
+    return agreement
+
+
+def _gradient(loss: Tensor, backbone: nn.Module) -> Tensor:
+    return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(backbone.parameters()))])

@@ -1,0 +1,69 @@
+"""The numbers of a training, each once, however often it was stopped or killed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytorch_lightning as pl
+
+from ..files import replacing
+from ..runs import Run
+
+
+class Metrics(pl.Callback):
+    """Notes what was logged now and then, and after every epoch, and writes it whole, as ``metrics.csv``.
+
+    Lightning's own CSV logger appends, and later than a checkpoint is written: after a kill its file lacks some steps
+    and, once the training continues, holds others twice. Here the rows belong to the training's state: every checkpoint
+    holds them, and a continued training begins with those of its checkpoint.
+
+    Args:
+        run: Whose folder takes the file.
+        every: Steps between two rows.
+
+    Attributes:
+        rows: Name to number, with the number of steps done and of epochs before, in the order of time.
+    """
+
+    def __init__(self, run: Run, every: int) -> None:
+        self.run, self.every = run, every
+        self.rows: list[dict[str, float]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the checkpoint keeps."""
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up what the checkpoint kept."""
+        self.rows = list(state_dict["rows"])
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Note the numbers of the step."""
+        if trainer.global_step % self.every == 0:
+            self._note(trainer, "train_")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Note the numbers of the validation."""
+        self._note(trainer, "valid_")
+
+    def on_exception(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Write also what came after the last checkpoint: it may tell why the training failed."""
+        if trainer.is_global_zero:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file; all rows have all columns, empty where a row has no such number."""
+        text = io.StringIO()
+        columns = dict.fromkeys(name for row in self.rows for name in row)
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        with replacing(self.run.path / "metrics.csv") as temporary:
+            temporary.write_text(text.getvalue(), encoding="utf-8")
+
+    def _note(self, trainer: pl.Trainer, prefix: str) -> None:
+        numbers = {name: value.item() for name, value in trainer.callback_metrics.items() if name.startswith(prefix)}
+        if numbers:
+            self.rows.append({"step": trainer.global_step, "epoch": trainer.current_epoch, **numbers})
