@@ -40,8 +40,9 @@ class LSSVMClassifier(Head):
         ways: See `Head`.
         ridge: ``1 / gamma``, in units of a squared feature norm, above 0; default 0.1. The right value
             depends on the features' scale. ``"loo"`` chooses it for each episode (with a code that has 0, for each
-            binary problem) by the leave-one-out error of the support, see `leave_one_out_errors`; gradients take it
-            as constant. With one shot, leaving a point out leaves its class out, and the error prefers large ridges.
+            binary problem) by the leave-one-out error of the support, see `leave_one_out_errors`; gradients take the
+            multiple of the mean diagonal that it chose as constant. With one shot, leaving a point out leaves its
+            class out, and the error prefers large ridges.
         bias_weight: The number in the system's corner block, above 0; default 2.
         coding: ``"one-vs-all"`` (default), ``"one-vs-one"``, ``"ecoc"``, or a matrix ``(ways, L)`` of
             -1, 0 and 1.

@@ -81,10 +81,9 @@ def panels(points: Sequence[line_figure.Point]) -> list[tuple[str, list[line_fig
 
 def _write_support(specification: Specification) -> None:
     folder = specification.folder
-    if not (folder / "measured.json").is_file():
+    tasks = support_tasks(specification)
+    if not tasks:
         return
-    content = read_json(folder / "measured.json")
-    tasks = content["tasks"]
     _save(support.draw(tasks), specification)
     rows = [{"task": task["title"], "before": task["before"], "after": task["after"]} for task in tasks]
     write_text(folder / "table.csv", rendering.csv_lines(rows))
@@ -92,12 +91,17 @@ def _write_support(specification: Specification) -> None:
     text += ["| task | classes | before | after |", "| --- | --- | ---: | ---: |"]
     for task in tasks:
         text.append(f"| {task['title']} | {', '.join(task['classes'])} | {task['before']:.1f} | {task['after']:.1f} |")
-    where = {"provenance": content["provenance"], "seed": content["seed"], "training": tasks[0]["training"], "run": ""}
-    write_text(
-        folder / "table.md",
-        "\n".join([*text, *rendering.trained([{**where, **task} for task in tasks]), *rendering.sources([where])])
-        + "\n",
-    )
+    lines = [*text, *rendering.trained(tasks), *rendering.sources(tasks)]
+    write_text(folder / "table.md", "\n".join(lines) + "\n")
+
+
+def support_tasks(specification: Specification) -> list[dict[str, Any]]:
+    """The tasks of the support figure, each with its run, training and provenance; none if there are none."""
+    file = specification.folder / "measured.json"
+    if not file.is_file():
+        return []
+    content = read_json(file)
+    return [{**task, "provenance": content["provenance"], "seed": content["seed"]} for task in content["tasks"]]
 
 
 def _save(figure: Figure, specification: Specification) -> None:

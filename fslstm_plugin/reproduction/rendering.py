@@ -100,9 +100,7 @@ def _said(measured: Sequence[dict[str, Any]]) -> list[str]:
 
 def trained(measured: Iterable[dict[str, Any]]) -> list[str]:
     """What the models of measurements were trained with."""
-    words = dict.fromkeys(
-        f"* {each['run']}: {each['training']}" if each["run"] else f"* {each['training']}" for each in measured
-    )
+    words = dict.fromkeys(f"* {each['run']}: {each['training']}" for each in measured)
     return ["", "## Training of the models", "", *words]
 
 

@@ -8,7 +8,7 @@ from ..reporting.figures.lines import Point
 from ..reporting.html import Block, Section, inline_svg
 from . import measurements, rendering
 from .comparison import Cell, Line, compare
-from .outputs import LINES, panels
+from .outputs import LINES, SUPPORT, panels, support_tasks
 from .specification import Specification
 
 
@@ -22,11 +22,12 @@ def reproduction_section(specification: Specification) -> Section:
     figure = specification.folder / "figure.svg"
     if figure.is_file():
         blocks.append(Block(figure=inline_svg(figure.read_text(encoding="utf-8"), specification.name)))
-    measured = [] if specification.shows == "support" else measurements.read(specification.folder)
+    tasks = specification.shows == SUPPORT
+    measured = support_tasks(specification) if tasks else measurements.read(specification.folder)
     if specification.shows == "table":
         lines = compare(specification.methods, specification.published()["values"], measured)
         blocks += [_table(lines, *place) for place in dict.fromkeys((line.dataset, line.backbone) for line in lines)]
-    elif measured:
+    elif measured and not tasks:
         shown = LINES[specification.shows](measured)
         blocks += [_grid(heading, points, shown.x_label) for heading, points in panels(shown.points)]
     if measured:

@@ -61,6 +61,7 @@ def _task(run: Run, specification: Specification, request: Request, episode: int
     points = zip(("support", "adjusted", "query"), project(support, adjusted, query), strict=True)
     return {
         "title": f"{run.config['dataset']}, {run.config['backbone']}, episode {episode}",
+        "run": run.name,
         "training": trainings.describe(run.config),
         "classes": names,
         "support_labels": support_labels.tolist(),
