@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -82,11 +82,16 @@ def join_ranks() -> Ranks:
 
 @contextmanager
 def progress(console: Console, description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
-    """A progress bar on a terminal, of the first process; nothing elsewhere."""
+    """A progress bar, where one is shown."""
     from rich.progress import Progress
 
-    with Progress(console=console, transient=True, disable=not console.is_terminal or join_ranks().rank > 0) as bar:
+    with Progress(console=console, transient=True, disable=not shows_progress(console)) as bar:
         yield bar, bar.add_task(description, total=total)
+
+
+def shows_progress(console: Console) -> bool:
+    """Whether to show what goes on: on a terminal, by the first process only."""
+    return console.is_terminal and join_ranks().rank == 0
 
 
 def load_split_for(run: Run, dataset: str | None, split: str, root: Path | None) -> Split:
@@ -162,19 +167,19 @@ def measure(
     from fslstm_plugin.evaluation.experiment import evaluate
 
     rows: list[Row] = []
-    for count in shots:
-        with progress(console, f"{count}-shot episodes", len(join_ranks().share(setting.episodes))) as (bar, task):
+    mine = len(join_ranks().share(setting.episodes))
+    with running(console, methods, len(shots) * mine) as show:
+        for place, count in enumerate(shots):
 
-            def report(done: int, bar: Progress = bar, task: TaskID = task) -> None:
-                bar.update(task, completed=done)
+            def report(done: int, accuracies: Sequence[float], before: int = place * mine, count: int = count) -> None:
+                show(before + done, count, accuracies)
 
-            here = replace(setting, shots=count)
             rows += evaluate(
                 methods,
                 source,
                 split,
                 run.config["backbone"],
-                here,
+                replace(setting, shots=count),
                 device,
                 batch_episodes,
                 report,
@@ -182,6 +187,31 @@ def measure(
                 ranks=join_ranks(),
             )
     return rows
+
+
+@contextmanager
+def running(console: Console, methods: Sequence[Method], total: int) -> Iterator[Callable[..., None]]:
+    """The accuracies so far above a progress bar; where progress is shown."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import Progress
+
+    from fslstm_plugin.reporting.tables import running_table
+
+    if not shows_progress(console):
+        yield lambda *_: None
+        return
+    columns: dict[int, Sequence[float]] = {}
+    bar = Progress(console=console)
+    task = bar.add_task("Episodes", total=total)
+    with Live(bar, console=console, transient=True) as live:
+
+        def show(done: int, shots: int, accuracies: Sequence[float]) -> None:
+            columns[shots] = accuracies
+            bar.update(task, completed=done)
+            live.update(Group(running_table([method.label for method in methods], columns), bar))
+
+        yield show
 
 
 def give_out(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -117,6 +118,21 @@ def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_pa
     assert latex.count(r"\\") == 13
     assert latex.count("mathbf") >= 2
     assert r"\toprule" in latex
+
+
+def test_a_terminal_shows_the_accuracies_so_far(trained, fslstm, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes the captured stream for a terminal.
+    options = ("--head", "nn", "--batch-episodes", 10, "--json", tmp_path / "r.json")
+    result = fslstm("compare-heads", "--run", "base", "--runs", trained, *FEW, *options)
+    assert result.code == 0, result.err
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", result.err).split("so far")[-1]
+    table = [[cell.strip() for cell in line.split("│")] for line in last.splitlines() if "│" in line]
+    shown = {line[1]: line[2:4] for line in table}
+    means = {}
+    for row in rows_of(tmp_path / "r.json"):
+        means.setdefault("+".join([row["head"], *row["modules"]]).upper(), []).append(f"{row['accuracy']:.2f}")
+    assert shown == means
 
 
 def test_differences_are_said_in_words_and_counted_over_classes_too(trained, fslstm, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from rich.table import Table
@@ -69,6 +69,19 @@ def rich_table(rows: Sequence[Row]) -> Table:
         for row in group:
             table.add_row(*(value(row) for _, value in columns))
         table.add_section()
+    return table
+
+
+def running_table(methods: Sequence[str], accuracies: Mapping[int, Sequence[float]]) -> Table:
+    """What is known while episodes still run: a column of mean accuracies for each number of shots.
+
+    Args:
+        methods: Labels of the methods.
+        accuracies: For each number of shots, one mean a method in percent.
+    """
+    table = Table("Method", *(f"{shots}-shot so far" for shots in accuracies))
+    for name, means in zip(methods, zip(*accuracies.values(), strict=True), strict=True):
+        table.add_row(display_name(name), *(f"{mean:.2f}" for mean in means))
     return table
 
 
