@@ -159,7 +159,16 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     assert sum(task["after"] for task in tasks) / 4 == pytest.approx(row["accuracy"])
     without = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-pretrained")
     assert without.code == 2
-    assert "needs a run with IAM" in without.err
+    assert "needs one of lssvm+iam" in without.err
+
+
+def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, folder):
+    assert reproduce("table1", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
+    measured = json.loads((folder / "table1" / "measured.json").read_text())["measurements"]
+    assert {each["method"] for each in measured} == {"lssvm+iam", "lssvm+iam+psm"}
+    other = reproduce("table2", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
+    assert other.code == 2
+    assert "needs one of nn or rr or svm or lssvm" in other.err
 
 
 def test_published_and_ours_are_matched_and_judged():
@@ -289,4 +298,5 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
     run = Run.open(trained / "reproduce-quick-dots-tiny-lssvm")
     inner = identity(run.config)["pretrained"]
     assert inner["kind"] == "pretrain"
-    assert describe(run.config) == "base classes, at most 200 steps; then lssvm, 50 of 60,000 steps of 8 episodes"
+    training = "lssvm, 50 of 60,000 steps of 8 episodes with 5 + 2 images a class"
+    assert describe(run.config) == f"base classes, at most 200 steps; then {training}"

@@ -92,10 +92,11 @@ def plan(specification: Specification, request: Request) -> list[Part]:
         UsageError: If no method suits the given runs.
     """
     if request.given:
-        parts = [Part(run, _suiting(specification.methods, run), specification.shots) for run in request.given]
+        parts = [Part(run, _suiting(specification, run), specification.shots) for run in request.given]
         parts = [part for part in parts if part.methods]
         if not parts:
-            raise UsageError(f"No method of {specification.name} suits the given runs: it needs a run with IAM.")
+            wanted = " or ".join(algorithm for algorithm, _ in _algorithms(specification))
+            raise UsageError(f"No method of {specification.name} suits the given runs: it needs one of {wanted}.")
         return parts
     merged: dict[tuple[str, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
@@ -149,9 +150,14 @@ def _own_algorithm(method: str) -> str:
     return str(Composition(name.head, "iam" in modules))
 
 
-def _suiting(methods: Iterable[str], run: Run) -> tuple[str, ...]:
-    pretrained = run.config["kind"] == PRETRAINING
-    return _fitting(methods, Composition("") if pretrained else Composition.parse(run.config["algorithm"]))
+def _suiting(specification: Specification, run: Run) -> tuple[str, ...]:
+    """The methods to evaluate on a given run; of those with a training of their own each, the ones it was trained for."""
+    if run.config["kind"] == PRETRAINING:
+        return _fitting(specification.methods, Composition(""))
+    trained = Composition.parse(run.config["algorithm"])
+    if OWN in specification.trainings:
+        return tuple(method for method in specification.methods if _own_algorithm(method) == str(trained))
+    return _fitting(specification.methods, trained)
 
 
 def _fitting(methods: Iterable[str], trained: Composition) -> tuple[str, ...]:
