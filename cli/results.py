@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from . import options
+
 if TYPE_CHECKING:
     import torch
     from rich.console import Console
@@ -29,6 +31,23 @@ RunOption = Annotated[
     typer.Option("--run", help="Run folder, or its name in --runs; the newest if not given.", show_default=False),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+OtherDataset = Annotated[
+    Optional[str],
+    typer.Option(
+        "--dataset",
+        help="Another data set than the run's.",
+        autocompletion=options.complete(options.DATASETS),
+        show_default=False,
+    ),
+]
+SplitName = Annotated[str, typer.Option("--split", help="test, val or train.")]
+Episodes = Annotated[int, typer.Option(min=2, help="Number of episodes.")]
+Ways = Annotated[int, typer.Option(min=2, help="Classes an episode.")]
+Shots = Annotated[
+    Optional[list[int]],
+    typer.Option(min=1, help="Support images a class; repeat it for several. Default 1 and 5.", show_default=False),
+]
+Queries = Annotated[int, typer.Option(min=1, help="Query images a class.")]
 QueryBalance = Annotated[
     str,
     typer.Option(

@@ -61,7 +61,7 @@ class Request:
     seed: int = 0
     resume: bool = False
     data_root: Path | None = None
-    batch_episodes: int = 32
+    batch_episodes: int = 128
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _own_algorithm(method: str) -> str:
 
 
 def _suiting(specification: Specification, run: Run) -> tuple[str, ...]:
-    """The methods to evaluate on a given run; of those with a training of their own each, the ones it was trained for."""
+    """The methods to evaluate on a given run: where each has a training of its own, those that it was trained for."""
     if run.config["kind"] == PRETRAINING:
         return _fitting(specification.methods, Composition(""))
     trained = Composition.parse(run.config["algorithm"])
