@@ -36,7 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
         yield temporary
         sync(temporary)
@@ -81,6 +81,16 @@ def exclusive(folder: Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.parent / f".{folder.name}.lock"):
         yield
+
+
+def require_writable(folder: Path) -> None:
+    """Refuse before long work a folder that could not hold its results.
+
+    Raises:
+        StorageError: If the folder cannot be written.
+    """
+    if not os.access(folder, os.W_OK):
+        raise StorageError(f"Cannot write to {folder}: it is read-only, or not there.")
 
 
 def sync(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 
@@ -292,6 +293,33 @@ def test_weights_of_another_backbone_are_refused(trained, fslstm, tmp_path):
     assert result.code == 1
     assert "do not fit this Conv4" in result.err
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(float("nan"), "infinite or not a number: net.0.weight"), (3e38, "Features of dots test are")],
+)
+def test_weights_that_give_no_numbers_are_never_evaluated(value, message, trained, fslstm, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(trained / "base", tmp_path / "run", ignore=shutil.ignore_patterns("cache"))
+    tensors = load_file(tmp_path / "run" / "model.safetensors")
+    tensors["net.0.weight"].fill_(value)
+    save_file(tensors, tmp_path / "run" / "model.safetensors")
+    for command in ("eval", "compare-heads", "tune"):
+        result = fslstm(command, "--run", tmp_path / "run", *FEW)
+        assert result.code == 1
+        assert message in result.err
+        assert result.out == ""
+    assert not (tmp_path / "run" / "evaluations").exists()
+
+
+@pytest.mark.parametrize("file", [".", "", "/", "FOLDER"])
+def test_results_are_printed_before_a_file_is_refused(file, trained, fslstm, tmp_path):
+    result = fslstm("eval", "--runs", trained, *FEW, "--psm-iters", 0, "--json", tmp_path if file == "FOLDER" else file)
+    assert result.code == 1
+    assert result.err.startswith("fslstm: Cannot write")
+    assert "LSSVM+IAM" in result.out
 
 
 def test_an_unwritable_run_folder_is_named(fslstm):
