@@ -407,17 +407,17 @@ def test_the_files_of_a_run_are_shown_or_named(sandbox, undrawn, tmp_path: Path,
     folder = tmp_path / "a"
     (folder / "evaluations").mkdir(parents=True, exist_ok=True)
     source = sandbox.runs / "fslstm"
-    (folder / "config.json").write_bytes((source / "config.json").read_bytes())
+    config = json.loads((source / "config.json").read_text())
+    (folder / "config.json").write_text(changed(random, config) if one_in(random, 2) else json.dumps(config), "latin1")
     metrics = (source / "metrics.csv").read_bytes()
     # Without numbers no figure is made.
     (folder / "metrics.csv").write_bytes(damaged(random, metrics) if one_in(random, 50) else metrics.splitlines()[0])
     for name, content in (("tuned", TUNED), ("evaluations/eval-1", EVALUATION)):
         (folder / f"{name}.json").write_text(changed(random, content), encoding="latin1")
-    run = Run.open(folder)
     with contextlib.suppress(FSLSTMError):
-        load_choices(run)
+        load_choices(Run.open(folder))
     with contextlib.suppress(FSLSTMError):
-        run_section(run)
+        run_section(Run.open(folder))
 
 
 ROW = {

@@ -24,7 +24,8 @@ def run_section(run: Run) -> Section:
     Raises:
         DataError: If its metrics or evaluations are damaged.
     """
-    blocks = [Block("Configuration", ("setting", "value"), list(_flat(run.config)), words=True)]
+    with naming_damage(run.path / "config.json"):
+        blocks = [Block("Configuration", ("setting", "value"), list(_flat(run.config)), words=True)]
     with naming_damage(run.path / "metrics.csv"):
         curves = _curves(run)
     if curves is not None:
