@@ -45,7 +45,9 @@ def bench(
     ] = "all",
     rounds: Annotated[int, typer.Option(min=2, help="How often each side is timed, in turns.")] = 5,
     shots: Annotated[int, typer.Option(min=1, help="heads: support images a class.")] = 5,
-    features: Annotated[int, typer.Option(min=1, help="heads: numbers in a generated feature vector.")] = 2560,
+    features: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="heads: numbers in a generated feature vector.")
+    ] = 2560,
     table3_episodes: Annotated[
         int, typer.Option(min=0, help="heads: episodes of the paper's Table 3, scaled to 10,000; 0 leaves it out.")
     ] = 500,
@@ -126,11 +128,11 @@ def bench(
         figures += found[1]
 
     result = Report(comparisons, figures)
-    if json:
-        write_json(json, result.as_dict())
     output = Console()
     output.print(comparison_table(comparisons))
     output.print(figure_table(figures))
+    if json:
+        write_json(json, result.as_dict())
 
 
 def _features(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated, NoReturn
@@ -62,6 +63,9 @@ def _fail(message: str, code: int) -> NoReturn:
 def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
     keep_freed_memory()
+    for stream in (sys.stdout, sys.stderr):  # a terminal without ±, or the name of a file that is no text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except FSLSTMError as error:

@@ -42,6 +42,7 @@ def report(
 
 def _sections(source: str, runs: Path) -> list[Section]:
     """The sections of a run, a reproduction, or everything in a folder."""
+    from fslstm_plugin.errors import naming_damage
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
     from fslstm_plugin.reproduction.specification import Specification
@@ -49,7 +50,8 @@ def _sections(source: str, runs: Path) -> list[Section]:
 
     folder = Path(source)
     if (folder / "specification.json").is_file():
-        return [reproduction_section(Specification.read(folder))]
+        with naming_damage(folder):
+            return [reproduction_section(Specification.read(folder))]
     inside = sorted(folder.glob("*/specification.json")) or sorted(folder.glob("*/config.json"))
     if inside and not (folder / "config.json").is_file():
         return [section for file in inside for section in _sections(str(file.parent), runs)]

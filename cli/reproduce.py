@@ -91,8 +91,9 @@ def reproduce(
     """
     from rich.console import Console
 
-    from fslstm_plugin.errors import UsageError
-    from fslstm_plugin.reproduction import engine, outputs, specification, support, trainings
+    from fslstm_plugin.errors import UsageError, naming_damage
+    from fslstm_plugin.files import require_writable
+    from fslstm_plugin.reproduction import engine, measurements, outputs, specification, support, trainings
     from fslstm_plugin.runs import Run
 
     if pretrained is not None and not pretrained.exists():
@@ -113,6 +114,10 @@ def reproduce(
         batch_episodes=batch_episodes,
     )
     console = Console(stderr=True)
+    for each in () if dry_run else wanted:  # before hours of training
+        require_writable(each.folder)
+        if each.shows != outputs.SUPPORT:
+            measurements.read(each.folder)
     for each in wanted:
         parts = [] if redraw else engine.plan(each, request)
         if dry_run:
@@ -126,5 +131,6 @@ def reproduce(
         else:
             for part in parts:
                 engine.measure(each, part, request, console)
-        outputs.write(each)
+        with naming_damage(each.folder):
+            outputs.write(each)
         typer.echo(f"{each.name}: see {each.folder / 'table.md'}")

@@ -236,7 +236,7 @@ def running(console: Console, methods: Sequence[Method], total: int) -> Iterator
 def give_out(
     run: Run, kind: str, rows: Sequence[Row], json: Path | None, csv: Path | None = None, latex: Path | None = None
 ) -> None:
-    """Keep the rows in the run, print their table, and write the files that were asked for."""
+    """Print the rows' table, which no full disk prevents, keep them in the run, write the files that were asked for."""
     if join_ranks().rank > 0:
         return
     from rich.console import Console
@@ -245,6 +245,10 @@ def give_out(
     from fslstm_plugin.reporting.statements import statements
     from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
+    console = Console()
+    console.print(rich_table(rows))
+    for sentence in statements(rows):
+        console.print(sentence, highlight=False, soft_wrap=True, style="yellow" if "warning" in sentence else None)
     run.save_evaluation(kind, rows)
     if json:
         write_json(json, {"rows": [row.as_dict() for row in rows]})
@@ -252,7 +256,3 @@ def give_out(
         write_text(csv, csv_text(rows))
     if latex:
         write_text(latex, latex_text(rows))
-    console = Console()
-    console.print(rich_table(rows))
-    for sentence in statements(rows):
-        console.print(sentence, highlight=False, soft_wrap=True, style="yellow" if "warning" in sentence else None)

@@ -74,8 +74,8 @@ def tune(
     )
     choices = tuning.choose(rows)
     tuning.save_choices(chosen, choices, rows)
-    if json:
-        write_json(json, {"rows": [row.as_dict() for row in rows]})
     for sentence in tuning.evidence(choices, rows):
         typer.echo(sentence)
     typer.echo(f"Saved the choices in {chosen.path / 'tuned.json'}.")
+    if json:
+        write_json(json, {"rows": [row.as_dict() for row in rows]})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class FSLSTMError(Exception):
@@ -50,6 +52,31 @@ class UnknownNameError(UsageError):
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}.")
+
+
+@contextmanager
+def naming_damage(file: Path) -> Iterator[None]:
+    """Whatever the content of a file leads to becomes a sentence that names the file.
+
+    Args:
+        file: What is read in the block; a stranger may have written it.
+
+    Raises:
+        DataError: If the block fails, unless the operating system or another such error stopped it.
+
+    Example:
+        >>> with naming_damage(Path("results.json")):
+        ...     rows = {}["rows"]
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.DataError: results.json is damaged or of another form (KeyError: 'rows').
+    """
+    try:
+        yield
+    except (DataError, RunError, StorageError, OSError):
+        raise
+    except Exception as error:  # one for each of the many ways of being of another form
+        raise DataError(f"{file} is damaged or of another form ({type(error).__name__}: {error}).") from error
 
 
 def require_positive(**values: float) -> None:

@@ -36,7 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
     try:
         yield temporary
         sync(temporary)
@@ -83,6 +83,16 @@ def exclusive(folder: Path) -> Iterator[None]:
         yield
 
 
+def require_writable(folder: Path) -> None:
+    """Refuse before long work a folder that could not hold its results.
+
+    Raises:
+        StorageError: If the folder cannot be written.
+    """
+    if not os.access(folder, os.W_OK):
+        raise StorageError(f"Cannot write to {folder}: it is read-only, or not there.")
+
+
 def sync(path: Path) -> None:
     """Have a file's content written to the disk before going on."""
     with path.open("rb+") as file:
@@ -106,7 +116,8 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         raise StorageError(f"Cannot make the folder {path.parent}: {error.strerror or error}.") from error
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        # The name of a file that the text tells of may be no text.
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .errors import UsageError
@@ -16,7 +17,8 @@ def from_plain(kind: type[T], values: Any) -> T:
     """The dataclass whose ``dataclasses.asdict`` this is, also after a way through JSON.
 
     Args:
-        kind: A dataclass of numbers, texts, tuples of them, other such dataclasses, and None where its types say so.
+        kind: A dataclass of numbers, texts, paths, tuples of them, other such dataclasses, and None where its types say
+            so.
         values: A dictionary of its fields; those with a default may be absent.
 
     Raises:
@@ -56,6 +58,8 @@ def _value(hint: Any, value: Any, name: str) -> Any:
         return tuple(_value(typing.get_args(hint)[0], item, name) for item in value)
     if hint is float and type(value) is int:
         return float(value) if abs(value) < 2**63 else _refuse(hint, value, name)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
     return value if type(value) is hint else _refuse(hint, value, name)
 
 

@@ -67,6 +67,9 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     if not isinstance(content, dict):
         raise TypeError("expected a dictionary of tensors")
     tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    for key, value in tensors.items():
+        if value.layout is not torch.strided or value.is_quantized:
+            raise TypeError(f"{key} is a sparse or quantised tensor")
     if not tensors:
         raise TypeError(f"it holds no tensors, but {', '.join(map(str, content)) or 'nothing'}"[:200])
     return tensors
@@ -76,7 +79,7 @@ def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -
     """Load a state whose names and shapes must fit exactly.
 
     Raises:
-        RunError: Naming the tensors that are missing, unexpected or of another shape.
+        RunError: Naming the tensors that are missing, unexpected, of another shape, or not finite.
     """
     own = module.state_dict()
     missing = sorted(own.keys() - state.keys())
@@ -86,9 +89,15 @@ def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -
         for key in own.keys() & state.keys()
         if own[key].shape != state[key].shape
     )
+    infinite = sorted(key for key in own.keys() & state.keys() if not state[key].to(own[key].dtype).isfinite().all())
     faults = [
         f"{what}: {', '.join(keys[:4])}{f' and {len(keys) - 4} more' if len(keys) > 4 else ''}"
-        for what, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
+        for what, keys in (
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("of another shape", reshaped),
+            ("infinite or not a number", infinite),
+        )
         if keys
     ]
     if faults:

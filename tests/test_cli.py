@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -308,6 +311,63 @@ def test_weights_of_another_backbone_are_refused(trained, fslstm, tmp_path):
     assert result.code == 1
     assert "do not fit this Conv4" in result.err
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(float("nan"), "infinite or not a number: net.0.weight"), (3e38, "Features of dots test are")],
+)
+def test_weights_that_give_no_numbers_are_never_evaluated(value, message, trained, fslstm, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(trained / "base", tmp_path / "run", ignore=shutil.ignore_patterns("cache"))
+    tensors = load_file(tmp_path / "run" / "model.safetensors")
+    tensors["net.0.weight"].fill_(value)
+    save_file(tensors, tmp_path / "run" / "model.safetensors")
+    for command in ("eval", "compare-heads", "tune"):
+        result = fslstm(command, "--run", tmp_path / "run", *FEW)
+        assert result.code == 1
+        assert message in result.err
+        assert result.out == ""
+    assert not (tmp_path / "run" / "evaluations").exists()
+
+
+@pytest.mark.parametrize("file", [".", "", "/", "FOLDER"])
+def test_results_are_printed_before_a_file_is_refused(file, trained, fslstm, tmp_path):
+    result = fslstm("eval", "--runs", trained, *FEW, "--psm-iters", 0, "--json", tmp_path if file == "FOLDER" else file)
+    assert result.code == 1
+    assert result.err.startswith("fslstm: Cannot write")
+    assert "LSSVM+IAM" in result.out
+
+
+def test_a_terminal_without_the_sign_is_no_error(trained, spawn, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = spawn("eval", "--runs", trained, *FEW, "--psm-iters", 0)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert r"\xb1" in out
+
+
+def test_a_name_that_is_no_text_is_no_error(trained, fslstm, tmp_path):
+    run = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    shutil.copytree(trained / "base", run)
+    for command in (("eval", "--run", run, *FEW), ("report", run, "--output", run / "r.html")):
+        result = fslstm(*command)
+        assert result.code == 0, result.err
+    assert r"Run \udcff" in (run / "r.html").read_text()
+
+
+def test_features_of_another_type_are_not_believed(trained, fslstm, tmp_path):
+    options = ("eval", "--run", "base", "--runs", trained, *FEW, "--psm-iters", 0, "--json")
+    assert fslstm(*options, tmp_path / "before.json").code == 0
+    (cache,) = (trained / "base" / "cache").glob("dots-test-*")
+    content = cache.read_bytes()
+    assert content.count(b'"F32"') == 1
+    cache.write_bytes(content.replace(b'"F32"', b'"I32"'))
+    assert fslstm(*options, tmp_path / "after.json").code == 0
+    before, after = ([row["accuracy"] for row in rows_of(tmp_path / f"{name}.json")] for name in ("before", "after"))
+    assert before == after
+    assert cache.read_bytes() == content
 
 
 def test_an_unwritable_run_folder_is_named(fslstm):

@@ -104,6 +104,7 @@ def test_truncated_archives_are_named(tmp_path: Path, target: Path, make, share:
     [
         (b"\n<!DOCTYPE html><html>sign in</html>", "is a web page"),
         (b"<html>not found</html>", "is a web page"),
+        (b"\xef\xbb\xbf<!-- moved --><html></html>", "is a web page"),
         (b"", "is empty"),
         (b"something else altogether", "neither a zip nor a tar archive"),
     ],

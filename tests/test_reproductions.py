@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -14,6 +16,7 @@ import pytest
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
 from fslstm_plugin.reporting.html import Block, Section, page
+from fslstm_plugin.reproduction import measurements
 from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.specification import Specification, names
 from fslstm_plugin.runs import Run
@@ -289,6 +292,120 @@ def test_damaged_or_absent_folders_are_named(fslstm, tmp_path, folder):
     result = fslstm("report", tmp_path / "none", "--output", tmp_path / "r.html")
     assert result.code == 1
     assert "There is no run at" in result.err
+    assert not (tmp_path / "r.html").exists()
+
+
+DAMAGED = [
+    ("measured.json", "[" * 100_000, "Cannot read"),
+    ("measured.json", "[1]", "measured.json is damaged"),
+    ("measured.json", '{"provenance": [], "measurements": [{"provenance": 0}]}', "measured.json is damaged"),
+    ("specification.json", "[]", "is no specification"),
+    ("specification.json", '{"title": 1}', "is no specification"),
+    ("specification.json", {"shows": "tabel"}, "Did you mean 'table'"),
+    ("specification.json", {"shots": []}, "no shots or no methods"),
+    ("specification.json", {"times": "yes"}, "times must be of type bool"),
+]
+
+
+@pytest.mark.parametrize(("file", "content", "message"), DAMAGED)
+def test_damaged_files_are_named_before_anything_is_trained(
+    file, content, message, reproduce, folder, fslstm, tmp_path
+):
+    path = folder / "table3" / file
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(path.read_text()), **content})
+    path.write_text(content)
+    for result in (
+        reproduce("table3", *SMALL, "--runs", tmp_path / "runs"),
+        reproduce("table3", "--redraw"),
+        fslstm("report", folder / "table3", "--output", tmp_path / "r.html"),
+    ):
+        assert result.code == 1
+        assert message in result.err
+        assert "Traceback" not in result.err
+    assert path.read_text() == content
+    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_what_only_drawing_shows_to_be_damaged_is_named(reproduce, folder, fslstm, tmp_path):
+    (folder / "table3" / "published.json").write_text('{"values": [{"dataset": "mini"}]}')
+    for result in (reproduce("table3", "--redraw"), fslstm("report", folder, "--output", tmp_path / "r.html")):
+        assert result.code == 1
+        assert f"{folder / 'table3'} is damaged or of another form (KeyError: 'backbone')" in result.err
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_trained(reproduce, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    result = reproduce("table3", *SMALL, "--runs", tmp_path / "runs")
+    assert result.code == 1
+    assert "Cannot write to" in result.err
+    assert not (tmp_path / "runs").exists()
+
+
+def _measured(number: int) -> dict[str, object]:
+    names = ("dataset", "backbone", "split", "method", "shots", "queries", "query_balance", "interval", "ways")
+    return {**dict.fromkeys(names, "same"), "training": f"training {number}"}
+
+
+def test_measurements_of_several_processes_are_all_kept(tmp_path):
+    folder = tmp_path / "table"
+    folder.mkdir()
+    processes = [
+        multiprocessing.get_context("fork").Process(
+            target=lambda first=first: [
+                measurements.add(folder, [_measured(first + each)], {"command": "x"}) for each in range(10)
+            ]
+        )
+        for first in (0, 10, 20)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert {each["training"] for each in measurements.read(folder)} == {f"training {n}" for n in range(30)}
+
+
+def test_a_run_that_names_itself_as_its_pretraining_is_none_that_is_wanted(trained, tmp_path):
+    from fslstm_plugin.reproduction.trainings import identity
+
+    runs = tmp_path / "runs"
+    shutil.copytree(trained / "reproduce-quick-dots-tiny-lssvm", runs / "a")
+    config = json.loads((runs / "a" / "config.json").read_text())
+    config["pretrained"] = str(runs / "a")
+    (runs / "a" / "config.json").write_text(json.dumps(config))
+    assert identity(Run.open(runs / "a").config)["pretrained"]["pretrained"] == str(runs / "a")
+    config["pretrained"] = str(runs / "gone")
+    assert identity(config)["pretrained"] == str(runs / "gone")
+
+
+def test_a_run_without_a_data_set_is_refused(trained, reproduce, tmp_path):
+    run = tmp_path / "places"
+    shutil.copytree(trained / "reproduce-quick-dots-tiny-pretrained", run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "dataset": None, "places": "/data/places"}))
+    result = reproduce("table3", "--run", run)
+    assert result.code == 2
+    assert "was pretrained on a folder of images" in result.err
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.csv", "epoch,step,train_loss\n0,one,2\n"),
+        ("tuned.json", "{}"),
+        ("evaluations/eval-1.json", '{"rows": []}'),
+        ("evaluations/eval-1.json", '{"rows": [{"shots": 1}]}'),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named_in_its_report(file, content, trained, fslstm, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained / "reproduce-quick-dots-tiny-lssvm", run)
+    (run / file).parent.mkdir(exist_ok=True)
+    (run / file).write_text(content)
+    result = fslstm("report", run, "--output", tmp_path / "r.html")
+    assert result.code == 1
+    assert f"{run / file} is damaged or of another form" in result.err
     assert not (tmp_path / "r.html").exists()
 
 

@@ -33,6 +33,7 @@ from fslstm_plugin.training.meta_training import Validation, train, train_config
 from fslstm_plugin.training.pretrained import load_backbone
 from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
 from fslstm_plugin.training.recipes import PretrainRecipe
+from fslstm_plugin.weights import load_tensors
 
 QUIET = Console(quiet=True)
 OPTIONS = EngineOptions(accelerator="cpu", checkpoint_every=3)
@@ -144,6 +145,12 @@ def test_a_file_without_tensors_says_what_it_holds(tmp_path):
     torch.save({"embedding": {"weight": torch.zeros(1)}, "epoch": 3}, tmp_path / "a.pth")
     with pytest.raises(RunError, match="it holds no tensors, but embedding, epoch"):
         load_backbone(TinyBackbone(32), tmp_path / "a.pth")
+
+
+def test_tensors_that_are_not_dense_are_refused(tmp_path):
+    torch.save({"params": {"weight": torch.eye(3).to_sparse()}}, tmp_path / "w.pth")
+    with pytest.raises(RunError, match="weight is a sparse or quantised tensor"):
+        load_tensors(tmp_path / "w.pth")
 
 
 def test_weights_are_as_readable_as_other_files(tmp_path):

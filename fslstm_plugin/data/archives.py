@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import shutil
 import tarfile
 import zipfile
@@ -94,10 +95,10 @@ def check_file(path: Path) -> None:
     if not path.is_file():
         raise DataError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there'}.")
     with path.open("rb") as file:
-        start = file.read(256).lstrip().lower()
+        start = file.read(256).removeprefix(codecs.BOM_UTF8).lstrip().lower()
     if not start:
         raise DataError(f"{path} is empty: download it again.")
-    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+    if start.startswith((b"<!doctype", b"<!--", b"<html", b"<?xml", b"<head")):
         raise DataError(f"{path} is a web page (HTML) in place of the data: download it again.")
 
 

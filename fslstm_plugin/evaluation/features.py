@@ -14,6 +14,7 @@ from ..backbones.base import normalization_of
 from ..backbones.folding import fold_batch_norm
 from ..data.base import Split
 from ..data.images import make_images
+from ..errors import RunError
 from ..normalization import Normalization
 from ..weights import save_tensors
 
@@ -81,12 +82,20 @@ def cached_features(
 
     Returns:
         float32 ``(N, d)``. A cache file that is damaged or of something else is made anew.
+
+    Raises:
+        RunError: If there are features that are no finite numbers, from which any accuracy could come.
     """
     key = cache_key(backbone, split, normalization_of(backbone))
     file = folder / f"{split.dataset}-{split.name}-{key}.safetensors"
-    features = _read(file)
+    features = _read(file, len(split.labels))
     if features is None:
         features = extract_features(backbone, split, device, report=report)
+        if not features.isfinite().all():
+            raise RunError(
+                f"Features of {split.dataset} {split.name} are infinite or not numbers: the weights of this "
+                "backbone are damaged, or its training diverged."
+            )
         folder.mkdir(parents=True, exist_ok=True)
         save_tensors(file, {"features": features}, {"checksum": str(_checksum(features))})
     return features
@@ -96,8 +105,8 @@ def _checksum(features: Tensor) -> int:
     return zlib.crc32(features.numpy().data)
 
 
-def _read(file: Path) -> Tensor | None:
-    """The features in a cache file, or None if it is absent or damaged."""
+def _read(file: Path, images: int) -> Tensor | None:
+    """The features of so many images in a cache file, or None if it is absent or damaged."""
     from safetensors import SafetensorError, safe_open
 
     if not file.is_file():
@@ -108,4 +117,6 @@ def _read(file: Path) -> Tensor | None:
             expected = (content.metadata() or {}).get("checksum")
     except (SafetensorError, OSError, ValueError):
         return None
-    return features if expected == str(_checksum(features)) else None
+    # The checksum is of the numbers' bytes alone.
+    fits = features.dtype == torch.float32 and features.ndim == 2 and len(features) == images
+    return features if fits and expected == str(_checksum(features)) else None

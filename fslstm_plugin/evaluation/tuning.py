@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from ..errors import RunError, UsageError
+from ..errors import RunError
 from ..files import write_json
 from ..registry import HEADS
 from ..runs import Run
@@ -93,7 +93,7 @@ def load_choices(run: Run) -> dict[str, HeadName]:
             key: HeadName.parse(str(HeadName(name["head"], name["options"], bool(name["normalize"]))))
             for key, name in content["choices"].items()
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{file} is damaged ({error}): run 'fslstm tune' again, or use --no-tuned.") from error
 
 

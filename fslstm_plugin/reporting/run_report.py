@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ..errors import RunError
+from ..errors import DataError, naming_damage
 from ..evaluation.engine import method_label
 from ..runs import Run
 from .figures.lines import COLOURS
@@ -22,23 +22,27 @@ def run_section(run: Run) -> Section:
     """The section of a run.
 
     Raises:
-        RunError: If its metrics or evaluations are damaged.
+        DataError: If its metrics or evaluations are damaged.
     """
-    blocks = [Block("Configuration", ("setting", "value"), list(_flat(run.config)), words=True)]
-    curves = _curves(run)
+    with naming_damage(run.path / "config.json"):
+        blocks = [Block("Configuration", ("setting", "value"), list(_flat(run.config)), words=True)]
+    with naming_damage(run.path / "metrics.csv"):
+        curves = _curves(run)
     if curves is not None:
         blocks.append(Block("Learning curves", figure=svg_element(curves, f"curves-{run.name}")))
     tuned = run.path / "tuned.json"
     if tuned.is_file():
-        choices = _read(tuned)["choices"]
-        rows = [
-            (key, ", ".join([*(f"{name} = {value}" for name, value in choice["options"].items()),
-                             *(["normalised features"] if choice["normalize"] else [])]) or "the head's defaults")
-            for key, choice in choices.items()
-        ]  # fmt: skip
+        with naming_damage(tuned):
+            choices = _read(tuned)["choices"]
+            rows = [
+                (key, ", ".join([*(f"{name} = {value}" for name, value in choice["options"].items()),
+                                 *(["normalised features"] if choice["normalize"] else [])]) or "the head's defaults")
+                for key, choice in choices.items()
+            ]  # fmt: skip
         blocks.append(Block("Tuned on validation episodes", ("method", "choice"), rows, words=True))
     for file in sorted((run.path / "evaluations").glob("*.json"), key=lambda file: file.stat().st_mtime):
-        blocks.append(_evaluation(file))
+        with naming_damage(file):
+            blocks.append(_evaluation(file))
     return Section(f"Run {run.name}", blocks=blocks)
 
 
@@ -75,8 +79,8 @@ def _evaluation(file: Path) -> Block:
 def _read(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"Cannot read {file}: {error}.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"Cannot read {file}: {error}.") from error
 
 
 def _curves(run: Run) -> Figure | None:

@@ -16,7 +16,7 @@ from ..backbones.base import build_backbone
 from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, naming_damage
 from ..evaluation.engine import Method
 from ..evaluation.experiment import Row, Setting, cached_source, episode_statistics_source, evaluate
 from ..evaluation.features import cached_features
@@ -89,9 +89,12 @@ def plan(specification: Specification, request: Request) -> list[Part]:
 
     Raises:
         DataError: If none of the data sets is prepared.
-        UsageError: If no method suits the given runs.
+        UsageError: If no method suits the given runs, or one has no data set.
     """
     if request.given:
+        for run in request.given:
+            if run.config["dataset"] is None:
+                raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
         parts = [Part(run, _suiting(specification, run), specification.shots) for run in request.given]
         parts = [part for part in parts if part.methods]
         if not parts:
@@ -198,7 +201,8 @@ def measure(specification: Specification, part: Part, request: Request, console:
         model = replace(model, attention=model.attention.to(request.device))
     split = load_split(run.config["dataset"], specification.split, request.data_root)
     where = measurements.provenance(request.scale.name if isinstance(part.source, Training) else "given run")
-    training, steps = trainings.describe(run.config), trainings.steps_done(run)
+    with naming_damage(run.path / "config.json"):
+        training, steps = trainings.describe(run.config), trainings.steps_done(run)
     for setting in settings(specification, part, request):
         more = {}
         if specification.times:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..errors import naming_damage
 from ..evaluation.experiment import Row
-from ..files import write_json
+from ..files import exclusive, write_json
 from .specification import read_json
 
 _KEY = ("dataset", "backbone", "split", "method", "shots", "queries", "query_balance", "interval", "ways", "training")
@@ -77,12 +78,19 @@ def measurement(row: Row, training: str, run: str, weight_steps: int, **more: An
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The measurements of a reproduction, each with its ``provenance``; none if there are none."""
+    """The measurements of a reproduction, each with its ``provenance``; none if there are none.
+
+    Raises:
+        DataError: If the file is damaged.
+    """
     file = folder / "measured.json"
     if not file.is_file():
         return []
     content = read_json(file)
-    return [{**each, "provenance": content["provenance"][each["provenance"]]} for each in content["measurements"]]
+    with naming_damage(file):
+        found = [{**each, "provenance": content["provenance"][each["provenance"]]} for each in content["measurements"]]
+        set(map(key_of, found))
+    return found
 
 
 def add(folder: Path, new: Iterable[dict[str, Any]], where: dict[str, str]) -> None:
@@ -93,9 +101,10 @@ def add(folder: Path, new: Iterable[dict[str, Any]], where: dict[str, str]) -> N
         new: See :func:`measurement`.
         where: Their provenance.
     """
-    kept = {key_of(each): each for each in read(folder)}
-    kept.update({key_of(each): {**each, "provenance": where} for each in new})
-    _write(folder, list(kept.values()))
+    with exclusive(folder):  # another measurement for the same reproduction may end just now
+        kept = {key_of(each): each for each in read(folder)}
+        kept.update({key_of(each): {**each, "provenance": where} for each in new})
+        _write(folder, list(kept.values()))
 
 
 def _write(folder: Path, measurements: Sequence[dict[str, Any]]) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, UnknownNameError, UsageError
+from ..plain import from_plain
 
 PRETRAINING = "pretrain"  # A training that is the pretraining alone.
+SHOWS = ("table", "iterations", "queries", "ridge", "support", "unbalanced")
 OWN = "own"  # The training of a method's own head, with IAM if the method has it.
 
 
@@ -60,14 +62,19 @@ class Specification:
         Raises:
             DataError: If it is missing or not as it should be.
         """
-        content = read_json(folder / "specification.json")
+        file = folder / "specification.json"
+        content = read_json(file)
         try:
-            values: dict[str, Any] = {
-                key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
-            }
-            return cls(folder=folder, **values)
-        except (TypeError, AttributeError) as error:
-            raise DataError(f"{folder / 'specification.json'} is no specification: {error}.") from error
+            if isinstance(content, dict):
+                content["folder"] = str(folder)
+            specification = from_plain(cls, content)
+            if specification.shows not in SHOWS:
+                raise UnknownNameError("table or figure", specification.shows, SHOWS)
+            if not (specification.shots and specification.methods):
+                raise UsageError("It has no shots or no methods.")
+        except UsageError as error:
+            raise DataError(f"{file} is no specification: {error}") from error
+        return specification
 
     def published(self) -> dict[str, Any]:
         """What ``published.json`` holds: ``source``, ``training`` and ``values``; no values if there is none."""
@@ -112,5 +119,5 @@ def read_json(file: Path) -> Any:
     """
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"Cannot read {file}: {error}.") from error

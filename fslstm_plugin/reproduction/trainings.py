@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,11 +132,17 @@ def wanted_training(
     return Training("train", config, f"{stem}-{composition}", source if pretrained and weights is None else None)
 
 
-def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with its pretraining's own configuration in place of the folder's path."""
+def identity(config: dict[str, Any], within: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A configuration with its pretraining's own configuration in place of the folder's path.
+
+    Args:
+        config: The configuration.
+        within: Folders whose pretraining this is; a damaged one may name itself.
+    """
     source = config.get("pretrained")
-    if isinstance(source, str) and (Path(source) / "config.json").is_file():
-        source = identity(Run.open(Path(source)).config)
+    if isinstance(source, str) and source not in within:
+        with suppress(RunError):  # a weights file, or a folder that is gone or damaged
+            source = identity(Run.open(Path(source)).config, (*within, source))
     return json.loads(json.dumps({**config, "pretrained": source, "format": None}))
 
 
