@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -330,14 +328,6 @@ def test_a_terminal_without_the_sign_is_no_error(trained, monkeypatch, request):
     out, err = process.communicate()
     assert process.returncode == 0, err
     assert r"\xb1" in out
-
-
-def test_a_name_that_is_no_text_is_no_error(trained, fslstm, tmp_path):
-    run = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
-    shutil.copytree(trained / "base", run)
-    result = fslstm("report", run, "--output", run / "r.html")
-    assert result.code == 0, result.err
-    assert r"Run \udcff" in (run / "r.html").read_text()
 
 
 def test_features_of_another_type_are_not_believed(trained, fslstm, tmp_path):
