@@ -63,7 +63,7 @@ def _fail(message: str, code: int) -> NoReturn:
 def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
     keep_freed_memory()
-    for stream in (sys.stdout, sys.stderr):  # a terminal without ±, or the name of a file that is no text
+    for stream in (sys.stdout, sys.stderr):  # a terminal without ±
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:

@@ -116,8 +116,7 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         raise StorageError(f"Cannot make the folder {path.parent}: {error.strerror or error}.") from error
     with replacing(path) as temporary:
-        # The name of a file that the text tells of may be no text.
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -9,6 +9,7 @@ take longer over drawing the whole than the readers over reading it.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import io
 import json
@@ -291,7 +292,7 @@ def changed(random: Random, content: Any) -> str:
         place = content
         while one_in(random, 2) and (deeper := [value for value in _inside(place) if value and _inside(value)]):
             place = random.choice(deeper)
-        value = text(random, 5) if one_in(random, 8) else random.choice(VALUES)
+        value = text(random, 5) if one_in(random, 8) else copy.deepcopy(random.choice(VALUES))
         if isinstance(place, list) and place:
             place[random.randrange(len(place))] = value
         elif isinstance(place, dict) and random.randrange(4):
@@ -527,12 +528,17 @@ def test_the_command_line_ends_well(sandbox, light, undrawn, monkeypatch: pytest
     message = err.buffer.getvalue().decode()
     assert code in (0, 1, 2)
     assert "Traceback" not in message
+    after = contents(sandbox.root)
+    new = [Path(name) for name in after.keys() - sandbox.files.keys()]
     if code:
         assert message.strip()
-        assert contents(sandbox.root) == sandbox.files
+        assert {name: after[name] for name in sandbox.files} == sandbox.files
+        # What was computed is kept, though another file, which was asked for, is refused.
+        assert all(path.name == "tuned.json" or path.parent.name == "evaluations" for path in new)
+    for path in new:
+        path.unlink()
+    if code:
         return
-    for name in contents(sandbox.root).keys() - sandbox.files.keys():
-        Path(name).unlink()
     for folder in ("new", *(path.name for path in sandbox.root.iterdir() if path.is_dir())):
         if folder not in ("runs", "empty", "reproductions"):
             shutil.rmtree(sandbox.root / folder, ignore_errors=True)

@@ -336,7 +336,7 @@ def test_what_only_drawing_shows_to_be_damaged_is_named(reproduce, folder, fslst
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_trained(reproduce, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda _, mode, **__: mode != os.W_OK)
     result = reproduce("table3", *SMALL, "--runs", tmp_path / "runs")
     assert result.code == 1
     assert "Cannot write to" in result.err
