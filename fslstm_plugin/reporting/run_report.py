@@ -54,7 +54,7 @@ def run_section(run: Run, training: str) -> Section:
             ]  # fmt: skip
         blocks.append(Block("Tuned on validation episodes", head=("method", "choice"), rows=rows, words=True))
     blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True, folded=True))
-    return Section(f"Run {run.name}", [f"{model}. Trained with {training}."], blocks)
+    return Section(f"Run {run.name}", [f"{model}. Training: {training}."], blocks)
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -123,6 +123,7 @@ def _curves(run: Run) -> Figure | None:
         figure = Figure(figsize=(2.6 * len(kinds), 2.0), layout="constrained")
         for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False).flat, kinds, strict=True):
             _curve(panel, kind, {name: points for name, points in values.items() if kind in name})
+        figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 
@@ -134,9 +135,8 @@ def _curve(panel: Axes, kind: str, values: dict[str, list[tuple[float, float]]])
         panel.plot(
             steps, [number * 100 for number in numbers] if share else numbers, color=colour,
             label="validation" if validation else "training", marker="o" if validation else "",
-            linewidth=1.2 if validation else 0.8,
+            linewidth=1.2 if validation else 0.8, alpha=1 if validation else 0.6,
         )  # fmt: skip
     panel.set_xlabel("step")
     panel.set_ylabel("accuracy, %" if kind == "accuracy" else kind)
     panel.grid()
-    panel.legend()

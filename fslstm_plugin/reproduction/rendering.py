@@ -197,23 +197,27 @@ def sources(measured: Iterable[dict[str, Any]]) -> list[str]:
 def latex(specification: Specification, lines: Sequence[Line]) -> str:
     r"""The same as a booktabs table, ours beside the published. Needs ``\usepackage{booktabs}``."""
     shots = sorted({count for line in lines for count in line.cells})
-    columns = range(2, 2 + 2 * len(shots), 2)
-    text = [f"% {specification.title}", f"\\begin{{tabular}}{{l{'cc' * len(shots)}}}", "\\toprule"]
-    text.append(" & ".join(["", *(f"\\multicolumn{{2}}{{c}}{{{count}-shot}}" for count in shots)]) + " \\\\")
-    text.append(" ".join(f"\\cmidrule(lr){{{column}-{column + 1}}}" for column in columns))
-    text.append("Method" + " & published & ours" * len(shots) + " \\\\")
+    names = ["published", "ours", *(["published s / 10k", "ours s / 10k"] if specification.times else [])]
+    wide, width = len(names), 1 + len(names) * len(shots)
+    text = [f"% {specification.title}", f"\\begin{{tabular}}{{l{'c' * (width - 1)}}}", "\\toprule"]
+    text.append(" & ".join(["", *(f"\\multicolumn{{{wide}}}{{c}}{{{count}-shot}}" for count in shots)]) + " \\\\")
+    text.append(" ".join(f"\\cmidrule(lr){{{end - wide + 1}-{end}}}" for end in range(1 + wide, width + 1, wide)))
+    text.append(" & ".join(["Method", *names * len(shots)]) + " \\\\")
     for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
         place = latex_escape(f"{dataset}, {backbone}")
-        text += ["\\midrule", f"\\multicolumn{{{1 + 2 * len(shots)}}}{{l}}{{\\emph{{{place}}}}} \\\\"]
+        text += ["\\midrule", f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{place}}}}} \\\\"]
         for line in group:
             cells = [line.cells.get(count, Cell()) for count in shots]
-            pairs = [
-                pair for cell in cells for pair in ((cell.published, cell.published_ci95), (cell.ours, cell.ours_ci95))
-            ]
+            numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, specification.times)]
             comment = f" % {line.training} ({line.scale})" if line.training else ""
-            numbers = " & ".join(latex_number(number(*pair)) for pair in pairs)
-            text.append(f"{latex_escape(line.method)} & {numbers} \\\\{comment}")
+            text.append(f"{' & '.join([latex_escape(line.method), *numbers])} \\\\{comment}")
     return "\n".join([*text, "\\bottomrule", "\\end{tabular}", ""])
+
+
+def _pair(cell: Cell, times: bool) -> list[str]:
+    """What was published and what is ours."""
+    accuracies = [number(cell.published, cell.published_ci95), number(cell.ours, cell.ours_ci95)]
+    return accuracies + ([_seconds(cell.published_seconds), _seconds(cell.ours_seconds)] if times else [])
 
 
 def csv_lines(rows: Sequence[dict[str, Any]]) -> str:

@@ -53,7 +53,8 @@ def _lines(specification: Specification, lines: line_figure.Lines) -> list[Block
     blocks = [Block(figure=svg_element(line_figure.draw(lines), specification.name))]
     if lines.summary:
         blocks.append(Block("In short", head=lines.summary[0], rows=lines.summary[1:]))
-    blocks += [Block(heading, head=head, rows=rows) for heading, (head, rows) in rendering.grids(lines)]
+    tables = rendering.grids(lines)
+    blocks += [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in tables]
     return blocks
 
 

@@ -62,17 +62,22 @@ def _panel(panel: Axes, task: dict[str, Any]) -> None:
     for label, name, (start, end) in zip(task["support_labels"], task["classes"], ends, strict=True):
         style = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
         mine = [place for place, other in zip(task["query"], task["query_labels"], strict=True) if other == label]
-        panel.scatter(*zip(*mine, strict=True), s=7, alpha=0.6, linewidths=0, **style)
+        panel.scatter(*zip(*mine, strict=True), s=7, alpha=0.75, linewidths=0, **style)
         arrow = {"arrowstyle": "->", "color": "0.5", "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
         panel.annotate("", end, start, arrowprops=arrow, zorder=2)
         panel.scatter(*start, s=24, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3)
         panel.scatter(*end, s=28, edgecolors="black", linewidths=0.6, zorder=3, **style)
-        panel.annotate(name, end, (0, 4.5), textcoords="offset points", ha="center", va="bottom", fontsize=6, zorder=4)
+        up = end[1] >= start[1]  # names stand off the arrows
+        panel.annotate(
+            name, end, (0, 4.5 if up else -4.5), textcoords="offset points", ha="center",
+            va="bottom" if up else "top", fontsize=6, zorder=4,
+        )  # fmt: skip
     panel.set_title(task["title"])
     panel.set_xlabel(f"accuracy {task['before']:.1f} % → {task['after']:.1f} %")
-    panel.set(xticks=[], yticks=[])
-    panel.margins(0.16)
-    panel.set_aspect("equal", adjustable="datalim")  # distances in the plane are distances between features
+    sides = [(min(side), max(side)) for side in zip(*task["query"], *task["support"], *task["adjusted"], strict=True)]
+    half = 0.67 * max(high - low for low, high in sides)  # one scale for both axes, and room for the names
+    left, bottom = ((low + high) / 2 - half for low, high in sides)
+    panel.set(xticks=[], yticks=[], xlim=(left, left + 2 * half), ylim=(bottom, bottom + 2 * half), aspect="equal")
     panel.spines[["top", "right"]].set_visible(True)
 
 

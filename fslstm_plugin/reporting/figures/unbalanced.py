@@ -24,4 +24,4 @@ def lines(measured: Sequence[dict[str, Any]]) -> Lines:
         for each in measured
         if each["modules"]
     ]
-    return Lines("classes of the queries", "the head alone on the same queries", points)
+    return Lines("class balance (Dirichlet A)", "the head alone on the same queries", points)
