@@ -419,7 +419,7 @@ def test_what_only_drawing_shows_to_be_damaged_is_named(reproduce, folder, fslst
     (folder / "table3" / "published.json").write_text('{"values": [{"dataset": "mini"}]}')
     for result in (reproduce("table3", "--redraw"), fslstm("report", folder, "--output", tmp_path / "r.html")):
         assert result.code == 1
-        assert f"{folder / 'table3'} is damaged or of another form (KeyError: 'backbone')" in result.err
+        assert f"{folder / 'table3'} is damaged or of another form (KeyError" in result.err
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_trained(reproduce, tmp_path, monkeypatch):
