@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -49,9 +50,17 @@ def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:
     try:
         state = _read_tensors(file)
     except Exception as error:  # every reader has its own errors for the many ways of being damaged
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RunError(f"Cannot read weights from {file}: it is damaged or not a weights file ({reason}).") from error
+        raise RunError(
+            f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)})."
+        ) from error
     return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+def _reason(error: Exception) -> str:
+    """What a reader says, without PyTorch's advice to read the file unprotected."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    refused = [line.partition("WeightsUnpickler error: ")[2] for line in lines if "WeightsUnpickler error: " in line]
+    return (refused or lines)[0].partition(" Please use")[0].rstrip(".")
 
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:
@@ -60,7 +69,9 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
 
     if file.suffix == ".safetensors":
         return load_file(file)
-    content = torch.load(file, map_location="cpu", weights_only=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pickles that PyTorch itself would not write
+        content = torch.load(file, map_location="cpu", weights_only=True)
     for nested in ("state_dict", "params", "model"):
         if isinstance(content, dict) and isinstance(content.get(nested), dict):
             content = content[nested]

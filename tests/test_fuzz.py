@@ -545,3 +545,4 @@ def test_the_command_line_ends_well(sandbox, light, undrawn, monkeypatch: pytest
     for folder in (*sandbox.runs.iterdir(), *(sandbox.root / "empty").iterdir()):
         if folder.is_dir() and not list(folder.rglob("*.*")):
             shutil.rmtree(folder)
+    sandbox.files = contents(sandbox.root)  # a file that was there may have been replaced, as was asked for

@@ -385,6 +385,7 @@ def test_damaged_or_absent_folders_are_named(fslstm, tmp_path, folder):
 DAMAGED = [
     ("measured.json", "[" * 100_000, "Cannot read"),
     ("measured.json", "[1]", "measured.json is damaged"),
+    ("measured.json", '{"provenance": [{}], "measurements": [{"accuracy": NaN}]}', "NaN is no number"),
     ("measured.json", '{"provenance": [], "measurements": [{"provenance": 0}]}', "measured.json is damaged"),
     ("specification.json", "[]", "is no specification"),
     ("specification.json", '{"title": 1}', "is no specification"),

@@ -101,7 +101,9 @@ def add(folder: Path, new: Iterable[dict[str, Any]], where: dict[str, str]) -> N
         new: See :func:`measurement`.
         where: Their provenance.
     """
-    with exclusive(folder):  # another measurement for the same reproduction may end just now
+    # Another measurement for the same reproduction may end just now. A number that is too large for JSON is seen
+    # only when it is written again.
+    with exclusive(folder), naming_damage(folder / "measured.json"):
         kept = {key_of(each): each for each in read(folder)}
         kept.update({key_of(each): {**each, "provenance": where} for each in new})
         _write(folder, list(kept.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import DataError, UnknownNameError, UsageError
 from ..plain import from_plain
@@ -111,6 +111,10 @@ def find(name: str, folder: Path) -> list[Specification]:
     return [Specification.read(folder / name)]
 
 
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
 def read_json(file: Path) -> Any:
     """Content of a JSON file.
 
@@ -118,6 +122,6 @@ def read_json(file: Path) -> Any:
         DataError: If it is missing or damaged.
     """
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"Cannot read {file}: {error}.") from error

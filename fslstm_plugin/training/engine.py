@@ -333,6 +333,11 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
     except FSLSTMError:
         raise
     except Exception as error:  # torch, pickle and Lightning have many errors for the many ways of being damaged
+        if "DataLoader worker" in str(error):  # PyTorch interrupts the training wherever it is just then
+            raise RunError(
+                "A process that decodes images was killed, perhaps for want of memory. What was saved before is "
+                f"intact: continue with {run.resume_options}, perhaps with fewer --workers."
+            ) from error
         if not resume or checkpoints.started:
             raise
         raise _damaged(run, error) from error

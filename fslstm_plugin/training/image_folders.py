@@ -99,4 +99,7 @@ class FolderBatches:
         order = epoch_order(len(self.images), self.seed, epoch)[: len(self) * size].view(len(self), size)
         mine = order[first:, trainer.global_rank :: trainer.world_size]
         images = _Reproducible(self.images, self.seed, epoch)
-        yield from DataLoader(images, batch_sampler=mine.tolist(), num_workers=self.workers)
+        try:
+            yield from DataLoader(images, batch_sampler=mine.tolist(), num_workers=self.workers)
+        except DataError as error:  # PyTorch puts the traceback of a worker before its message
+            raise DataError(str(error).splitlines()[-1].removeprefix(f"{DataError.__module__}.DataError: ")) from None
