@@ -17,7 +17,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 
 # Two panels fill a paper's column and four its page, with letters of the size that they are printed in.
 PANEL_WIDTH, PANEL_HEIGHT = 1.72, 1.5
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.labelsize": 7.5,
     "axes.linewidth": 0.6,
     "axes.spines.right": False,

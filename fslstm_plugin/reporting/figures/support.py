@@ -60,7 +60,7 @@ def _panel(panel: Axes, task: dict[str, Any]) -> None:
     """Colour and shape tell the class, size and edge the part."""
     ends = zip(task["support"], task["adjusted"], strict=True)
     for label, name, (start, end) in zip(task["support_labels"], task["classes"], ends, strict=True):
-        style = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
+        style: dict[str, Any] = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
         mine = [place for place, other in zip(task["query"], task["query_labels"], strict=True) if other == label]
         panel.scatter(*zip(*mine, strict=True), s=7, alpha=0.75, linewidths=0, **style)
         arrow = {"arrowstyle": "->", "color": "0.5", "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
