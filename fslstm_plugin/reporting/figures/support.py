@@ -62,11 +62,13 @@ def _panel(panel: Axes, task: dict[str, Any]) -> None:
     for label, name, (start, end) in zip(task["support_labels"], task["classes"], ends, strict=True):
         style: dict[str, Any] = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
         mine = [place for place, other in zip(task["query"], task["query_labels"], strict=True) if other == label]
-        panel.scatter(*zip(*mine, strict=True), s=7, alpha=0.75, linewidths=0, **style)
+        panel.scatter([x for x, _ in mine], [y for _, y in mine], s=7, alpha=0.75, linewidths=0, **style)
         arrow = {"arrowstyle": "->", "color": "0.5", "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
         panel.annotate("", end, start, arrowprops=arrow, zorder=2)
-        panel.scatter(*start, s=24, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3)
-        panel.scatter(*end, s=28, edgecolors="black", linewidths=0.6, zorder=3, **style)
+        panel.scatter(
+            start[0], start[1], s=24, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3
+        )
+        panel.scatter(end[0], end[1], s=28, edgecolors="black", linewidths=0.6, zorder=3, **style)
         up = end[1] >= start[1]  # names stand off the arrows
         panel.annotate(
             name, end, (0, 4.5 if up else -4.5), textcoords="offset points", ha="center",
