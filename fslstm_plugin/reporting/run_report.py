@@ -135,7 +135,7 @@ def _curve(panel: Axes, kind: str, values: dict[str, list[tuple[float, float]]])
         panel.plot(
             steps, [number * 100 for number in numbers] if share else numbers, color=colour,
             label="validation" if validation else "training", marker="o" if validation else "",
-            linewidth=1.2 if validation else 0.8, alpha=1 if validation else 0.6,
+            linewidth=1.2 if validation else 0.8, zorder=3 if validation else 2,
         )  # fmt: skip
     panel.set_xlabel("step")
     panel.set_ylabel("accuracy, %" if kind == "accuracy" else kind)

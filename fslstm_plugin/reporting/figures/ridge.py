@@ -45,13 +45,13 @@ def _summary(measured: Sequence[dict[str, Any]]) -> list[list[str]]:
     groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
     for each in measured:
         groups.setdefault((each["run"], each["shots"], each["head"]), []).append(each)
-    rows = [["model", "shots", "head", "published constant", *ways]]
+    rows = [["head", "model", "published constant", *ways]]
     for (run, shots, head), mine in groups.items():
         plain = [each for each in mine if not each["options"] and not each["normalize"]]
         tried = [each for each in mine if each not in plain]
         cells = [_best(each for each in tried if (_chosen(each), each["normalize"]) == way) for way in ways.values()]
         published = number(plain[0]["accuracy"], plain[0]["ci95"]) if plain else NOTHING
-        rows.append([run, str(shots), head.upper(), published, *cells])
+        rows.append([f"{head.upper()}, {shots}-shot", run, published, *cells])
     return rows
 
 

@@ -62,8 +62,7 @@ def _panel(panel: Axes, task: dict[str, Any]) -> None:
     for label, name, (start, end) in zip(task["support_labels"], task["classes"], ends, strict=True):
         style: dict[str, Any] = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
         mine = [place for place, other in zip(task["query"], task["query_labels"], strict=True) if other == label]
-        x, y = zip(*mine, strict=True)
-        panel.scatter(x, y, s=7, alpha=0.75, linewidths=0, **style)
+        panel.scatter([x for x, _ in mine], [y for _, y in mine], s=7, alpha=0.75, linewidths=0, **style)
         arrow = {"arrowstyle": "->", "color": "0.5", "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
         panel.annotate("", end, start, arrowprops=arrow, zorder=2)
         panel.scatter(
