@@ -8,7 +8,6 @@ kills more often than the default of once for each kind of training and of momen
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import os
 import random
 import signal
@@ -296,13 +295,15 @@ def test_a_second_ctrl_c_stops_at_once(trainings, lengths):
     trainings.finish("train", "twice")
 
 
-def kill_workers() -> None:
-    for worker in multiprocessing.active_children():
-        os.kill(worker.pid, signal.SIGKILL)
+def die_decoding() -> None:
+    """From the next epoch on, the process that decodes images is killed at once."""
+    from fslstm_plugin.training import image_folders
+
+    image_folders.read_rgb = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_process_that_decodes_images_is_told(trainings, lengths):
-    process = trainings.fork("pretrain-folder", "workers", lambda: at_step(5, kill_workers))
+    process = trainings.fork("pretrain-folder", "workers", lambda: at_step(5, die_decoding))
     assert trainings.wait(process) == 1, trainings.log("workers")
     assert "A process that decodes images was killed" in trainings.log("workers")
     assert "Traceback" not in trainings.log("workers")
