@@ -302,7 +302,7 @@ def test_weights_of_another_backbone_are_refused(trained, fslstm, tmp_path):
 def test_weights_that_give_no_numbers_are_never_evaluated(value, message, trained, fslstm, tmp_path):
     from safetensors.torch import load_file, save_file
 
-    shutil.copytree(trained / "base", tmp_path / "run", ignore=shutil.ignore_patterns("cache"))
+    shutil.copytree(trained / "base", tmp_path / "run", ignore=shutil.ignore_patterns("cache", "evaluations"))
     tensors = load_file(tmp_path / "run" / "model.safetensors")
     tensors["net.0.weight"].fill_(value)
     save_file(tensors, tmp_path / "run" / "model.safetensors")
@@ -316,7 +316,8 @@ def test_weights_that_give_no_numbers_are_never_evaluated(value, message, traine
 
 @pytest.mark.parametrize("file", [".", "", "/", "FOLDER"])
 def test_results_are_printed_before_a_file_is_refused(file, trained, fslstm, tmp_path):
-    result = fslstm("eval", "--runs", trained, *FEW, "--psm-iters", 0, "--json", tmp_path if file == "FOLDER" else file)
+    target = tmp_path if file == "FOLDER" else file
+    result = fslstm("eval", "--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--json", target)
     assert result.code == 1
     assert result.err.startswith("fslstm: Cannot write")
     assert "LSSVM+IAM" in result.out
