@@ -16,13 +16,14 @@ from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.images import make_images
 from ..data.sampler import EpisodeSampler
-from ..errors import UnknownNameError
+from ..errors import UnknownNameError, UsageError
 from .engine import FeatureSource, Method, Report, method_label, run_methods
 from .model import TrainedModel
 from .ranks import ALONE, Ranks
 from .statistics import Estimate, estimate, estimate_over_classes
 
 _INTERVALS = ("episodes", "classes")
+_MAX_EPISODES = 10**9
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Setting:
     interval: str = "episodes"
 
     def __post_init__(self) -> None:
+        if not 2 <= self.episodes <= _MAX_EPISODES:
+            raise UsageError(f"There can be 2 to {_MAX_EPISODES:,} episodes, but got {self.episodes}.")
         QueryBalance.parse(self.query_balance)
         if self.interval not in _INTERVALS:
             raise UnknownNameError("interval", self.interval, _INTERVALS)
