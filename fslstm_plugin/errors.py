@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,14 +84,31 @@ def require_positive(**values: float) -> None:
     """Check named numbers.
 
     Raises:
-        UsageError: Naming the first that is not above zero.
+        UsageError: Naming the first that is not above zero, or infinite.
 
     Example:
         >>> require_positive(batch_size=0)
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: batch size must be positive, but got 0.
+        fslstm_plugin.errors.UsageError: batch size must be positive and finite, but got 0.
     """
     for name, value in values.items():
-        if not value > 0:
-            raise UsageError(f"{name.replace('_', ' ')} must be positive, but got {value}.")
+        if not 0 < value < math.inf:
+            raise UsageError(f"{name.replace('_', ' ')} must be positive and finite, but got {value}.")
+
+
+def require_not_negative(**values: float) -> None:
+    """Check named numbers.
+
+    Raises:
+        UsageError: Naming the first that is below zero, or infinite.
+
+    Example:
+        >>> require_not_negative(weight_decay=float("inf"))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: weight decay must be 0 or more and finite, but got inf.
+    """
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise UsageError(f"{name.replace('_', ' ')} must be 0 or more and finite, but got {value}.")

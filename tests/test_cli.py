@@ -257,6 +257,8 @@ WRONG = [
     (("eval", "--transduction", "psn"), 2, "Did you mean 'psm'"),
     (("eval", "--device", "cuda:99"), 2, "no device 'cuda:99'"),
     (("eval", "--psm-iters", -1), 2, "--psm-iters"),
+    (("pretrain", "--dataset", "dots", "--weight-decay", "inf"), 2, "weight decay must be 0 or more and finite"),
+    (("train", "--dataset", "dots", "--lr", "inf"), 2, "lr must be positive and finite"),
     (("pretrain", "--dataset", ""), 2, "There is no data set ''"),
     (("eval", "--episodes", 2**63), 2, "2 to 1,000,000,000 episodes, but got 9223372036854775808"),
     (("eval", "--shots", 0), 2, "--shots"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..data.images import Augmentation
-from ..errors import UsageError, require_positive
+from ..errors import UsageError, require_not_negative, require_positive
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ class MetaRecipe:
             iam_lr=self.iam_lr,
             scale_lr=self.scale_lr,
         )
+        require_not_negative(weight_decay=self.weight_decay, momentum=self.momentum)
+        for factor in self.factors:
+            require_not_negative(factor=factor)
         if not 0 <= self.label_smoothing < 1:
             raise UsageError(f"Label smoothing must be in [0, 1), but got {self.label_smoothing}.")
         if len(self.milestones) != len(self.factors) or list(self.milestones) != sorted(self.milestones):

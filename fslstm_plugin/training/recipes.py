@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..data.images import Augmentation
-from ..errors import UsageError, require_positive
+from ..errors import UsageError, require_not_negative, require_positive
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class PretrainRecipe:
 
     def __post_init__(self) -> None:
         require_positive(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
+        require_not_negative(weight_decay=self.weight_decay, momentum=self.momentum)
         if self.schedule not in ("steps", "one-cycle"):
             raise UsageError(f"The schedule must be 'steps' or 'one-cycle', but got '{self.schedule}'.")
 
