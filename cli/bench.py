@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -78,6 +79,8 @@ def bench(
     if what not in (*GROUPS, "all"):
         raise UnknownNameError("benchmark", what, (*GROUPS, "all"))
     groups = GROUPS if what == "all" else (what,)
+    # torch.utils.benchmark would tell that no GPU is found.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
     from rich.console import Console
 

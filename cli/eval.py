@@ -60,22 +60,12 @@ def evaluate(
     bn: Annotated[
         bool, typer.Option("--bn", help="Batch normalisation with the statistics of each episode's own images.")
     ] = False,
-    dataset: Annotated[
-        Optional[str],
-        typer.Option(
-            help="Another data set than the run's.",
-            autocompletion=options.complete(options.DATASETS),
-            show_default=False,
-        ),
-    ] = None,
-    split: Annotated[str, typer.Option(help="test, val or train.")] = "test",
-    episodes: Annotated[int, typer.Option(min=2, help="Number of episodes.")] = 1000,
-    ways: Annotated[int, typer.Option(min=2, help="Classes an episode.")] = 5,
-    shots: Annotated[
-        Optional[list[int]],
-        typer.Option(min=1, help="Support images a class; repeat it for several. Default 1 and 5.", show_default=False),
-    ] = None,
-    queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 15,
+    dataset: results.OtherDataset = None,
+    split: results.SplitName = "test",
+    episodes: results.Episodes = 1000,
+    ways: results.Ways = 5,
+    shots: results.Shots = None,
+    queries: results.Queries = 15,
     query_balance: results.QueryBalance = "uniform",
     interval: results.Interval = "episodes",
     normalize: results.Normalize = None,

@@ -13,6 +13,7 @@ from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
 
 from . import bench, compare_heads, data, demo, eval, pretrain, report, reproduce, train, tune
+from .memory import keep_freed_memory
 
 app = typer.Typer(
     name="fslstm",
@@ -61,6 +62,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
+    keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):  # a terminal without ±
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -26,6 +26,8 @@ DataRoot = Annotated[
 Dataset = Annotated[
     str, typer.Option(help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=complete(DATASETS))
 ]
+Name = Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="What every random choice follows from.")]
 Json = Annotated[

@@ -48,9 +48,9 @@ def pretrain(
         typer.Option(min=16, help="Side of the crops from --places or --images; 84.", show_default=False),
     ] = None,
     seed: options.Seed = 0,
-    name: Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)] = None,
+    name: options.Name = None,
     runs: options.RunsFolder = Path("runs"),
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")] = False,
+    resume: options.Resume = False,
     data_root: options.DataRoot = None,
     epochs: Annotated[Optional[int], _recipe(min=1)] = None,
     batch_size: Annotated[Optional[int], _recipe(min=2)] = None,
@@ -103,7 +103,7 @@ def pretrain(
         options.refuse_with_resume(context)
     elif sum(map(bool, (dataset, places, images))) != 1:
         raise UsageError("Name what to pretrain on with one of --dataset, --places and --images.")
-    elif dataset and image_size:
+    elif dataset is not None and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")
     device_count = options.device_count(devices)
 
@@ -124,8 +124,8 @@ def pretrain(
         run = Run.to_resume(runs, name, "pretrain")
     else:
         source = PretrainSource(dataset, places, images)
-        size = DATASETS.get(dataset).image_size if dataset else image_size or 84
-        recipe = base_class_pretraining(size) if dataset else folder_pretraining()
+        size = DATASETS.get(dataset).image_size if dataset is not None else image_size or 84
+        recipe = base_class_pretraining(size) if dataset is not None else folder_pretraining()
         given: dict[str, Any] = {
             "epochs": epochs, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay,
             "momentum": momentum, "nesterov": nesterov,

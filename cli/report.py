@@ -36,7 +36,7 @@ def report(
     from fslstm_plugin.reporting.html import page
 
     sections = [section for source in sources for section in _sections(source, runs)]
-    write_text(output, page(f"FSLSTM: {', '.join(Path(source).name for source in sources)}", sections))
+    write_text(output, page(f"FSLSTM: {', '.join(Path(source).absolute().name for source in sources)}", sections))
     typer.echo(f"Saved the report in {output}.")
 
 
@@ -46,6 +46,7 @@ def _sections(source: str, runs: Path) -> list[Section]:
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
     from fslstm_plugin.reproduction.specification import Specification
+    from fslstm_plugin.reproduction.trainings import describe
     from fslstm_plugin.runs import Run
 
     folder = Path(source)
@@ -55,4 +56,7 @@ def _sections(source: str, runs: Path) -> list[Section]:
     inside = sorted(folder.glob("*/specification.json")) or sorted(folder.glob("*/config.json"))
     if inside and not (folder / "config.json").is_file():
         return [section for file in inside for section in _sections(str(file.parent), runs)]
-    return [run_section(Run.find(source, runs))]
+    run = Run.find(source, runs)
+    with naming_damage(run.path / "config.json"):
+        training = describe(run.config)
+    return [run_section(run, training)]

@@ -80,7 +80,7 @@ def reproduce(
     folder: Annotated[Path, typer.Option(help="Folder of the reproductions.")] = Path("reproductions"),
     runs: options.RunsFolder = Path("runs"),
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 32,
+    batch_episodes: results.BatchEpisodes = 128,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
 ) -> None:

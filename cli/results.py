@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+
+from . import options
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +31,23 @@ RunOption = Annotated[
     typer.Option("--run", help="Run folder, or its name in --runs; the newest if not given.", show_default=False),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+OtherDataset = Annotated[
+    Optional[str],
+    typer.Option(
+        "--dataset",
+        help="Another data set than the run's.",
+        autocompletion=options.complete(options.DATASETS),
+        show_default=False,
+    ),
+]
+SplitName = Annotated[str, typer.Option("--split", help="test, val or train.")]
+Episodes = Annotated[int, typer.Option(min=2, help="Number of episodes.")]
+Ways = Annotated[int, typer.Option(min=2, help="Classes an episode.")]
+Shots = Annotated[
+    Optional[list[int]],
+    typer.Option(min=1, help="Support images a class; repeat it for several. Default 1 and 5.", show_default=False),
+]
+Queries = Annotated[int, typer.Option(min=1, help="Query images a class.")]
 QueryBalance = Annotated[
     str,
     typer.Option(
@@ -82,11 +101,16 @@ def join_ranks() -> Ranks:
 
 @contextmanager
 def progress(console: Console, description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
-    """A progress bar on a terminal, of the first process; nothing elsewhere."""
+    """A progress bar, where one is shown."""
     from rich.progress import Progress
 
-    with Progress(console=console, transient=True, disable=not console.is_terminal or join_ranks().rank > 0) as bar:
+    with Progress(console=console, transient=True, disable=not shows_progress(console)) as bar:
         yield bar, bar.add_task(description, total=total)
+
+
+def shows_progress(console: Console) -> bool:
+    """Whether to show what goes on: on a terminal, by the first process only."""
+    return console.is_terminal and join_ranks().rank == 0
 
 
 def load_split_for(run: Run, dataset: str | None, split: str, root: Path | None) -> Split:
@@ -162,19 +186,19 @@ def measure(
     from fslstm_plugin.evaluation.experiment import evaluate
 
     rows: list[Row] = []
-    for count in shots:
-        with progress(console, f"{count}-shot episodes", len(join_ranks().share(setting.episodes))) as (bar, task):
+    mine = len(join_ranks().share(setting.episodes))
+    with running(console, methods, len(shots) * mine) as show:
+        for place, count in enumerate(shots):
 
-            def report(done: int, bar: Progress = bar, task: TaskID = task) -> None:
-                bar.update(task, completed=done)
+            def report(done: int, accuracies: Sequence[float], before: int = place * mine, count: int = count) -> None:
+                show(before + done, count, accuracies)
 
-            here = replace(setting, shots=count)
             rows += evaluate(
                 methods,
                 source,
                 split,
                 run.config["backbone"],
-                here,
+                replace(setting, shots=count),
                 device,
                 batch_episodes,
                 report,
@@ -182,6 +206,31 @@ def measure(
                 ranks=join_ranks(),
             )
     return rows
+
+
+@contextmanager
+def running(console: Console, methods: Sequence[Method], total: int) -> Iterator[Callable[..., None]]:
+    """The accuracies so far above a progress bar; where progress is shown."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import Progress
+
+    from fslstm_plugin.reporting.tables import running_table
+
+    if not shows_progress(console):
+        yield lambda *_: None
+        return
+    columns: dict[int, Sequence[float]] = {}
+    bar = Progress(console=console)
+    task = bar.add_task("Episodes", total=total)
+    with Live(bar, console=console, transient=True) as live:
+
+        def show(done: int, shots: int, accuracies: Sequence[float]) -> None:
+            columns[shots] = accuracies
+            bar.update(task, completed=done)
+            live.update(Group(running_table([method.label for method in methods], columns), bar))
+
+        yield show
 
 
 def give_out(

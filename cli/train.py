@@ -44,9 +44,9 @@ def train(
         typer.Option(help="Run folder or weights file that the backbone begins from.", show_default=False),
     ] = None,
     seed: options.Seed = 0,
-    name: Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)] = None,
+    name: options.Name = None,
     runs: options.RunsFolder = Path("runs"),
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")] = False,
+    resume: options.Resume = False,
     data_root: options.DataRoot = None,
     ways: Annotated[
         Optional[int],

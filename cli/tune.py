@@ -31,26 +31,20 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=2, help="Number of validation episodes.")] = 1000,
-    ways: Annotated[int, typer.Option(min=2, help="Classes an episode.")] = 5,
-    shots: Annotated[
-        Optional[list[int]],
-        typer.Option(
-            min=1,
-            help="Support images a class; repeat it for several, whose accuracies are averaged. Default 1 and 5.",
-            show_default=False,
-        ),
-    ] = None,
-    queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 15,
+    episodes: results.Episodes = 1000,
+    ways: results.Ways = 5,
+    shots: results.Shots = None,
+    queries: results.Queries = 15,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 32,
+    batch_episodes: results.BatchEpisodes = 128,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,
 ) -> None:
     """Choose each head's constants (ridge, C) and whether to normalise features, on validation episodes.
 
-    The choice and every candidate's accuracy are kept in the run's tuned.json; eval and compare-heads then use it.
+    Accuracies are averaged over the numbers of shots. The choice and every candidate's accuracy are kept in the
+    run's tuned.json; eval and compare-heads then use it.
     """
     from dataclasses import replace
 

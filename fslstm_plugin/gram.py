@@ -180,34 +180,30 @@ class EpisodeGram:
         Returns:
             The blocks in double precision, differentiable with respect to both arguments.
         """
-        dtype = _product_dtype(support, support.shape[-2] + query.shape[-2])
-        # Half precision, also autocast's, loses the small differences between features that decide.
-        with torch.autocast(support.device.type, enabled=False):
-            support, query = support.to(dtype), query.to(dtype)
-            gram = cls._from_products(support @ support.mT, support @ query.mT, query)
-        return gram.with_queries(query) if transductive else gram
+        return cls.from_points(torch.cat([support, query], -2), support.shape[-2], transductive)
 
     @classmethod
-    def from_points(cls, points: Tensor, support_size: int) -> EpisodeGram:
-        """The same as `from_features`, by one product in place of two.
+    def from_points(cls, points: Tensor, support_size: int, transductive: bool = False) -> EpisodeGram:
+        """The same as `from_features`, for features that lie together.
 
         Args:
-            points: Features of support and queries together ``(..., n + m, d)``, the support first.
+            points: Features of support and queries ``(..., n + m, d)``, the support first.
             support_size: The number n.
+            transductive: See `from_features`.
         """
-        dtype = _product_dtype(points, points.shape[-2])
+        exact = small_matrix_dtype(points.device)
+        # Half precision, also autocast's, loses the small differences between features that decide.
         with torch.autocast(points.device.type, enabled=False):
-            points = points.to(dtype)
-            product = points[..., :support_size, :] @ points.mT
-            own, crossing = product[..., :support_size], product[..., support_size:]
-            return cls._from_products(own, crossing, points[..., support_size:, :])
-
-    @classmethod
-    def _from_products(cls, own: Tensor, crossing: Tensor, query: Tensor) -> EpisodeGram:
-        """From products of the support with itself ``(..., n, n)`` and with the queries ``(..., n, m)``."""
-        exact = small_matrix_dtype(query.device)
-        norms = torch.linalg.vector_norm(query, dim=-1).square()
-        return cls(_symmetric(own.to(exact)), crossing.to(exact).mT, norms.to(exact), query.shape[-1])
+            points = points.to(_product_dtype(points))
+            support, query = points.tensor_split([support_size], dim=-2)
+            # All in one product: a larger one is so much faster that half of it may be computed twice.
+            product = ((points if transductive else support) @ points.mT).to(exact)
+            own, crossing = product[..., :support_size, :].tensor_split([support_size], dim=-1)
+            if not transductive:
+                norms = torch.linalg.vector_norm(query, dim=-1).square().to(exact)
+                return cls(_symmetric(own), crossing.mT, norms, points.shape[-1])
+        block = _symmetric(product[..., support_size:, support_size:])
+        return cls(_symmetric(own), crossing.mT, _diagonal(block), points.shape[-1], block)
 
     @classmethod
     def cat(cls, grams: Sequence[EpisodeGram]) -> EpisodeGram:
@@ -220,18 +216,6 @@ class EpisodeGram:
             grams[0].dim,
             torch.cat(queries) if queries else None,
         )
-
-    def with_queries(self, query: Tensor) -> EpisodeGram:
-        """The same with the block of queries with queries, which `append` needs.
-
-        Args:
-            query: The features ``(..., m, d)`` that the Gram matrix was made from.
-        """
-        dtype = _product_dtype(query, sum(self.cross.shape[-2:]))
-        with torch.autocast(query.device.type, enabled=False):
-            query = query.to(dtype)
-            block = _symmetric((query @ query.mT).to(self.cross.dtype))
-        return replace(self, query=block, query_norms=_diagonal(block))
 
     def normalized(self) -> EpisodeGram:
         """The Gram matrix of the same features at unit length; a zero vector stays zero.
@@ -328,15 +312,15 @@ class EpisodeGram:
         return kernel(norms.unsqueeze(-1), norms, norms, self.dim).squeeze((-1, -2))
 
 
-def _product_dtype(features: Tensor, points: int) -> torch.dtype:
-    """The precision of the features' inner products: single at least.
+def _product_dtype(points: Tensor) -> torch.dtype:
+    """The precision of inner products of points ``(..., n, d)``: single at least.
 
     With more points than features the matrix is singular, so a rounding error of its entries would be divided by the
     ridge alone. With so few features the exact product is cheap.
     """
-    if features.shape[-1] < points:
-        return small_matrix_dtype(features.device)
-    return torch.promote_types(features.dtype, torch.float32)
+    if points.shape[-1] < points.shape[-2]:
+        return small_matrix_dtype(points.device)
+    return torch.promote_types(points.dtype, torch.float32)
 
 
 def small_matrix_dtype(device: torch.device) -> torch.dtype:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,21 @@ def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_pa
     assert latex.count(r"\\") == 13
     assert latex.count("mathbf") >= 2
     assert r"\toprule" in latex
+
+
+def test_a_terminal_shows_the_accuracies_so_far(trained, fslstm, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes the captured stream for a terminal.
+    options = ("--head", "nn", "--batch-episodes", 10, "--json", tmp_path / "r.json")
+    result = fslstm("compare-heads", "--run", "base", "--runs", trained, *FEW, *options)
+    assert result.code == 0, result.err
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", result.err).split("so far")[-1]
+    table = [[cell.strip() for cell in line.split("│")] for line in last.splitlines() if "│" in line]
+    shown = {line[1]: line[2:4] for line in table}
+    means = {}
+    for row in rows_of(tmp_path / "r.json"):
+        means.setdefault("+".join([row["head"], *row["modules"]]).upper(), []).append(f"{row['accuracy']:.2f}")
+    assert shown == means
 
 
 def test_differences_are_said_in_words_and_counted_over_classes_too(trained, fslstm, tmp_path):
@@ -242,6 +258,7 @@ WRONG = [
     (("eval", "--transduction", "psn"), 2, "Did you mean 'psm'"),
     (("eval", "--device", "cuda:99"), 2, "no device 'cuda:99'"),
     (("eval", "--psm-iters", -1), 2, "--psm-iters"),
+    (("pretrain", "--dataset", ""), 2, "There is no data set ''"),
     (("eval", "--episodes", 2**63), 2, "2 to 1,000,000,000 episodes, but got 9223372036854775808"),
     (("eval", "--shots", 0), 2, "--shots"),
     (("compare-head",), 2, "compare-head"),
@@ -318,8 +335,8 @@ def test_weights_that_give_no_numbers_are_never_evaluated(value, message, traine
 
 @pytest.mark.parametrize("file", [".", "", "/", "FOLDER"])
 def test_results_are_printed_before_a_file_is_refused(file, trained, fslstm, tmp_path):
-    target = tmp_path if file == "FOLDER" else file
-    result = fslstm("eval", "--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--json", target)
+    options = ("--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--no-tuned")
+    result = fslstm("eval", *options, "--json", tmp_path if file == "FOLDER" else file)
     assert result.code == 1
     assert result.err.startswith("fslstm: Cannot write")
     assert "LSSVM+IAM" in result.out

@@ -401,8 +401,9 @@ def test_reproductions_are_read_or_named(reproductions, undrawn, tmp_path: Path,
 
 @fuzz
 def test_the_files_of_a_run_are_shown_or_named(sandbox, undrawn, tmp_path: Path, random: Random) -> None:
+    from fslstm_cli.report import _sections
+
     from fslstm_plugin.evaluation.tuning import load_choices
-    from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.runs import Run
 
     folder = tmp_path / "a"
@@ -418,7 +419,7 @@ def test_the_files_of_a_run_are_shown_or_named(sandbox, undrawn, tmp_path: Path,
     with contextlib.suppress(FSLSTMError):
         load_choices(Run.open(folder))
     with contextlib.suppress(FSLSTMError):
-        run_section(Run.open(folder))
+        _sections(str(folder), tmp_path)
 
 
 ROW = {

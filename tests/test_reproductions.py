@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import pytest
 
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
-from fslstm_plugin.reporting.html import Block, Section, page
-from fslstm_plugin.reproduction import measurements
+from fslstm_plugin.reporting.html import Block, Section, page, svg_element
+from fslstm_plugin.reproduction import measurements, outputs, rendering
 from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.specification import Specification, names
 from fslstm_plugin.runs import Run
@@ -93,8 +94,10 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
     assert all("base classes, at most 200 steps; then lssvm" in row["training"] for row in ours)
     assert all(row["ours"] is None for row in rows if row["dataset"] != "dots")
     markdown = (folder / "table1" / "table.md").read_text()
-    assert "| LSSVM+IAM+PSM | not run | 78.18 ± 0.70 | – | – | 86.41 ± 0.50 | – | – |" in markdown
-    assert "| SIB (Places365) | published only |" in markdown
+    assert markdown.index("## dots, tiny\n") < markdown.index("## cifar-fs, conv4 (not run)"), "what was measured first"
+    assert "| LSSVM+IAM+PSM | 78.18 ± 0.70 | 86.41 ± 0.50 |" in markdown
+    assert re.search(r"\| LSSVM \| A \| – \| \d+\.\d\d( ± \d+\.\d\d)? \| – \|", markdown)
+    assert "* A (quick): base classes, at most 200 steps; then lssvm, 50 of" in markdown
     assert r"$86.41 \pm 0.50$" in (folder / "table1" / "table.tex").read_text()
 
 
@@ -133,9 +136,12 @@ def test_line_figures_show_what_was_measured(name, trained, reproduce, folder):
     content = json.loads((folder / name / "table.json").read_text())
     measured = json.loads((folder / name / "measured.json").read_text())["measurements"]
     assert {each["split"] for each in measured} == {"val" if name == "ridge" else "test"}
-    values = {round(each[key], 6) for each in measured for key in ("accuracy", "gain") if each[key] is not None} | {0.0}
+    values = {(each["gain"], each["accuracy"]) for each in measured}
     assert content["rows"]
-    assert {round(row["y"], 6) for row in content["rows"]} <= values
+    for row in content["rows"]:
+        assert (row["gain"], row["accuracy"]) in values or (row["gain"], row["x"]) == (0.0, 0)
+    summary = (folder / name / "table.md").read_text().partition("## In short")[2]
+    assert bool(summary) is (name == "ridge")
     assert (folder / name / "figure.png").read_bytes()[:4] == b"\x89PNG"
     before = (folder / name / "figure.svg").read_bytes()
     assert reproduce(name, "--redraw").code == 0
@@ -162,7 +168,16 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     assert sum(task["after"] for task in tasks) / 4 == pytest.approx(row["accuracy"])
     without = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-pretrained")
     assert without.code == 2
-    assert "needs a run with IAM" in without.err
+    assert "needs one of lssvm+iam" in without.err
+
+
+def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, folder):
+    assert reproduce("table1", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
+    measured = json.loads((folder / "table1" / "measured.json").read_text())["measurements"]
+    assert {each["method"] for each in measured} == {"lssvm+iam", "lssvm+iam+psm"}
+    other = reproduce("table2", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
+    assert other.code == 2
+    assert "needs one of nn or rr or svm or lssvm" in other.err
 
 
 def test_published_and_ours_are_matched_and_judged():
@@ -174,6 +189,13 @@ def test_published_and_ours_are_matched_and_judged():
         assert (rival.method, rival.rival, rival.cells[5].ours) == ("Rival", True, None)
         assert line.cells[5].difference == pytest.approx(accuracy - 80)
         assert line.cells[5].within is within
+        letters = rendering.training_letters([rival, line])
+        ((heading, (head, rows)),) = rendering.comparisons([rival, line], letters, False)
+        assert heading == "d, b"
+        assert head == ["method", "training", "5-shot published", "5-shot ours", "5-shot difference"]
+        difference = f"{accuracy - 80:+.2f}{' ✓' if within else ''}"
+        assert rows[0] == ["Rival", "published only", "81.00 ± 0.50", "–", "–"]
+        assert rows[1] == ["LSSVM", "A", "80.00 ± 0.50", f"{accuracy:.2f} ± 0.50", difference]
 
 
 def test_the_papers_numbers_are_complete():
@@ -235,20 +257,94 @@ def test_a_report_is_one_page_that_needs_nothing_else(trained, reproduce, fslstm
     assert all(link.startswith("#") for link in parsed.links), "nothing outside the page"
     assert len(set(parsed.ids)) == len(parsed.ids), "identifiers of two figures do not meet"
     assert {link[1:] for link in parsed.links} <= set(parsed.ids)
-    for expected in ("86.41 ± 0.50", "Learning curves", "recipe.shots", "LSSVM+IAM+PSM", "prefers-color-scheme"):
+    for expected in ("86.41 ± 0.50", "recipe.shots", "prefers-color-scheme", "then lssvm+iam, 50 of"):
         assert expected in text
+    assert re.search(r"LSSVM\+IAM\+PSM (beats|is behind|and)", text), "paired differences of the evaluation"
+    order = [text.index(heading) for heading in ("Learning curves", "Evaluation eval-1", ">Configuration<")]
+    assert order == sorted(order), "results before settings"
     assert "url(http" not in text
 
 
+def test_what_was_not_measured_says_so(fslstm, folder, tmp_path):
+    result = fslstm("report", folder / "queries", folder / "table3", "--output", tmp_path / "r.html")
+    assert result.code == 0, result.err
+    text = (tmp_path / "r.html").read_text()
+    assert "Not measured yet: fslstm reproduce queries does." in text
+    assert "cifar-fs, resnet12 (not run)" in text
+    assert '<th scope="col">5-shot ours</th>' not in text, "no columns without a number"
+
+
+def test_hostile_names_are_shown_not_obeyed(trained, fslstm, tmp_path):
+    name = "<script>alert('a')&$\\frac"
+    shutil.copytree(trained / "reproduce-quick-dots-tiny-lssvm+iam", tmp_path / "runs" / name)
+    place = shutil.copytree(REPRODUCTIONS / "figure-support", tmp_path / "figure-support")
+    content = json.loads((place / "measured.json").read_text())
+    for task in content["tasks"]:
+        task["classes"] = [name] * 5
+    (place / "measured.json").write_text(json.dumps(content))
+    (place / "figure.svg").write_text("<svg><script>alert(1)</script></svg>")
+    output = tmp_path / "r.html"
+    result = fslstm("report", name, place, "--runs", tmp_path / "runs", "--output", output)
+    assert result.code == 0, result.err
+    text = output.read_text()
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;alert(") >= 4 * 5, "in the headings and in the figure"
+
+
 def test_a_page_quotes_what_it_is_given():
-    text = page("<b>", [Section("<script>", blocks=[Block(head=["<i>"], rows=[["a & b"]], sentences=["<u>"])])])
-    assert "<script>" not in text
+    block = Block("<s>", "<em>", head=["<i>"], rows=[["a & b"]], sentences=["<u>"])
+    text = page("<b>", [Section("<script>", ["<p id=x>"], [block])])
+    assert not re.search("<(s|em|i|u|b|script|p id=x)>", text)
     assert "a &amp; b" in text
 
 
+def test_a_figure_takes_the_colours_of_its_page():
+    element = svg_element(draw(Lines("x", "y", [Point("a", "b", "s", x, 1.0, 0.1, 50.0, 1.0) for x in (1, 2)])), "c d")
+    assert element.startswith('<svg style="--points: 248"')
+    assert "currentColor" in element
+    assert not re.search("#000000|#ffffff|<style|<metadata|xlink:href", element)
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', element)) <= set(re.findall(r'\bid="(c-d-[^"]+)"', element))
+
+
 def test_a_figure_has_a_panel_for_each_row_and_column():
-    points = [Point(row, column, "s", x, 1.0, 0.1) for row in "ab" for column in "cde" for x in (1, 2)]
+    places = [(row, column, x) for row in "ab" for column in "cde" for x in (1, 2, None)]
+    points = [Point(row, column, f"{x is None}", x, 1.0, 0.1, 50.0, 1.0) for row, column, x in places]
     assert len(draw(Lines("x", "y", points)).axes) == 6
+
+
+def test_a_grid_puts_the_longer_side_down():
+    points = [Point("r", "c", series, x, 1.0, 0.0, x, 0.5) for series in "st" for x in (3, 1, 2)]
+    assert rendering.grid(points, "k", lambda point: f"{point.series}{point.x}") == (
+        ["k", "c, s", "c, t"],
+        [["1", "s1", "t1"], ["2", "s2", "t2"], ["3", "s3", "t3"]],
+    )
+    (what, (head, rows)), _ = rendering.grids(Lines("k", "y", [*points, replace(points[0], series="u", x=None)]))
+    assert what == "Gain in points: r"
+    assert head == ["k", "c, s", "c, t", "c, u"]
+    assert rows[-1] == ["any", "–", "–", "1.00"]
+
+
+@pytest.mark.parametrize("name", sorted(file.parent.name for file in REPRODUCTIONS.glob("*/table.md")))
+def test_what_is_committed_is_what_the_code_makes_of_the_measurements(name, tmp_path):
+    copy = shutil.copytree(REPRODUCTIONS / name, tmp_path / name)
+    outputs.write(Specification.read(copy))
+    for file in sorted(copy.glob("table.*")):
+        assert file.read_text() == (REPRODUCTIONS / name / file.name).read_text(), f"fslstm reproduce {name} --redraw"
+
+
+@pytest.mark.parametrize("file", sorted(REPRODUCTIONS.glob("*/table.tex")), ids=lambda file: file.parent.name)
+def test_latex_tables_have_cells_for_their_columns(file):
+    text = file.read_text()
+    tables = re.findall(r"\\begin\{tabular\}\{(\w+)\}\n(.*?)\\end\{tabular\}", text, flags=re.DOTALL)
+    assert tables
+    for columns, body in tables:
+        lines = [line for line in body.splitlines() if not re.match(r"\\(top|mid|bottom|cmid)rule", line)]
+        for line in lines:
+            cells, end, _ = line.partition(" \\\\")
+            assert end, line
+            spans = [int(span) for span in re.findall(r"\\multicolumn\{(\d)\}", cells)]
+            assert cells.count(" & ") + 1 - len(spans) + sum(spans) == len(columns), line
+            assert cells.isascii(), line
 
 
 WRONG = [
@@ -324,7 +420,7 @@ def test_what_only_drawing_shows_to_be_damaged_is_named(reproduce, folder, fslst
     (folder / "table3" / "published.json").write_text('{"values": [{"dataset": "mini"}]}')
     for result in (reproduce("table3", "--redraw"), fslstm("report", folder, "--output", tmp_path / "r.html")):
         assert result.code == 1
-        assert f"{folder / 'table3'} is damaged or of another form (KeyError: 'backbone')" in result.err
+        assert f"{folder / 'table3'} is damaged or of another form (KeyError" in result.err
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_trained(reproduce, tmp_path, monkeypatch):
@@ -407,4 +503,5 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
     run = Run.open(trained / "reproduce-quick-dots-tiny-lssvm")
     inner = identity(run.config)["pretrained"]
     assert inner["kind"] == "pretrain"
-    assert describe(run.config) == "base classes, at most 200 steps; then lssvm, 50 of 60,000 steps of 8 episodes"
+    training = "lssvm, 50 of 60,000 steps of 8 episodes with 5 + 2 images a class"
+    assert describe(run.config) == f"base classes, at most 200 steps; then {training}"

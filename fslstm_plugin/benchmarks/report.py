@@ -125,10 +125,11 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     rounds = len(comparisons[0].ours.times)
     compared = sum(line.agreement.predictions for line in comparisons)
     ties = sum(line.agreement.ties for line in comparisons)
+    differing = f"{ties:,} differ, all where the other side's two best logits tie" if ties else "all are the same"
     table = Table(
         title=f"Median milliseconds an episode or step, ± interquartile range, of {rounds} rounds in turns",
         title_justify="left",
-        caption=f"{compared:,} predictions compared; {ties:,} differ, all where the other side's two best logits tie.",
+        caption=f"{compared:,} predictions compared: {differing}.",
         caption_justify="left",
     )
     for name in ("Case", "Against", "Ours", "Theirs", "Ratio", "Target"):

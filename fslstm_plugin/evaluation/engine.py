@@ -19,6 +19,7 @@ from .parallel import map_in_threads
 from .ranks import ALONE, Ranks
 
 FeatureSource = Callable[[Tensor], Tensor]
+Report = Callable[[int, Sequence[float]], None]
 
 _FEATURES_AT_A_TIME = 16  # Episodes multiplied out together: some 13 MB, little enough for the cache.
 
@@ -115,7 +116,7 @@ def run_methods(
     episodes: int,
     device: torch.device | str = "cpu",
     batch_episodes: int = 128,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = lambda done, accuracies: None,
     workers: int | None = None,
     ranks: Ranks = ALONE,
 ) -> list[Outcome]:
@@ -129,7 +130,7 @@ def run_methods(
         episodes: Number of episodes; the sampler's first ones.
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
-        report: Called with the number of episodes done by this process.
+        report: Called with the number of episodes done by this process, and each method's mean accuracy in them.
         workers: Threads that share the batches between them, on the processor; the results do not depend on it.
             Default: as many as PyTorch has. A source that is not safe to call from several needs 1.
         ranks: The processes that share the episodes; every one gets all outcomes. Default: this one alone.
@@ -161,9 +162,12 @@ def run_methods(
     starts = mine[::batch_episodes]
     batches = (episodes_from(start, min(batch_episodes, mine.stop - start)) for start in starts)
     parts: list[list[tuple[Tensor, float]]] = []
+    done, sums = 0, torch.zeros(len(methods), dtype=torch.float64)
     for part in map_in_threads(run, batches, workers):
         parts.append(part)
-        report(min(len(parts) * batch_episodes, len(mine)))
+        accuracies = torch.stack([of_method for of_method, _ in part])
+        done, sums = done + accuracies.shape[1], sums + accuracies.sum(1)
+        report(done, (sums / done).tolist())
     outcomes = []
     for index, method in enumerate(methods):
         accuracies = torch.cat([torch.empty(0, dtype=torch.float64), *(part[index][0] for part in parts)])
@@ -187,21 +191,19 @@ class _Shared:
 
     def add(self, points: Tensor, targets: Tensor) -> None:
         """Multiply out the features of some more episodes ``(batch, n + m, d)``, their support first."""
-        size = targets.shape[-2]
-        query = points[:, size:]
-        with _Clock(points.device) as inductive:
-            if self.attention is None:
-                gram = EpisodeGram.from_points(points, size)
-            else:
-                gram = EpisodeGram.from_features(self.attention.adjust(points[:, :size], targets, query), query)
+        size, count = targets.shape[-2], points.shape[-2]
+        with _Clock(points.device) as adjusting:
+            if self.attention is not None:
+                support, query = points.tensor_split([size], dim=1)
+                points = torch.cat([self.attention.adjust(support, targets, query), query], 1)
+        with _Clock(points.device) as multiplying:
+            gram = EpisodeGram.from_points(points, size, self.transductive)
         if not (gram.support.isfinite().all() and gram.query_norms.isfinite().all()):
             raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
-        with _Clock(points.device) as transductive:
-            if self.transductive:
-                gram = gram.with_queries(query)
         self.grams.append(gram)
-        self.inductive_seconds += inductive.seconds
-        self.transductive_seconds += transductive.seconds
+        share = size / count if self.transductive else 1.0  # Of the product: the rows of the support.
+        self.inductive_seconds += adjusting.seconds + share * multiplying.seconds
+        self.transductive_seconds += (1 - share) * multiplying.seconds
 
 
 def _run_batch(

@@ -17,7 +17,7 @@ from ..data.base import Split
 from ..data.images import make_images
 from ..data.sampler import EpisodeSampler
 from ..errors import UnknownNameError, UsageError
-from .engine import FeatureSource, Method, method_label, run_methods
+from .engine import FeatureSource, Method, Report, method_label, run_methods
 from .model import TrainedModel
 from .ranks import ALONE, Ranks
 from .statistics import Estimate, estimate, estimate_over_classes
@@ -159,7 +159,7 @@ def evaluate(
     setting: Setting,
     device: torch.device | str = "cpu",
     batch_episodes: int = 128,
-    report: Callable[[int], None] = lambda done: None,
+    report: Report = lambda done, accuracies: None,
     workers: int | None = None,
     ranks: Ranks = ALONE,
 ) -> list[Row]:
@@ -173,7 +173,7 @@ def evaluate(
         setting: Shape and number of the episodes.
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it.
-        report: Called with the number of episodes done.
+        report: See :func:`run_methods`.
         workers: See :func:`run_methods`.
         ranks: See :func:`run_methods`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -21,21 +21,23 @@ class Block:
 
     Args:
         heading: Above it.
+        caption: A sentence below the heading.
         head: Names of the columns; without them there is no table.
         rows: Cells.
-        caption: Of the table.
         words: Whether the table holds text rather than numbers.
-        figure: An SVG element.
+        figure: An SVG element, see :func:`svg_element`.
         sentences: Items of a list.
+        folded: Whether it shows its heading alone until that is clicked.
     """
 
     heading: str = ""
+    caption: str = ""
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-    caption: str = ""
     words: bool = False
     figure: str = ""
     sentences: Sequence[str] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,13 @@ class Section:
 
     Args:
         title: Its heading.
-        lead: A sentence below it.
+        lead: Paragraphs below it.
         blocks: What it shows.
     """
 
     title: str
-    lead: str = ""
-    blocks: Sequence[Block] = field(default_factory=tuple)
+    lead: Sequence[str] = ()
+    blocks: Sequence[Block] = ()
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -61,28 +63,30 @@ def page(title: str, sections: Sequence[Section]) -> str:
         True
     """
     environment = Environment(
-        loader=PackageLoader("fslstm_plugin.reporting"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("fslstm_plugin.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     template = environment.get_template("report.html")
     return template.render(title=title, sections=sections, version=__version__, date=date.today().isoformat())
 
 
 def svg_element(figure: Figure, salt: str) -> str:
-    """A figure as an SVG element that may stand in a page beside others.
+    """A figure as an SVG element that stands in a page beside others, its black and white those of the page.
 
     Args:
         figure: The figure.
         salt: Makes its identifiers differ from those of the other figures of the page.
     """
     buffer = io.StringIO()
-    figure.patch.set_alpha(0)
-    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
+    with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return inline_svg(buffer.getvalue(), salt)
-
-
-def inline_svg(text: str, salt: str) -> str:
-    """The SVG element of a file, its identifiers made those of this figure alone."""
-    element = text[text.index("<svg") :]
+    text = buffer.getvalue()
+    element = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
     prefix = re.sub(r"\W", "-", salt)
-    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", element)
+    element = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", element).replace("xlink:href", "href")
+    element = re.sub(r"fill: #ffffff|stroke: #ffffff", lambda white: f"{white[0].split()[0]} var(--ground)", element)
+    width = figure.get_figwidth() * 72
+    return f'<svg style="--points: {width:.0f}"{element.removeprefix("<svg")}'.replace("#000000", "currentColor")

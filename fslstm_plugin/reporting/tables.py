@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from rich.table import Table
@@ -13,6 +13,17 @@ from rich.table import Table
 from ..evaluation.experiment import Row
 
 TASKS = 10_000  # The paper reports the time for so many tasks.
+
+NOTHING = "–"
+
+_LATEX = {
+    "\\": "\\textbackslash{}",
+    "~": "\\textasciitilde{}",
+    "^": "\\textasciicircum{}",
+    "ρ": "$\\rho$",
+    "λ": "$\\lambda$",
+}
+_LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 
 
 def method_name(row: Row) -> str:
@@ -28,6 +39,38 @@ def method_name(row: Row) -> str:
 def display_name(label: str) -> str:
     """A method's label with heads and modules in capitals."""
     return re.sub(r"\([^)]*\)|[^(]+", lambda part: part[0] if part[0].startswith("(") else part[0].upper(), label)
+
+
+def number(value: float | None, ci95: float | None) -> str:
+    """A number with its interval, as far as they are known."""
+    if value is None:
+        return NOTHING
+    return f"{value:.2f} ± {ci95:.2f}" if ci95 else f"{value:.2f}"
+
+
+def signed(value: float | None, ci95: float | None) -> str:
+    """The same of a difference.
+
+    Example:
+        >>> signed(3.1, 0.4), signed(0.0, 0.0)
+        ('+3.10 ± 0.40', '0.00')
+    """
+    return f"+{number(value, ci95)}" if value is not None and value > 0 and ci95 else number(value, ci95)
+
+
+def latex_number(text: str) -> str:
+    """What :func:`number` and :func:`signed` give, for LaTeX."""
+    return "--" if text == NOTHING else f"${text.replace('±', chr(92) + 'pm')}$"
+
+
+def latex_escape(text: str) -> str:
+    r"""Text for LaTeX.
+
+    Example:
+        >>> print(latex_escape("a_b & 5 %"))
+        a\_b \& 5 \%
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in text)
 
 
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
@@ -72,6 +115,19 @@ def rich_table(rows: Sequence[Row]) -> Table:
     return table
 
 
+def running_table(methods: Sequence[str], accuracies: Mapping[int, Sequence[float]]) -> Table:
+    """What is known while episodes still run: a column of mean accuracies for each number of shots.
+
+    Args:
+        methods: Labels of the methods.
+        accuracies: For each number of shots, one mean a method in percent.
+    """
+    table = Table("Method", *(f"{shots}-shot so far" for shots in accuracies))
+    for name, means in zip(methods, zip(*accuracies.values(), strict=True), strict=True):
+        table.add_row(display_name(name), *(f"{mean:.2f}" for mean in means))
+    return table
+
+
 def csv_text(rows: Sequence[Row]) -> str:
     """Every field of every row."""
     buffer = io.StringIO()
@@ -105,7 +161,10 @@ def latex_text(rows: Sequence[Row]) -> str:
         "\\toprule",
         " & ".join(["Method", *(f"{rows[0].ways}-way {count}-shot" for count in shots)]) + " \\\\",
         "\\midrule",
-        *(" & ".join([method, *(cell(method, count) for count in shots)]) + " \\\\" for method in methods),
+        *(
+            " & ".join([latex_escape(method), *(cell(method, count) for count in shots)]) + " \\\\"
+            for method in methods
+        ),
         "\\bottomrule",
         "\\end{tabular}",
     ]

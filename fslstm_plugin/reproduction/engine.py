@@ -61,7 +61,7 @@ class Request:
     seed: int = 0
     resume: bool = False
     data_root: Path | None = None
-    batch_episodes: int = 32
+    batch_episodes: int = 128
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,11 @@ def plan(specification: Specification, request: Request) -> list[Part]:
         for run in request.given:
             if run.config["dataset"] is None:
                 raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
-        parts = [Part(run, _suiting(specification.methods, run), specification.shots) for run in request.given]
+        parts = [Part(run, _suiting(specification, run), specification.shots) for run in request.given]
         parts = [part for part in parts if part.methods]
         if not parts:
-            raise UsageError(f"No method of {specification.name} suits the given runs: it needs a run with IAM.")
+            wanted = " or ".join(algorithm for algorithm, _ in _algorithms(specification))
+            raise UsageError(f"No method of {specification.name} suits the given runs: it needs one of {wanted}.")
         return parts
     merged: dict[tuple[str, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
@@ -152,9 +153,14 @@ def _own_algorithm(method: str) -> str:
     return str(Composition(name.head, "iam" in modules))
 
 
-def _suiting(methods: Iterable[str], run: Run) -> tuple[str, ...]:
-    pretrained = run.config["kind"] == PRETRAINING
-    return _fitting(methods, Composition("") if pretrained else Composition.parse(run.config["algorithm"]))
+def _suiting(specification: Specification, run: Run) -> tuple[str, ...]:
+    """The methods to evaluate on a given run: where each has a training of its own, those that it was trained for."""
+    if run.config["kind"] == PRETRAINING:
+        return _fitting(specification.methods, Composition(""))
+    trained = Composition.parse(run.config["algorithm"])
+    if OWN in specification.trainings:
+        return tuple(method for method in specification.methods if _own_algorithm(method) == str(trained))
+    return _fitting(specification.methods, trained)
 
 
 def _fitting(methods: Iterable[str], trained: Composition) -> tuple[str, ...]:

@@ -58,25 +58,22 @@ def _write_lines(specification: Specification) -> None:
     _save(line_figure.draw(lines), specification)
     rows = lines.as_dicts()
     write_text(folder / "table.csv", rendering.csv_lines(rows))
-    write_json(folder / "table.json", {"x": lines.x_label, "y": lines.y_label, "rows": rows})
-    text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", ""]
-    text += [f"{lines.y_label[0].upper()}{lines.y_label[1:]}, with 95 % interval.", ""]
+    write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows})
+    text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", "", gains_over(lines), ""]
+    if lines.summary:
+        text += ["## In short", "", *rendering.markdown_table(lines.summary[0], lines.summary[1:]), ""]
     latex = [f"% {specification.title}"]
-    for heading, points in panels(lines.points):
-        text += [f"## {heading}", "", *rendering.markdown_grid(points, lines.x_label), ""]
-        latex += [f"% {heading}", *rendering.latex_grid(points, lines.x_label)]
-    write_text(
-        folder / "table.md", "\n".join([*text[:-1], *rendering.trained(measured), *rendering.sources(measured)]) + "\n"
-    )
+    for heading, table in rendering.grids(lines):
+        text += [f"## {heading}", "", *rendering.markdown_table(*table), ""]
+        latex += [f"% {heading}", *rendering.latex_grid(*table)]
+    text = [*text[:-1], *rendering.trained(measured), *rendering.sources(measured)]
+    write_text(folder / "table.md", "\n".join(text) + "\n")
     write_text(folder / "table.tex", "\n".join(latex) + "\n")
 
 
-def panels(points: Sequence[line_figure.Point]) -> list[tuple[str, list[line_figure.Point]]]:
-    """The points of each panel, with a heading."""
-    merged: dict[tuple[str, str], list[line_figure.Point]] = {}
-    for point in points:
-        merged.setdefault((point.row, point.column), []).append(point)
-    return [(", ".join(" ".join(part.split("\n")) for part in key if part), mine) for key, mine in merged.items()]
+def gains_over(lines: line_figure.Lines) -> str:
+    """What the gains of a figure are."""
+    return f"Gains are paired differences to {lines.over}, on the same episodes, with 95 % intervals."
 
 
 def _write_support(specification: Specification) -> None:
@@ -109,4 +106,4 @@ def _save(figure: Figure, specification: Specification) -> None:
     with rc_context({"svg.hashsalt": specification.name, "svg.fonttype": "none"}):
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
             with replacing(specification.folder / f"figure.{kind}") as temporary:
-                figure.savefig(temporary, format=kind, dpi=160, metadata=metadata)
+                figure.savefig(temporary, format=kind, dpi=240, metadata=metadata)

@@ -8,137 +8,176 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from ..reporting.figures.lines import Point
+from ..reporting.figures.lines import Lines, Point
 from ..reporting.statements import statement
-from ..reporting.tables import display_name
+from ..reporting.tables import NOTHING, display_name, latex_escape, latex_number, number, signed
 from .comparison import Cell, Line
 from .specification import Specification
 
-_NOTHING = "–"
+Table: TypeAlias = "tuple[list[str], list[list[str]]]"  # Names of the columns, and the rows.
+
+EXPLANATION = (
+    "Accuracy in percent with 95 % interval; the difference is ours less the published, with ✓ where it lies within "
+    "both intervals. The training of our models is named by letters, explained below the tables."
+)
 
 
 def markdown(specification: Specification, lines: Sequence[Line], measured: Sequence[dict[str, Any]]) -> str:
     """The table with what it is based on, and what the paired differences say."""
-    published = specification.published()
-    text = [f"# {specification.title}", ""]
-    if published["values"]:
-        text += [f"Published: {published['source']} {published['training']}", ""]
-    text += [
-        "Accuracy in percent with 95 % interval. *Difference* is ours less the published; it is in **bold** where it "
-        "lies within both intervals. The training of our models is named by letters, explained below the tables.",
+    text = [
+        f"# {specification.title}",
         "",
+        *(f"{words}\n" for words in (published_by(specification), EXPLANATION) if words),
     ]
-    letters = _letters(lines)
-    for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
-        text += [f"## {dataset}, {backbone}", "", *_markdown_table(list(group), letters, specification.times), ""]
-    text += ["## Training of our models", ""]
-    text += [f"* **{letter}** ({scale}): {training}" for (training, scale), letter in letters.items()] or ["* not run"]
+    letters = training_letters(lines)
+    for heading, table in comparisons(lines, letters, specification.times):
+        text += [f"## {heading}", "", *markdown_table(*table), ""]
+    text += ["## Training of our models", "", *(f"* {words}" for words in explained(letters) or ["not run"])]
     text += _said(measured) + sources(measured)
     return "\n".join(text) + "\n"
 
 
-def _letters(lines: Iterable[Line]) -> dict[tuple[str, str], str]:
+def published_by(specification: Specification) -> str:
+    """Where the published numbers come from, and what their models were trained with; empty if there are none."""
+    published = specification.published()
+    return f"Published: {published['source']} {published['training']}" if published["values"] else ""
+
+
+def comparisons(lines: Sequence[Line], letters: dict[tuple[str, str], str], times: bool) -> list[tuple[str, Table]]:
+    """For each data set and backbone a heading and the published numbers, with ours beside them if there are any."""
+    tables = []
+    for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
+        mine = list(group)
+        heading = f"{dataset}, {backbone}"
+        run = any(line.training for line in mine)
+        tables.append((heading if run else f"{heading} (not run)", _comparison(mine, letters, times, run)))
+    return tables
+
+
+def _comparison(lines: list[Line], letters: dict[tuple[str, str], str], times: bool, run: bool) -> Table:
+    shots = sorted({count for line in lines for count in line.cells})
+    columns: list[tuple[str, Callable[[Cell], str]]] = []
+    columns.append(("published", lambda cell: number(cell.published, cell.published_ci95)))
+    if run:
+        columns.append(("ours", lambda cell: number(cell.ours, cell.ours_ci95)))
+        columns.append(("difference", _difference))
+    if times:
+        columns.append(("published s / 10k", lambda cell: _seconds(cell.published_seconds)))
+    if times and run:
+        columns.append(("ours s / 10k", lambda cell: _seconds(cell.ours_seconds)))
+    head = [
+        "method",
+        *(["training"] if run else []),
+        *(f"{count}-shot {name}" for count in shots for name, _ in columns),
+    ]
+    rows = []
+    for line in lines:
+        trained = "published only" if line.rival else letters.get((line.training, line.scale), "not run")
+        cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
+        rows.append([line.method, *([trained] if run else []), *cells])
+    return head, rows
+
+
+def training_letters(lines: Iterable[Line]) -> dict[tuple[str, str], str]:
+    """A letter for each training and scale."""
     trained = dict.fromkeys((line.training, line.scale) for line in lines if line.training)
     return {key: chr(ord("A") + number) for number, key in enumerate(trained)}
 
 
-def _markdown_table(lines: list[Line], letters: dict[tuple[str, str], str], times: bool) -> list[str]:
-    shots = sorted({count for line in lines for count in line.cells})
-    columns: list[tuple[str, Callable[[Cell], str]]] = [
-        ("published", lambda cell: number(cell.published, cell.published_ci95)),
-        ("ours", lambda cell: number(cell.ours, cell.ours_ci95)),
-        ("difference", _difference),
-    ]
-    if times:
-        columns += [
-            ("published s / 10k", lambda cell: _seconds(cell.published_seconds)),
-            ("ours s / 10k", lambda cell: _seconds(cell.ours_seconds)),
-        ]
-    heads = ["method", "training", *(f"{count}-shot {name}" for count in shots for name, _ in columns)]
-    rows = [f"| {' | '.join(heads)} |", f"| --- | --- |{' ---: |' * (len(heads) - 2)}"]
-    for line in lines:
-        trained = "published only" if line.rival else letters.get((line.training, line.scale), "not run")
-        cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
-        rows.append(f"| {line.method} | {trained} | {' | '.join(cells)} |")
-    return rows
+def explained(letters: dict[tuple[str, str], str]) -> list[str]:
+    """What the letters mean."""
+    return [f"{letter} ({scale}): {training}" for (training, scale), letter in letters.items()]
 
 
-def number(value: float | None, ci95: float | None) -> str:
-    """A number with its interval, as far as they are known."""
-    if value is None:
-        return _NOTHING
-    return f"{value:.2f} ± {ci95:.2f}" if ci95 else f"{value:.2f}"
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table whose first column is text and the others numbers."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines]
 
 
 def _difference(cell: Cell) -> str:
     if cell.difference is None:
-        return _NOTHING
-    text = f"{cell.difference:+.2f}"
-    return f"**{text}**" if cell.within else text
+        return NOTHING
+    return f"{cell.difference:+.2f} ✓" if cell.within else f"{cell.difference:+.2f}"
 
 
 def _seconds(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.0f}"
+    return NOTHING if value is None else f"{value:.0f}"
+
+
+def said(measured: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    """The paired differences of the measurements in words, for each training."""
+    found: dict[str, list[str]] = {}
+    for each in measured:
+        if each["reference"] is not None:
+            names = display_name(each["method"]), display_name(each["reference"])
+            sentence = statement(*names, each["shots"], each["gain"], each["gain_ci95"])
+            found.setdefault(each["training"], []).append(sentence)
+    return list(found.items())
 
 
 def _said(measured: Sequence[dict[str, Any]]) -> list[str]:
-    """The paired differences of the measurements in words."""
-    text = []
-    for training, group in groupby(measured, key=lambda each: each["training"]):
-        sentences = [
-            statement(
-                display_name(each["method"]), display_name(each["reference"]), each["shots"], each["gain"],
-                each["gain_ci95"],
-            )
-            for each in group
-            if each["reference"] is not None
-        ]  # fmt: skip
-        if sentences:
-            text += ["", f"### {training}", "", *(f"* {sentence}" for sentence in sentences)]
-    return ["", "## Paired differences on the same episodes", *text[0:]] if text else []
+    found = said(measured)
+    text = ["", "## Paired differences on the same episodes"] if found else []
+    for training, sentences in found:
+        text += ["", f"### {training}", "", *(f"* {sentence}" for sentence in sentences)]
+    return text
 
 
 def trained(measured: Iterable[dict[str, Any]]) -> list[str]:
     """What the models of measurements were trained with."""
-    words = dict.fromkeys(f"* {each['run']}: {each['training']}" for each in measured)
+    words = dict.fromkeys(f"* {_model(each)}: {each['training']}" for each in measured)
     return ["", "## Training of the models", "", *words]
 
 
-def markdown_grid(points: Sequence[Point], x_label: str) -> list[str]:
-    """Series down, places across."""
-    places, rows = grid(points)
-    lines = [f"| {x_label} | {' | '.join(places)} |", f"| --- |{' ---: |' * len(places)}"]
-    return lines + [f"| {name} | {' | '.join(number(*cell) for cell in cells)} |" for name, cells in rows]
+def _model(each: dict[str, Any]) -> str:
+    return f"{each['run']} ({each['backbone']}, {each['dataset']})" if "backbone" in each else each["run"]
 
 
-def latex_grid(points: Sequence[Point], x_label: str) -> list[str]:
-    """The same with booktabs."""
-    places, rows = grid(points)
+def grids(lines: Lines) -> list[tuple[str, Table]]:
+    """Gains, and then accuracies, of each row of panels, with headings."""
+    rows = {point.row: [each for each in lines.points if each.row == point.row] for point in lines.points}
     return [
-        f"\\begin{{tabular}}{{l{'c' * len(places)}}}",
-        "\\toprule",
-        f"{x_label} & {' & '.join(places)} \\\\",
-        "\\midrule",
-        *(f"{_escape(name)} & {' & '.join(_math(*cell) for cell in cells)} \\\\" for name, cells in rows),
-        "\\bottomrule",
-        "\\end{tabular}",
+        (f"{what}: {row}", grid(points, lines.x_label, show))
+        for what, show in (("Gain in points", _gain), ("Accuracy in percent", _accuracy))
+        for row, points in rows.items()
     ]
 
 
-Cells: TypeAlias = "list[tuple[float | None, float | None]]"
+def _gain(point: Point) -> str:
+    return signed(point.gain, point.gain_ci95)
 
 
-def grid(points: Sequence[Point]) -> tuple[list[str], list[tuple[str, Cells]]]:
-    """Names of the places, and for each series its number and interval at each of them."""
+def _accuracy(point: Point) -> str:
+    return number(point.accuracy, point.accuracy_ci95)
+
+
+def grid(points: Sequence[Point], x_label: str, show: Callable[[Point], str]) -> Table:
+    """Series and places, the more numerous of them down."""
     places = list(dict.fromkeys(point.x for point in points))
     if not any(isinstance(place, str) for place in places):
-        places.sort(key=float)
-    found: dict[tuple[str, float | str], tuple[float | None, float | None]] = {
-        (point.series, point.x): (point.y, point.ci95) for point in points
-    }
-    names = dict.fromkeys(point.series for point in points)
-    rows = [(name, [found.get((name, place), (None, None)) for place in places]) for name in names]
-    return [place if isinstance(place, str) else f"{place:g}" for place in places], rows
+        places.sort(key=lambda place: float("inf") if place is None else float(place))
+    series = list(dict.fromkeys((point.column, point.series) for point in points))
+    cells = {(point.column, point.series, point.x): show(point) for point in points}
+    names = [", ".join(name) for name in series]
+    ticks = ["any" if place is None else place if isinstance(place, str) else f"{place:g}" for place in places]
+    rows = [[cells.get((*name, place), NOTHING) for place in places] for name in series]
+    if len(places) > len(series):
+        names, ticks, rows = ticks, names, [list(column) for column in zip(*rows, strict=True)]
+    return [x_label, *ticks], [[name, *row] for name, row in zip(names, rows, strict=True)]
+
+
+def latex_grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The same with booktabs."""
+    return [
+        f"\\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}",
+        "\\toprule",
+        f"{' & '.join(latex_escape(name) for name in head)} \\\\",
+        "\\midrule",
+        *(f"{latex_escape(name)} & {' & '.join(latex_number(cell) for cell in cells)} \\\\" for name, *cells in rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
 
 
 def sources(measured: Iterable[dict[str, Any]]) -> list[str]:
@@ -156,33 +195,29 @@ def sources(measured: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def latex(specification: Specification, lines: Sequence[Line]) -> str:
-    r"""The same as a booktabs table, ours below the published. Needs ``\usepackage{booktabs}``."""
+    r"""The same as a booktabs table, ours beside the published. Needs ``\usepackage{booktabs}``."""
     shots = sorted({count for line in lines for count in line.cells})
-    heads = ["Method", "Backbone", *(f"{count}-shot {name}" for count in shots for name in ("published", "ours"))]
-    text = [f"% {specification.title}", f"\\begin{{tabular}}{{ll{'cc' * len(shots)}}}", "\\toprule"]
-    text.append(" & ".join(heads) + " \\\\")
-    for dataset, group in groupby(lines, key=lambda line: line.dataset):
-        text += ["\\midrule", f"\\multicolumn{{{len(heads)}}}{{l}}{{{_escape(dataset)}}} \\\\"]
+    names = ["published", "ours", *(["published s / 10k", "ours s / 10k"] if specification.times else [])]
+    wide, width = len(names), 1 + len(names) * len(shots)
+    text = [f"% {specification.title}", f"\\begin{{tabular}}{{l{'c' * (width - 1)}}}", "\\toprule"]
+    text.append(" & ".join(["", *(f"\\multicolumn{{{wide}}}{{c}}{{{count}-shot}}" for count in shots)]) + " \\\\")
+    text.append(" ".join(f"\\cmidrule(lr){{{end - wide + 1}-{end}}}" for end in range(1 + wide, width + 1, wide)))
+    text.append(" & ".join(["Method", *names * len(shots)]) + " \\\\")
+    for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
+        place = latex_escape(f"{dataset}, {backbone}")
+        text += ["\\midrule", f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{place}}}}} \\\\"]
         for line in group:
             cells = [line.cells.get(count, Cell()) for count in shots]
-            numbers = [
-                _math(*pair)
-                for cell in cells
-                for pair in ((cell.published, cell.published_ci95), (cell.ours, cell.ours_ci95))
-            ]
+            numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, specification.times)]
             comment = f" % {line.training} ({line.scale})" if line.training else ""
-            text.append(f"{_escape(line.method)} & {_escape(line.backbone)} & {' & '.join(numbers)} \\\\{comment}")
+            text.append(f"{' & '.join([latex_escape(line.method), *numbers])} \\\\{comment}")
     return "\n".join([*text, "\\bottomrule", "\\end{tabular}", ""])
 
 
-def _math(value: float | None, ci95: float | None) -> str:
-    if value is None:
-        return "--"
-    return f"${value:.2f} \\pm {ci95:.2f}$" if ci95 else f"${value:.2f}$"
-
-
-def _escape(text: str) -> str:
-    return text.replace("_", "\\_").replace("&", "\\&").replace("%", "\\%")
+def _pair(cell: Cell, times: bool) -> list[str]:
+    """What was published and what is ours."""
+    accuracies = [number(cell.published, cell.published_ci95), number(cell.ours, cell.ours_ci95)]
+    return accuracies + ([_seconds(cell.published_seconds), _seconds(cell.ours_seconds)] if times else [])
 
 
 def csv_lines(rows: Sequence[dict[str, Any]]) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from ..reporting.figures.lines import Point
-from ..reporting.html import Block, Section, inline_svg
+from ..reporting.figures import lines as line_figure
+from ..reporting.figures import support
+from ..reporting.html import Block, Section, svg_element
 from . import measurements, rendering
-from .comparison import Cell, Line, compare
-from .outputs import LINES, SUPPORT, panels, support_tasks
+from .comparison import compare
+from .outputs import LINES, SUPPORT, gains_over, support_tasks
 from .specification import Specification
+
+Measured = Sequence[dict[str, Any]]
 
 
 def reproduction_section(specification: Specification) -> Section:
@@ -18,22 +22,26 @@ def reproduction_section(specification: Specification) -> Section:
     Raises:
         DataError: If its files are damaged.
     """
-    blocks = []
-    figure = specification.folder / "figure.svg"
-    if figure.is_file():
-        blocks.append(Block(figure=inline_svg(figure.read_text(encoding="utf-8"), specification.name)))
     tasks = specification.shows == SUPPORT
     measured = support_tasks(specification) if tasks else measurements.read(specification.folder)
+    lead: list[str] = []
+    blocks: list[Block] = []
+    if not measured:
+        lead.append(f"Not measured yet: fslstm reproduce {specification.name} does.")
     if specification.shows == "table":
-        lines = compare(specification.methods, specification.published()["values"], measured)
-        blocks += [_table(lines, *place) for place in dict.fromkeys((line.dataset, line.backbone) for line in lines)]
-    elif measured and not tasks:
-        shown = LINES[specification.shows](measured)
-        blocks += [_grid(heading, points, shown.x_label) for heading, points in panels(shown.points)]
+        lead += [rendering.published_by(specification), rendering.EXPLANATION]
+        blocks += _tables(specification, measured)
+    elif tasks and measured:
+        blocks.append(Block(figure=svg_element(support.draw(measured), specification.name)))
+    elif measured:
+        lines = LINES[specification.shows](measured)
+        lead.append(gains_over(lines))
+        blocks += _lines(specification, lines)
     if measured:
-        blocks.append(Block("Training of the models", sentences=_items(rendering.trained(measured))))
+        if specification.shows != "table":
+            blocks.append(Block("Training of the models", sentences=_items(rendering.trained(measured))))
         blocks.append(Block("Measured with", sentences=_items(rendering.sources(measured))))
-    return Section(specification.title, blocks=blocks)
+    return Section(specification.title, [words for words in lead if words], blocks)
 
 
 def _items(lines: list[str]) -> list[str]:
@@ -41,26 +49,22 @@ def _items(lines: list[str]) -> list[str]:
     return [line.removeprefix("* ").replace("`", "") for line in lines if line.startswith("* ")]
 
 
-def _grid(heading: str, points: Sequence[Point], x_label: str) -> Block:
-    places, rows = rendering.grid(points)
-    return Block(heading, [x_label, *places], [[name, *(rendering.number(*c) for c in cells)] for name, cells in rows])
+def _lines(specification: Specification, lines: line_figure.Lines) -> list[Block]:
+    blocks = [Block(figure=svg_element(line_figure.draw(lines), specification.name))]
+    if lines.summary:
+        blocks.append(Block("In short", head=lines.summary[0], rows=lines.summary[1:]))
+    tables = rendering.grids(lines)
+    blocks += [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in tables]
+    return blocks
 
 
-def _table(lines: list[Line], dataset: str, backbone: str) -> Block:
-    mine = [line for line in lines if (line.dataset, line.backbone) == (dataset, backbone)]
-    shots = sorted({count for line in mine for count in line.cells})
-    head = ["method", *(f"{count}-shot {name}" for count in shots for name in ("published", "ours", "difference"))]
-    rows = [
-        [line.method, *(text for count in shots for text in _texts(line.cells.get(count, Cell()))), line.training]
-        for line in mine
-    ]
-    return Block(f"{dataset}, {backbone}", [*head, "training of ours"], rows)
-
-
-def _texts(cell: Cell) -> tuple[str, str, str]:
-    difference = "–" if cell.difference is None else f"{cell.difference:+.2f}"
-    return (
-        rendering.number(cell.published, cell.published_ci95),
-        rendering.number(cell.ours, cell.ours_ci95),
-        f"{difference} (within both)" if cell.within else difference,
-    )
+def _tables(specification: Specification, measured: Measured) -> list[Block]:
+    lines = compare(specification.methods, specification.published()["values"], measured)
+    letters = rendering.training_letters(lines)
+    tables = rendering.comparisons(lines, letters, specification.times)
+    blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in tables]
+    if letters:
+        blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))
+    for training, sentences in rendering.said(measured):
+        blocks.append(Block(f"Paired differences on the same episodes: {training}", sentences=sentences, folded=True))
+    return blocks

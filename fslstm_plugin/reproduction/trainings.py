@@ -234,7 +234,8 @@ def describe(config: dict[str, Any]) -> str:
         return f"{what}, at most {limit:,} steps" if limit else f"{what}, {recipe['epochs']} epochs"
     whole = recipe["epochs"] * recipe["steps_per_epoch"]
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
-    own = f"{config['algorithm']}, {amount} steps of {recipe['episodes_per_step']} episodes"
+    episodes = f"{recipe['episodes_per_step']} episodes with {recipe['shots']} + {recipe['queries']} images a class"
+    own = f"{config['algorithm']}, {amount} steps of {episodes}"
     source = config["pretrained"]
     if not source:
         return own

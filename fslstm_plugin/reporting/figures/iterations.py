@@ -13,12 +13,13 @@ _ITERATIONS = re.compile(r"\+psm\(iterations=(\d+)\)$")
 
 
 def lines(measured: Sequence[dict[str, Any]]) -> Lines:
-    """Gain over the same method without PSM against k; one panel a model, one line for a method and shots."""
+    """Gain over the same method without PSM against k; rows are models, columns shots, lines methods."""
     points = []
     for each in measured:
         k = _ITERATIONS.search(each["method"])
         gain, ci95 = (each["gain"], each["gain_ci95"]) if k else (0.0, 0.0)
-        method = display_name(_ITERATIONS.sub("", each["method"]))
-        column = f"{each['dataset']}, {each['backbone']}, {each['run']}"
-        points.append(Point("", column, f"{method}+PSM, {each['shots']}-shot", int(k[1]) if k else 0, gain, ci95))
-    return Lines("iterations k of PSM", "gain in accuracy, points", points)
+        series = f"{display_name(_ITERATIONS.sub('', each['method']))}+PSM"
+        place = int(k[1]) if k else 0
+        column = f"{each['shots']}-shot"
+        points.append(Point(each["run"], column, series, place, gain, ci95, each["accuracy"], each["ci95"]))
+    return Lines("iterations k of PSM", "the same method without PSM (k = 0)", points)

@@ -1,4 +1,4 @@
-"""Accuracy against something, with confidence bands, in a grid of panels."""
+"""Gains in accuracy against something, with confidence bands, in a grid of panels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -13,6 +14,29 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers and dashes say the same without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+
+# Two panels fill a paper's column and four its page, with letters of the size that they are printed in.
+PANEL_WIDTH, PANEL_HEIGHT = 1.72, 1.5
+STYLE: dict[Any, Any] = {
+    "axes.labelsize": 7.5,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 7.5,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3,
+    "text.parse_math": False,  # A name may hold any letters.
+    "xtick.labelsize": 6.5,
+    "xtick.major.size": 2.5,
+    "xtick.major.width": 0.6,
+    "ytick.labelsize": 6.5,
+    "ytick.major.size": 2.5,
+    "ytick.major.width": 0.6,
+}
 
 
 @dataclass(frozen=True)
@@ -23,17 +47,21 @@ class Point:
         row: Which row of panels.
         column: Which column of panels.
         series: Which line.
-        x: Place on the horizontal axis; words are spread evenly in the order of their coming.
-        y: The number.
-        ci95: Half width of its 95 % interval.
+        x: Place on the horizontal axis; words are spread evenly in the order of their coming, and None is everywhere.
+        gain: Paired difference that the figure shows, in points of accuracy.
+        gain_ci95: Half width of its 95 % interval.
+        accuracy: Accuracy in percent, for the tables.
+        accuracy_ci95: Half width of its 95 % interval.
     """
 
     row: str
     column: str
     series: str
-    x: float | str
-    y: float
-    ci95: float
+    x: float | str | None
+    gain: float
+    gain_ci95: float
+    accuracy: float
+    accuracy_ci95: float
 
 
 @dataclass(frozen=True)
@@ -42,15 +70,17 @@ class Lines:
 
     Args:
         x_label: Of the horizontal axis.
-        y_label: Of the vertical axis.
+        over: What the gains are measured against.
         points: The numbers, in the order of panels, series and places.
         logarithmic: Whether the horizontal axis is.
+        summary: A table of what matters most, its first row the names of the columns; empty if there is none.
     """
 
     x_label: str
-    y_label: str
+    over: str
     points: Sequence[Point]
     logarithmic: bool = False
+    summary: Sequence[Sequence[str]] = ()
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The points as plain data."""
@@ -59,10 +89,15 @@ class Lines:
 
 def draw(lines: Lines) -> Figure:
     """The figure, a panel for each row and column, its legend above the panels."""
+    with rc_context(STYLE):
+        return _draw(lines)
+
+
+def _draw(lines: Lines) -> Figure:
     rows, columns = _unique(point.row for point in lines.points), _unique(point.column for point in lines.points)
     series = _unique(point.series for point in lines.points)
-    width, height = max(4.5, 2.9 * len(columns)), 2.5 * len(rows) + 0.8
-    figure = Figure(figsize=(width, height), layout="constrained")
+    width = PANEL_WIDTH * max(2, len(columns))
+    figure = Figure(figsize=(width, PANEL_HEIGHT * len(rows) + 0.6), layout="constrained")
     axes = figure.subplots(len(rows), len(columns), sharex="col", sharey="row", squeeze=False)
     for number, row in enumerate(rows):
         for place, column in enumerate(columns):
@@ -70,47 +105,57 @@ def draw(lines: Lines) -> Figure:
             mine = [point for point in lines.points if (point.row, point.column) == (row, column)]
             _panel(panel, mine, series, lines.logarithmic)
             if number == 0:
-                panel.set_title(column, fontsize=9)
+                panel.set_title(column)
             if place == 0:
-                panel.set_ylabel(f"{row}\n{lines.y_label}" if row else lines.y_label, fontsize=9)
+                # Above the names of the columns; it may reach over the next panels.
+                panel.set_title(f"{row}\n" if number == 0 else row, loc="left", fontweight="bold")
+                panel.set_ylabel("gain, points")
             if number == len(rows) - 1:
-                panel.set_xlabel(lines.x_label, fontsize=9)
+                panel.set_xlabel(lines.x_label)
     shown = {
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    beside = max(1, min(len(series), int(width // 2.2)))
-    handles = [shown[name] for name in series]
-    figure.legend(handles, series, loc="outside upper center", ncols=beside, fontsize=9, frameon=False)
+    most = max(2, len(columns))
+    beside = -(-len(series) // -(-len(series) // most))  # as many in each line
+    figure.legend([shown[name] for name in series], series, loc="outside upper center", ncols=beside)
     return figure
 
 
 def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarithmic: bool) -> None:
     words = _unique(str(point.x) for point in points if isinstance(point.x, str))
+    panel.axhline(0, color="0.5", linewidth=0.8)
     for name in _unique(point.series for point in points):
         style = series.index(name)
         mine = [point for point in points if point.series == name]
         x = [float(words.index(point.x)) if isinstance(point.x, str) else point.x for point in mine]
-        y = [point.y for point in mine]
+        low = [point.gain - point.gain_ci95 for point in mine]
+        high = [point.gain + point.gain_ci95 for point in mine]
         colour = COLOURS[style % len(COLOURS)]
-        panel.plot(
-            x, y, label=name, color=colour, marker=MARKERS[style % len(MARKERS)], markersize=3.5, linewidth=1.3,
-            linestyle="-" if style < len(COLOURS) else "--",
-        )  # fmt: skip
-        low, high = [point.y - point.ci95 for point in mine], [point.y + point.ci95 for point in mine]
-        panel.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+        if x == [None]:
+            panel.axhline(mine[0].gain, label=name, color=colour, linestyle=("--", ":")[style % 2])
+            panel.axhspan(low[0], high[0], color=colour, alpha=0.12, linewidth=0)
+        else:
+            places = [place for place in x if place is not None]
+            panel.plot(
+                places, [point.gain for point in mine], label=name, color=colour, marker=MARKERS[style % len(MARKERS)]
+            )
+            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     if logarithmic:
         panel.set_xscale("log")
-        places = sorted({point.x for point in points if not isinstance(point.x, str)})
-        panel.set_xticks(places, [f"{place:g}" for place in places])
+        ticks = sorted({point.x for point in points if isinstance(point.x, (int, float))})
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.xaxis.set_minor_locator(NullLocator())
-    if words:
+    elif words:
         panel.set_xticks(range(len(words)), words)
-    elif not logarithmic:
+    else:
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    panel.grid(alpha=0.3, linewidth=0.6)
-    panel.tick_params(labelsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid()
 
 
 def _unique(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
+
+
+def model_and_shots(each: dict[str, Any]) -> str:
+    """Which model was measured and with how many shots, as a row of panels."""
+    return f"{each['run']}, {each['shots']}-shot"

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .lines import Lines, Point
+from .lines import Lines, Point, model_and_shots
 
 
 def lines(measured: Sequence[dict[str, Any]]) -> Lines:
-    """Gain of a module over its plain head against the queries a class; columns are heads, rows are shots."""
+    """Gain of a module over its plain head against the queries a class; columns are heads, rows models and shots."""
     points = [
         Point(
-            f"{each['shots']}-shot",
+            model_and_shots(each),
             each["head"].upper(),
             "+".join(each["modules"]).upper(),
             each["queries"],
             each["gain"],
             each["gain_ci95"],
+            each["accuracy"],
+            each["ci95"],
         )
         for each in measured
         if each["modules"]
     ]
-    return Lines("queries a class", "gain in accuracy, points", points, logarithmic=True)
+    return Lines("queries a class", "the head alone", points, logarithmic=True)

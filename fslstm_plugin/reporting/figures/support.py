@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from .lines import COLOURS
+from .lines import COLOURS, MARKERS, PANEL_WIDTH, STYLE
 
 
 def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
@@ -39,42 +40,53 @@ def draw(tasks: Sequence[dict[str, Any]]) -> Figure:
 
     Args:
         tasks: For each, the points of :func:`project` as lists by the names of its arguments, ``support_labels`` and
-            ``query_labels``, ``title``, and the accuracies ``before`` and ``after`` in percent.
+            ``query_labels``, ``classes`` of the support, ``title``, and the accuracies ``before`` and ``after`` in
+            percent.
     """
-    columns = min(2, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure = Figure(figsize=(3.6 * columns, 3.5 * rows + 0.5), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel in panels:
-        panel.set_visible(False)
-    for panel, task in zip(panels, tasks, strict=False):
-        panel.set_visible(True)
-        _panel(panel, task)
-    figure.legend(
-        *_legend(panels[0]), loc="outside upper center", ncols=3, fontsize=9, frameon=False, handletextpad=0.4
-    )
+    with rc_context(STYLE):
+        columns = min(2, len(tasks))
+        rows = -(-len(tasks) // columns)
+        figure = Figure(figsize=(2 * PANEL_WIDTH, 2.05 * rows + 0.3), layout="constrained")
+        panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for panel in panels[len(tasks) :]:
+            panel.set_visible(False)
+        for panel, task in zip(panels, tasks, strict=False):
+            _panel(panel, task)
+        figure.legend(*_legend(panels[0]), loc="outside upper center", ncols=3, handletextpad=0.2, columnspacing=1.2)
     return figure
 
 
 def _panel(panel: Axes, task: dict[str, Any]) -> None:
-    own, others = ([COLOURS[label % len(COLOURS)] for label in task[f"{part}_labels"]] for part in ("support", "query"))
-    x, y = zip(*task["query"], strict=True)
-    panel.scatter(x, y, c=others, s=14, alpha=0.6, linewidths=0)
-    for start, end in zip(task["support"], task["adjusted"], strict=True):
-        panel.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "0.4", "linewidth": 0.9}, zorder=2)
-    for part, marker, size in (("support", "s", 60), ("adjusted", "*", 140)):
-        x, y = zip(*task[part], strict=True)
-        panel.scatter(x, y, c=own, s=size, marker=marker, edgecolors="black", linewidths=0.8, zorder=3)
-    panel.set_title(task["title"], fontsize=9)
-    panel.set_xlabel(f"accuracy {task['before']:.1f} % → {task['after']:.1f} %", fontsize=9)
-    panel.set_xticks([])
-    panel.set_yticks([])
+    """Colour and shape tell the class, size and edge the part."""
+    ends = zip(task["support"], task["adjusted"], strict=True)
+    for label, name, (start, end) in zip(task["support_labels"], task["classes"], ends, strict=True):
+        style: dict[str, Any] = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
+        mine = [place for place, other in zip(task["query"], task["query_labels"], strict=True) if other == label]
+        panel.scatter([x for x, _ in mine], [y for _, y in mine], s=7, alpha=0.75, linewidths=0, **style)
+        arrow = {"arrowstyle": "->", "color": "0.5", "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
+        panel.annotate("", end, start, arrowprops=arrow, zorder=2)
+        panel.scatter(
+            start[0], start[1], s=24, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3
+        )
+        panel.scatter(end[0], end[1], s=28, edgecolors="black", linewidths=0.6, zorder=3, **style)
+        up = end[1] >= start[1]  # names stand off the arrows
+        panel.annotate(
+            name, end, (0, 4.5 if up else -4.5), textcoords="offset points", ha="center",
+            va="bottom" if up else "top", fontsize=6, zorder=4,
+        )  # fmt: skip
+    panel.set_title(task["title"])
+    panel.set_xlabel(f"accuracy {task['before']:.1f} % → {task['after']:.1f} %")
+    sides = [(min(side), max(side)) for side in zip(*task["query"], *task["support"], *task["adjusted"], strict=True)]
+    half = 0.67 * max(high - low for low, high in sides)  # one scale for both axes, and room for the names
+    left, bottom = ((low + high) / 2 - half for low, high in sides)
+    panel.set(xticks=[], yticks=[], xlim=(left, left + 2 * half), ylim=(bottom, bottom + 2 * half), aspect="equal")
+    panel.spines[["top", "right"]].set_visible(True)
 
 
 def _legend(panel: Axes) -> tuple[list[Any], list[str]]:
-    names = {"query": ("o", 5), "support": ("s", 7), "adjusted support": ("*", 11)}
+    names = {"query": (3, "0.5", "none"), "support": (5, "white", "0.5"), "adjusted support": (5, "0.5", "black")}
     handles = [
-        panel.plot([], [], linestyle="", marker=marker, markersize=size, color="0.6", markeredgecolor="black")[0]
-        for marker, size in names.values()
+        panel.plot([], [], "o", markersize=size, markerfacecolor=face, markeredgecolor=edge)[0]
+        for size, face, edge in names.values()
     ]
     return handles, list(names)

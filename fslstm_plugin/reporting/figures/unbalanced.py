@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .lines import Lines, Point
+from .lines import Lines, Point, model_and_shots
 
 
 def lines(measured: Sequence[dict[str, Any]]) -> Lines:
-    """Accuracy against the Dirichlet parameter; columns are heads, rows are shots, lines are modules."""
+    """Gain of a module over its plain head against the balance; columns are heads, rows models and shots."""
     points = [
         Point(
-            f"{each['shots']}-shot",
+            model_and_shots(each),
             each["head"].upper(),
-            "+".join(each["modules"]).upper() or "plain",
+            "+".join(each["modules"]).upper(),
             each["query_balance"].replace("dirichlet:", "A = ").replace("uniform", "balanced"),
+            each["gain"],
+            each["gain_ci95"],
             each["accuracy"],
             each["ci95"],
         )
         for each in measured
+        if each["modules"]
     ]
-    return Lines("class proportions of the queries", "accuracy, %", points)
+    return Lines("class balance (Dirichlet A)", "the head alone on the same queries", points)
