@@ -101,7 +101,7 @@ def pretrain(
     """Pretrain a backbone as a classifier."""
     if resume:
         options.refuse_with_resume(context)
-    elif sum(map(bool, (dataset, places, images))) != 1:
+    elif sum(value is not None for value in (dataset, places, images)) != 1:
         raise UsageError("Name what to pretrain on with one of --dataset, --places and --images.")
     elif dataset is not None and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")

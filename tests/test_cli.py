@@ -245,7 +245,6 @@ WRONG = [
     (("train", "--resume", "--lr", 0.1), 2, "--lr cannot be used with --resume"),
     (("train", "--dataset", "mini", "--backbone", "resnet12"), 1, "fslstm data prepare mini"),
     (("pretrain",), 2, "one of --dataset, --places and --images"),
-    (("pretrain", "--dataset", ""), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--images", "x"), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--image-size", 84), 2, "--image-size is for --places and --images"),
     (("pretrain", "--images", "nowhere"), 1, "nowhere does not hold a folder for each class"),
