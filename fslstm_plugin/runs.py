@@ -233,8 +233,10 @@ def _fault(config: dict[str, Any]) -> str | None:
     if fields is None:
         return f"its kind must be one of {', '.join(_FIELDS)}"
     for name, types in fields.items():
-        if type(config.get(name)) not in types:
+        if name not in config or type(config[name]) not in types:
             return f"'{name}' must be of type {' or '.join(kind.__name__ for kind in types)}"
+    if config["kind"] == "pretrain" and sum(bool(config[name]) for name in ("dataset", "places", "folder")) != 1:
+        return "it must name one of 'dataset', 'places' and 'folder'"
     if not 16 <= config["image_size"] <= MAX_IMAGE_SIZE:
         return f"'image_size' must be between 16 and {MAX_IMAGE_SIZE}"
     return None

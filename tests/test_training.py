@@ -233,6 +233,8 @@ DAMAGED_CONFIGS = [
     ({"image_size": True}, "'image_size' must be of type int"),
     ({"image_size": 10**9}, "'image_size' must be between 16 and 1024"),
     ({"pretrained": []}, "'pretrained' must be of type str or NoneType"),
+    ({"kind": "pretrain"}, "'places' must be of type str or NoneType"),
+    ({"kind": "pretrain", "places": "/a", "folder": None}, "must name one of 'dataset', 'places' and 'folder'"),
 ]
 
 
