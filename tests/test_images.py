@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torchvision.transforms import v2
@@ -9,6 +11,7 @@ from torchvision.transforms import v2
 from fslstm_plugin.backbones import Normalization
 from fslstm_plugin.data.images import Augmentation, _crop, _Draw, _jitter, make_images
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.evaluation.features import cache_key
 
 STORE = torch.randint(0, 256, (20, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 NORMALIZATION = Normalization((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
@@ -82,3 +85,11 @@ def test_keys_must_share_the_images(keys):
 def test_impossible_augmentations_are_refused(values):
     with pytest.raises(UsageError, match="Padding must be"):
         Augmentation(**values)
+
+
+def test_features_are_those_of_every_image(dots):
+    backbone, normalization = torch.nn.Flatten(), Normalization((0.5,) * 3, (0.5,) * 3)
+    images = dots.images.clone()
+    assert cache_key(backbone, replace(dots, images=images), normalization) == cache_key(backbone, dots, normalization)
+    images[1, 0, 0, 0] ^= 1
+    assert cache_key(backbone, replace(dots, images=images), normalization) != cache_key(backbone, dots, normalization)
