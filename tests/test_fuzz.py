@@ -535,7 +535,7 @@ def test_the_command_line_ends_well(sandbox, light, undrawn, monkeypatch: pytest
         assert message.strip()
         assert {name: after[name] for name in sandbox.files} == sandbox.files
         # What was computed is kept, though another file, which was asked for, is refused.
-        assert all(path.name == "tuned.json" or path.parent.name == "evaluations" for path in new)
+        assert all(path.name == "tuned.json" or path.parent.name == "evaluations" for path in new), (line, new)
     for path in new:
         path.unlink()
     if code:

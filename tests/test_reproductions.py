@@ -171,6 +171,11 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     assert "needs one of lssvm+iam" in without.err
 
 
+def test_an_argument_that_is_no_text_is_kept_readable(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["fslstm", "reproduce", "\udcff"])
+    assert measurements.provenance("cpu")["command"] == r"fslstm reproduce '\udcff'"
+
+
 def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, folder):
     assert reproduce("table1", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
     measured = json.loads((folder / "table1" / "measured.json").read_text())["measurements"]

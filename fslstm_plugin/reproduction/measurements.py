@@ -25,8 +25,9 @@ _KEY = ("dataset", "backbone", "split", "method", "shots", "queries", "query_bal
 
 def provenance(scale: str) -> dict[str, str]:
     """Command, commit, date, hardware, version and scale of what is measured now."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command.encode("utf-8", "backslashreplace").decode(),  # a name of a file may be no text
         "commit": _commit(),
         "date": date.today().isoformat(),
         "hardware": hardware(),
