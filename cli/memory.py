@@ -13,7 +13,7 @@ def keep_freed_memory() -> None:
     """Let freed memory wait for the next tensor in place of going back to the system.
 
     By default glibc gives every large block back, and the next tensor's pages are asked for anew, one fault each:
-    some 40 % of the time of an evaluation from cached features. Only for a process of our own; elsewhere than on
+    a third of the time of an evaluation from cached features. Only for a process of our own; elsewhere than on
     glibc nothing happens.
     """
     if sys.platform != "linux":

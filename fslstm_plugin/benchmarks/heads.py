@@ -154,9 +154,8 @@ def solve(reference: Reference, features: Tensor, episodes: DrawnEpisodes, psm_i
 def _works(features: Tensor, drawn: Tensor, shots: int) -> list[Work]:
     indices = drawn[:32]
     gathered = features[indices]
-    support, query = gathered.tensor_split([WAYS * shots], dim=1)
     gather = partial(cached_source(features), indices)
-    gram = partial(EpisodeGram.from_features, support, query, transductive=True)
+    gram = partial(EpisodeGram.from_points, gathered, WAYS * shots, transductive=True)
     works = [
         Work("Gram matrices of 32 episodes", clocked(gram), flops_of(gram)),
         Work("gathering their features", clocked(gather), 2.0 * gathered.nbytes, "bytes"),
