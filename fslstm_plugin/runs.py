@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,9 +181,10 @@ class Run:
         return self.path.name
 
     @property
-    def resume_options(self) -> str:
-        """The options that continue this run."""
-        return f"--resume --runs {self.path.parent} --name {self.name}"
+    def resume_command(self) -> str:
+        """What to type to continue this run."""
+        words = ["fslstm", self.config["kind"], "--resume", "--runs", str(self.path.parent), "--name", self.name]
+        return shlex.join(words)
 
     @property
     def checkpoint(self) -> Path:

@@ -281,7 +281,8 @@ def stop_in(step: int, number: int, times: int = 1) -> None:
 def test_a_signal_saves_and_has_its_exit_code(kind, number, step, code, trainings, lengths):
     name = f"{kind}-{number.name}-at-{step}"
     assert trainings.wait(trainings.fork(kind, name, lambda: stop_in(step, number))) == code, trainings.log(name)
-    assert f"Stopped at step {step}; everything is saved. Continue with --resume --runs" in trainings.log(name)
+    advice = f"Continue with fslstm {kind.split('-')[0]} --resume --runs {trainings.runs} --name {name}."
+    assert f"Stopped at step {step}; everything is saved. {advice}" in trainings.log(name)
     assert torch.load(trainings.runs / name / "last.ckpt", weights_only=True)["global_step"] == step
     trainings.finish(kind, name)
 
@@ -398,7 +399,9 @@ def test_a_refused_write_is_named_and_the_last_state_is_intact(kind, fault, trai
 def assert_told(trainings: Trainings, name: str, reason: str) -> None:
     """One sentence with the path, the reason and what to do; the last checkpoint is whole."""
     (line,) = (line for line in trainings.log(name).splitlines() if line.startswith("fslstm: "))
-    for words in (f"Cannot write {trainings.runs / name}", reason, f"continue with --resume --runs {trainings.runs}"):
+    kind = name.split("-")[0]
+    advice = f"continue with fslstm {kind} --resume --runs {trainings.runs} --name {name}"
+    for words in (f"Cannot write {trainings.runs / name}", reason, advice):
         assert words in line
     assert "Traceback" not in trainings.log(name)
     state = torch.load(trainings.runs / name / "last.ckpt", weights_only=True)

@@ -176,7 +176,7 @@ class Checkpoints(pl.Callback):
             self._save(trainer)
         if stopping:
             raise Interrupted(
-                f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_options}.",
+                f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_command}.",
                 self.stop_signal,
             )
 
@@ -319,7 +319,7 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
         if not checkpoints.stop_signal:
             raise
         raise Interrupted(
-            f"Stopped at once. Continue from the last checkpoint with {run.resume_options}.", checkpoints.stop_signal
+            f"Stopped at once. Continue from the last checkpoint with {run.resume_command}.", checkpoints.stop_signal
         ) from end
     except BrokenPipeError:
         raise
@@ -328,7 +328,7 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
             raise _damaged(run, error) from error  # PyTorch seeks to before the start of a truncated file
         reason = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {error.strerror}."
         raise StorageError(
-            f"{reason.rstrip('.')}. What was saved before is intact: mend this and continue with {run.resume_options}."
+            f"{reason.rstrip('.')}. What was saved before is intact: mend this and continue with {run.resume_command}."
         ) from error
     except FSLSTMError:
         raise
@@ -336,7 +336,7 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
         if "DataLoader worker" in str(error):  # PyTorch interrupts the training wherever it is just then
             raise RunError(
                 "A process that decodes images was killed, perhaps for want of memory. What was saved before is "
-                f"intact: continue with {run.resume_options}, perhaps with fewer --workers."
+                f"intact: continue with {run.resume_command}, perhaps with fewer --workers."
             ) from error
         if not resume or checkpoints.started:
             raise
