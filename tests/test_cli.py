@@ -105,6 +105,7 @@ def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_pa
     assert [(row["head"], *row["modules"]) for row in rows[:12]] == [
         (head, *module) for head in ("nn", "rr", "svm", "lssvm") for module in ([], ["can"], ["psm"])
     ]
+    assert [row["transductive"] for row in rows] == [False, True, True] * 8
     for shots in (1, 2):
         group = [row for row in rows if row["shots"] == shots]
         best = max(row["accuracy"] for row in group)

@@ -51,6 +51,11 @@ class Method:
         """Its name, see :func:`method_label`."""
         return method_label(self.head_name, self.modules, self.options, self.normalize)
 
+    @property
+    def is_transductive(self) -> bool:
+        """Whether a query's prediction depends on the other queries."""
+        return bool(self.modules) or self.head.is_transductive
+
     def logits(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """Logits of the queries ``(batch, m, ways)``."""
         if self.normalize:

@@ -75,6 +75,7 @@ class Row:
         backbone: Registered name.
         head: Registered name.
         modules: What surrounds the head, for example ``["iam", "psm"]``.
+        transductive: Whether predictions depend on the other queries.
         ways: Classes an episode.
         shots: Support images a class.
         queries: Query images a class.
@@ -99,6 +100,7 @@ class Row:
     backbone: str
     head: str
     modules: list[str]
+    transductive: bool
     ways: int
     shots: int
     queries: int
@@ -198,6 +200,7 @@ def evaluate(
             backbone=backbone,
             head=outcome.method.head_name,
             modules=list(outcome.method.modules),
+            transductive=outcome.method.is_transductive,
             **asdict(setting),
             options=dict(outcome.method.options),
             normalize=outcome.method.normalize,
