@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from filelock import FileLock, Timeout
 
-from .errors import StorageError
+from .errors import DataError, StorageError
 
 # What a file system answers that has no locks.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
@@ -122,3 +122,19 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file so that it is whole or absent."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(file: Path) -> Any:
+    """Content of a JSON file, whose numbers are all finite.
+
+    Raises:
+        DataError: If it is missing or damaged.
+    """
+    try:
+        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"Cannot read {file}: {error}.") from error
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")

@@ -33,6 +33,8 @@ import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torch.utils.benchmark import Measurement
+from torch.utils.benchmark.utils.common import TaskSpec
 
 from fslstm_plugin.data.archives import opened
 from fslstm_plugin.data.decode import read_rgb
@@ -481,6 +483,8 @@ def light(monkeypatch: pytest.MonkeyPatch):
     from urllib.error import URLError
 
     from fslstm_plugin.benchmarks import clusters, heads, table3
+    from fslstm_plugin.benchmarks.agreement import Agreement
+    from fslstm_plugin.benchmarks.report import Comparison
     from fslstm_plugin.evaluation import experiment, features
     from fslstm_plugin.evaluation.engine import Outcome
     from fslstm_plugin.reproduction import engine, support, trainings
@@ -493,6 +497,9 @@ def light(monkeypatch: pytest.MonkeyPatch):
 
     def run_methods(source, sampler, methods, episodes, *_):
         return [Outcome(method, torch.full((2,), 50.0, dtype=torch.float64), 1.0) for method in methods]
+
+    times = Measurement(1, [1.0], TaskSpec("", ""))
+    compared = Comparison("heads", "nn", "another", "episode", times, times, Agreement(0, 0))
 
     def download(*_):
         raise URLError("offline")
@@ -507,7 +514,7 @@ def light(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(trainings, "seconds_per_image", lambda *_: 0.0)
     monkeypatch.setattr(engine, "_episode_seconds", lambda *_: 0.0)
     monkeypatch.setattr(clusters, "clusters", lambda *_: (torch.zeros(180, 16), torch.zeros(180)))
-    monkeypatch.setattr(heads, "bench_heads", lambda *_: ([], []))
+    monkeypatch.setattr(heads, "bench_heads", lambda *_: ([compared], []))
     monkeypatch.setattr(table3, "bench_table3", lambda *_: [])
     monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
 

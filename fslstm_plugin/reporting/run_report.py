@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..errors import DataError, naming_damage
+from ..errors import naming_damage
 from ..evaluation.engine import method_label
+from ..files import read_json
 from ..runs import Run
 from .figures.lines import COLOURS, STYLE
 from .html import Block, Section, svg_element
@@ -46,7 +46,7 @@ def run_section(run: Run, training: str) -> Section:
     tuned = run.path / "tuned.json"
     if tuned.is_file():
         with naming_damage(tuned):
-            choices = _read(tuned)["choices"]
+            choices = read_json(tuned)["choices"]
             rows = [
                 (key, ", ".join([*(f"{name} = {value}" for name, value in choice["options"].items()),
                                  *(["normalised features"] if choice["normalize"] else [])]) or "the head's defaults")
@@ -67,7 +67,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
 
 def _evaluation(file: Path) -> list[Block]:
     """One line a method, in the order of the file, two columns for each number of shots; and the paired differences."""
-    rows = _read(file)["rows"]
+    rows = read_json(file)["rows"]
     shots = list(dict.fromkeys(row["shots"] for row in rows))
     cells: dict[str, dict[int, tuple[str, str]]] = {}
     sentences = []
@@ -97,13 +97,6 @@ def _evaluation(file: Path) -> list[Block]:
     if sentences:
         blocks.append(Block("Paired differences on the same episodes", sentences=sentences, folded=True))
     return blocks
-
-
-def _read(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"Cannot read {file}: {error}.") from error
 
 
 def _curves(run: Run) -> Figure | None:

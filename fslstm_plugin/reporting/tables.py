@@ -76,7 +76,7 @@ def latex_escape(text: str) -> str:
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     return [
         ("Method", method_name),
-        ("Transd.", lambda row: "yes" if row.modules else "no"),
+        ("Transd.", lambda row: "yes" if row.transductive else "no"),
         ("Shots", lambda row: str(row.shots)),
         ("Accuracy %", lambda row: f"{row.accuracy:.2f} ± {row.ci95:.2f}"),
         (
@@ -150,10 +150,8 @@ def latex_text(rows: Sequence[Row]) -> str:
 
     def cell(method: str, count: int) -> str:
         row = cells.get((method, count))
-        if row is None:
-            return "--"
-        text = f"{row.accuracy:.2f} \\pm {row.ci95:.2f}"
-        return f"$\\mathbf{{{text}}}$" if row.accuracy == best[count] else f"${text}$"
+        text = latex_number(number(row.accuracy, row.ci95) if row else NOTHING)
+        return f"$\\mathbf{{{text.strip('$')}}}$" if row and row.accuracy == best[count] else text
 
     lines = [
         f"% {title(rows)}",

@@ -17,8 +17,7 @@ import torch
 from .. import __version__
 from ..errors import naming_damage
 from ..evaluation.experiment import Row
-from ..files import exclusive, write_json
-from .specification import read_json
+from ..files import exclusive, read_json, write_json
 
 _KEY = ("dataset", "backbone", "split", "method", "shots", "queries", "query_balance", "interval", "ways", "training")
 

@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ..files import replacing, write_json, write_text
+from ..files import read_json, replacing, write_json, write_text
 from ..reporting.figures import iterations, queries, ridge, support, unbalanced
 from ..reporting.figures import lines as line_figure
 from . import measurements, rendering
 from .comparison import compare
-from .specification import Specification, read_json
+from .specification import Specification
 
 LINES: dict[str, Callable[[Sequence[dict[str, Any]]], line_figure.Lines]] = {
     "iterations": iterations.lines,
@@ -61,7 +61,8 @@ def _write_lines(specification: Specification) -> None:
     write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows})
     text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", "", gains_over(lines), ""]
     if lines.summary:
-        text += ["## In short", "", *rendering.markdown_table(lines.summary[0], lines.summary[1:]), ""]
+        text += ["## In short", "", lines.remark, ""]
+        text += [*rendering.markdown_table(lines.summary[0], lines.summary[1:]), ""]
     latex = [f"% {specification.title}"]
     for heading, table in rendering.grids(lines):
         text += [f"## {heading}", "", *rendering.markdown_table(*table), ""]

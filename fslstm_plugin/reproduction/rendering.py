@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from string import digits
 from typing import Any, TypeAlias
 
 from ..reporting.figures.lines import Lines, Point
@@ -75,7 +76,8 @@ def _comparison(lines: list[Line], letters: dict[tuple[str, str], str], times: b
         trained = "published only" if line.rival else letters.get((line.training, line.scale), "not run")
         cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
         rows.append([line.method, *([trained] if run else []), *cells])
-    return head, rows
+    said = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]
+    return [head[place] for place in said], [[row[place] for place in said] for row in rows]
 
 
 def training_letters(lines: Iterable[Line]) -> dict[tuple[str, str], str]:
@@ -90,8 +92,9 @@ def explained(letters: dict[tuple[str, str], str]) -> list[str]:
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose first column is text and the others numbers."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    """The lines of a table, columns of numbers to the right."""
+    numbers = [all(row[place][:1] in f"+-{NOTHING}{digits}" for row in rows) for place in range(1, len(head))]
+    lines = [head, ["---", *("---:" if right else "---" for right in numbers)], *rows]
     return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines]
 
 

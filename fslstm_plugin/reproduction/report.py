@@ -52,7 +52,7 @@ def _items(lines: list[str]) -> list[str]:
 def _lines(specification: Specification, lines: line_figure.Lines) -> list[Block]:
     blocks = [Block(figure=svg_element(line_figure.draw(lines), specification.name))]
     if lines.summary:
-        blocks.append(Block("In short", head=lines.summary[0], rows=lines.summary[1:]))
+        blocks.append(Block("In short", lines.remark, lines.summary[0], lines.summary[1:]))
     tables = rendering.grids(lines)
     blocks += [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in tables]
     return blocks

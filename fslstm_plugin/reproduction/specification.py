@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import DataError, UnknownNameError, UsageError
+from ..files import read_json
 from ..plain import from_plain
 
 PRETRAINING = "pretrain"  # A training that is the pretraining alone.
@@ -109,19 +109,3 @@ def find(name: str, folder: Path) -> list[Specification]:
     if name not in known:
         raise UnknownNameError("reproduction", name, [*known, "all"])
     return [Specification.read(folder / name)]
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
-
-
-def read_json(file: Path) -> Any:
-    """Content of a JSON file.
-
-    Raises:
-        DataError: If it is missing or damaged.
-    """
-    try:
-        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"Cannot read {file}: {error}.") from error

@@ -74,6 +74,7 @@ class Lines:
         points: The numbers, in the order of panels, series and places.
         logarithmic: Whether the horizontal axis is.
         summary: A table of what matters most, its first row the names of the columns; empty if there is none.
+        remark: What to know of the summary.
     """
 
     x_label: str
@@ -81,6 +82,7 @@ class Lines:
     points: Sequence[Point]
     logarithmic: bool = False
     summary: Sequence[Sequence[str]] = ()
+    remark: str = ""
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The points as plain data."""
