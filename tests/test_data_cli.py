@@ -12,6 +12,7 @@ from fslstm_cli.data import app
 from typer.testing import CliRunner
 
 from fslstm_plugin.data import glyphs
+from fslstm_plugin.data.root import data_root
 from fslstm_plugin.errors import DataError, UnknownNameError, UsageError
 
 
@@ -62,3 +63,9 @@ def test_help_imports_neither_torch_nor_learn2learn() -> None:
     assert run.stdout.strip() == "[]"
     for command in ("prepare", "list"):
         assert "Examples" in call(command, "--help").stdout
+
+
+def test_a_home_folder_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FSLSTM_DATA_ROOT", raising=False)
+    with pytest.raises(UsageError, match=r"no home folder for ~nobody-of-that-name.*--data-root"):
+        data_root(Path("~nobody-of-that-name/data"))

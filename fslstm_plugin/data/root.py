@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..errors import UsageError
 from ..registry import DATASETS
 from .base import Split
 
@@ -22,11 +23,20 @@ def data_root(option: Path | None = None) -> Path:
     Returns:
         The folder, which need not exist.
 
+    Raises:
+        UsageError: If it begins with ``~`` and there is no such home folder.
+
     Example:
         >>> data_root(Path("/data")).as_posix()
         '/data'
     """
-    return Path(option or os.environ.get(VARIABLE) or LEARN2LEARN_ROOT).expanduser()
+    folder = Path(option or os.environ.get(VARIABLE) or LEARN2LEARN_ROOT)
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"There is no home folder for {folder}: name the folder of the data with --data-root or {VARIABLE}."
+        ) from error
 
 
 def load_split(dataset: str, split: str, root: Path | None = None) -> Split:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,7 @@ def tasksets(
     from learn2learn.data import MetaDataset
     from learn2learn.data.transforms import ConsecutiveLabels, FusedNWaysKShots, LoadData, RemapLabels
 
-    folder = Path(root).expanduser()
-    given = None if folder == Path(LEARN2LEARN_ROOT).expanduser() else folder
+    given = None if expanduser(root) == expanduser(LEARN2LEARN_ROOT) else Path(root)
     datasets, transforms = [], []
     for split in SPLITS:
         images = SplitImages(load_split(dataset, split, given), device)
