@@ -112,3 +112,20 @@ def require_not_negative(**values: float) -> None:
     for name, value in values.items():
         if not 0 <= value < math.inf:
             raise UsageError(f"{name.replace('_', ' ')} must be 0 or more and finite, but got {value}.")
+
+
+def require_whole(name: str, value: int, least: int = 0) -> int:
+    """The value, if it is a whole number and not too small.
+
+    Raises:
+        UsageError: If it is not.
+
+    Example:
+        >>> require_whole("iterations", 2.5)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: iterations must be a whole number of at least 0, but got 2.5.
+    """
+    if not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
+    return value

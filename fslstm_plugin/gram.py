@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .errors import UnknownNameError, UsageError
+from .errors import UnknownNameError, UsageError, require_not_negative, require_positive, require_whole
 
 _TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
 
@@ -60,7 +60,8 @@ class RBF(Kernel):
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        _require_positive("RBF scale", self.scale)
+        if self.scale is not None:
+            require_positive(scale=self.scale)
 
     def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
         """See `Kernel`."""
@@ -87,12 +88,10 @@ class Polynomial(Kernel):
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        _require_positive("polynomial scale", self.scale)
-        if self.degree < 1 or self.offset < 0:
-            raise UsageError(
-                "A polynomial kernel needs degree >= 1 and offset >= 0, "
-                f"but got degree {self.degree} and offset {self.offset}."
-            )
+        if self.scale is not None:
+            require_positive(scale=self.scale)
+        require_not_negative(offset=self.offset)
+        require_whole("degree", self.degree, 1)
 
     def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
         """See `Kernel`."""
@@ -195,15 +194,37 @@ class EpisodeGram:
         # Half precision, also autocast's, loses the small differences between features that decide.
         with torch.autocast(points.device.type, enabled=False):
             points = points.to(_product_dtype(points))
-            support, query = points.tensor_split([support_size], dim=-2)
-            # All in one product: a larger one is so much faster that half of it may be computed twice.
-            product = ((points if transductive else support) @ points.mT).to(exact)
-            own, crossing = product[..., :support_size, :].tensor_split([support_size], dim=-1)
-            if not transductive:
-                norms = torch.linalg.vector_norm(query, dim=-1).square().to(exact)
-                return cls(_symmetric(own), crossing.mT, norms, points.shape[-1])
+            gram = cls._multiplied(points, support_size, transductive)
+            if points.dtype != exact:
+                close = _close_together(gram.support)
+                if close.any():
+                    gram = gram._except(close, cls._multiplied(points.to(exact), support_size, transductive))
+        return gram
+
+    @classmethod
+    def _multiplied(cls, points: Tensor, support_size: int, transductive: bool) -> EpisodeGram:
+        """The products in the points' precision."""
+        exact = small_matrix_dtype(points.device)
+        support, query = points.tensor_split([support_size], dim=-2)
+        # All in one product: a larger one is so much faster that half of it may be computed twice.
+        product = ((points if transductive else support) @ points.mT).to(exact)
+        own, crossing = product[..., :support_size, :].tensor_split([support_size], dim=-1)
+        if not transductive:
+            norms = torch.linalg.vector_norm(query, dim=-1).square().to(exact)
+            return cls(_symmetric(own), crossing.mT, norms, points.shape[-1])
         block = _symmetric(product[..., support_size:, support_size:])
         return cls(_symmetric(own), crossing.mT, _diagonal(block), points.shape[-1], block)
+
+    def _except(self, where: Tensor, other: EpisodeGram) -> EpisodeGram:
+        """The same, but for the episodes ``(...)`` that are taken from another."""
+        matrix, vector = where[..., None, None], where[..., None]
+        return EpisodeGram(
+            torch.where(matrix, other.support, self.support),
+            torch.where(matrix, other.cross, self.cross),
+            torch.where(vector, other.query_norms, self.query_norms),
+            self.dim,
+            None if self.query is None or other.query is None else torch.where(matrix, other.query, self.query),
+        )
 
     @classmethod
     def cat(cls, grams: Sequence[EpisodeGram]) -> EpisodeGram:
@@ -312,6 +333,16 @@ class EpisodeGram:
         return kernel(norms.unsqueeze(-1), norms, norms, self.dim).squeeze((-1, -2))
 
 
+def _close_together(own: Tensor) -> Tensor:
+    """Episodes ``(...)`` whose points with products ``(..., n, n)`` lie far closer together than to the origin.
+
+    Rounding of the large products would hide the small differences between points, which decide.
+    """
+    offset = own.mean((-2, -1))
+    spread = _diagonal(own).mean(-1) - offset
+    return spread < 0.01 * offset
+
+
 def _product_dtype(points: Tensor) -> torch.dtype:
     """The precision of inner products of points ``(..., n, d)``: single at least.
 
@@ -339,8 +370,3 @@ def _diagonal(matrix: Tensor) -> Tensor:
 
 def _scale(scale: float | None, dim: int) -> float:
     return 1 / dim if scale is None else scale
-
-
-def _require_positive(what: str, value: float | None) -> None:
-    if value is not None and value <= 0:
-        raise UsageError(f"The {what} must be above 0, but got {value}.")

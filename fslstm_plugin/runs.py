@@ -220,13 +220,13 @@ class Run:
             write_json(file, {"rows": [row.as_dict() for row in rows]})
         return file
 
-    def load_weights(self, prefix: str = "") -> dict[str, Tensor]:
-        """The saved tensors whose names begin with ``prefix``, without it.
+    def load_weights(self) -> dict[str, Tensor]:
+        """The saved tensors by name.
 
         Raises:
             RunError: If the file is missing or damaged.
         """
-        return load_tensors(self.weights, prefix)
+        return load_tensors(self.weights)
 
 
 def _fault(config: dict[str, Any]) -> str | None:

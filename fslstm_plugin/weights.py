@@ -35,12 +35,11 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str
         raise StorageError(f"Cannot write {file}: {error}.") from error
 
 
-def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:
+def load_tensors(file: Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file, or of a ``.pth``/``.ckpt`` file read without running any code in it.
 
     Args:
         file: The file.
-        prefix: Keep only names that begin so, and cut it off.
 
     Raises:
         RunError: If the file is missing, damaged, or holds more than tensors and plain containers.
@@ -48,12 +47,11 @@ def load_tensors(file: Path, prefix: str = "") -> dict[str, Tensor]:
     if not file.is_file():
         raise RunError(f"There are no weights at {file}. Train first, or name another run or file.")
     try:
-        state = _read_tensors(file)
+        return _read_tensors(file)
     except Exception as error:  # every reader has its own errors for the many ways of being damaged
         raise RunError(
             f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)})."
         ) from error
-    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 
 def _reason(error: Exception) -> str:

@@ -27,6 +27,7 @@ from fslstm_plugin.algorithms.recipe import meta_training
 from fslstm_plugin.backbones import Conv4
 from fslstm_plugin.episodes import Episodes
 from fslstm_plugin.errors import FSLSTMError, UsageError
+from fslstm_plugin.gram import RBF
 
 ALGORITHMS = [LightningPrototype, LightningRidge, LightningSVM, LightningLSSVM, LightningFSLSTM]
 
@@ -108,12 +109,21 @@ def test_options_come_from_class_keyword_or_parser():
     parsed = Wide.add_model_specific_args(ArgumentParser(add_help=False)).parse_args(["--train_shots", "4"])
     module = Wide(TinyBackbone(32), **vars(parsed))
     assert (module.train_ways, module.train_shots, module.head.ridge) == (7, 4, 3.0)
+    chosen = LightningLSSVM(TinyBackbone(32), kernel="rbf", decoding="hamming").head
+    assert (chosen.kernel, chosen.decoding) == (RBF(), "hamming")
 
 
 def test_a_given_loss_is_used():
     module = LightningRidge(TinyBackbone(32), loss=lambda logits, labels: (logits * 0).sum() + 42)
     loss, _ = module.meta_learn((torch.rand(12, 3, 32, 32), torch.arange(4).repeat(3)), 0, ways=4, shots=1, queries=2)
     assert loss.item() == 42
+
+
+def test_a_given_loss_may_have_weights():
+    module = LightningRidge(TinyBackbone(32), loss=nn.CrossEntropyLoss(weight=torch.ones(4)))
+    loss, _ = module.meta_learn((torch.rand(12, 3, 32, 32), torch.arange(4).repeat(3)), 0, ways=4, shots=1, queries=2)
+    loss.backward()
+    assert module.scale.grad.isfinite()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -106,7 +106,7 @@ def test_folding_batch_norm_changes_nothing_but_the_number_of_layers(backbone_cl
 
 
 def test_folding_leaves_alone_what_it_cannot_know():
-    """Neighbours that are not in a Sequential, and batch normalisation that uses the batch's own statistics."""
+    """Neighbours that are not in a Sequential, the batch's own statistics, and whatever only resembles the two."""
 
     class Backwards(torch.nn.Module):
         def __init__(self):
@@ -116,7 +116,25 @@ def test_folding_leaves_alone_what_it_cannot_know():
         def forward(self, images):
             return self.conv(self.norm(images) ** 2)
 
-    own = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3, track_running_stats=False))
+    class Activated(torch.nn.BatchNorm2d):
+        def forward(self, images):
+            return super().forward(images).relu()
+
+    class Reversed(torch.nn.Sequential):
+        def forward(self, images):
+            return self[0](self[1](images) ** 2)
+
+    convolution, norm = torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)
+    hooked = torch.nn.BatchNorm2d(3)
+    hooked.register_forward_hook(lambda module, given, output: output**2)
+    modules = (
+        Backwards(),
+        torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(3, track_running_stats=False)),
+        torch.nn.Sequential(convolution, Activated(3)),
+        torch.nn.Sequential(convolution, hooked),
+        Reversed(convolution, norm),
+        torch.nn.Sequential(torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv2d(3, 3, 1)), norm),
+    )
     images = torch.randn(4, 3, 5, 5)
-    for module in (Backwards(), own):
+    for module in modules:
         torch.testing.assert_close(fold_batch_norm(module)(images), module.eval()(images))

@@ -290,7 +290,7 @@ WRONG_ON_A_RUN = [
     (("eval", "--run", "base", "--iam"), 2, "was trained without IAM"),
     (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
     (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
-    (("compare-heads", "--head", "rr(ridge=0)"), 2, "finite number above 0"),
+    (("compare-heads", "--head", "rr(ridge=0)"), 2, "positive and finite"),
     (("eval", "--query-balance", "dirichlet:-1"), 2, "above 0 and at most 1e6"),
     (("eval", "--query-balance", "dirichlet:1"), 2, "up to 75 queries need 76 images a class"),
     (("eval", "--interval", "class"), 2, "Did you mean 'classes'"),

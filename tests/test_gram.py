@@ -92,7 +92,25 @@ def test_a_gram_matrix_without_queries_says_how_to_get_them() -> None:
 def test_wrong_kernels_are_named() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'cosine'"):
         resolve_kernel("cosin")
-    with pytest.raises(UsageError, match="scale must be above 0"):
+    with pytest.raises(UsageError, match="scale must be positive and finite"):
         RBF(scale=0.0)
-    with pytest.raises(UsageError, match="degree >= 1"):
-        Polynomial(degree=0)
+    for degree in (0, 2.5):
+        with pytest.raises(UsageError, match="degree must be a whole number of at least 1"):
+            Polynomial(degree=degree)
+    with pytest.raises(UsageError, match="offset must be 0 or more"):
+        Polynomial(offset=float("nan"))
+    with pytest.raises(UsageError, match="scale must be positive"):
+        RBF(scale=float("inf"))
+
+
+@pytest.mark.parametrize("transductive", [False, True])
+def test_points_far_from_the_origin_keep_their_differences(transductive: bool) -> None:
+    torch.manual_seed(0)
+    points = torch.randn(4, 20, 64)
+    points[1:3] += torch.tensor([1e2, 1e4])[:, None, None]
+    got = EpisodeGram.from_points(points, 5, transductive)
+    wanted = EpisodeGram.from_points(points.double(), 5, transductive)
+    for name in ("support", "cross", "query_norms", "query")[: 4 if transductive else 3]:
+        mine, exact = getattr(got, name), getattr(wanted, name)
+        torch.testing.assert_close(mine[[0, 3]], exact[[0, 3]], atol=1e-3, rtol=0)
+        torch.testing.assert_close(mine[1:3], exact[1:3], atol=0, rtol=1e-12)

@@ -207,9 +207,9 @@ def test_a_class_missing_in_one_episode_of_a_batch_is_located() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RidgeClassifier(ridge=0.0), "ridge must be a finite number above 0, but got 0.0"),
-        (lambda: SVMClassifier(C=-1.0), "C must be a finite number above 0"),
-        (lambda: LSSVMClassifier(bias_weight=float("nan")), "bias weight must be a finite"),
+        (lambda: RidgeClassifier(ridge=0.0), "ridge must be positive and finite, but got 0.0"),
+        (lambda: SVMClassifier(C=-1.0), "C must be positive and finite"),
+        (lambda: LSSVMClassifier(bias_weight=float("nan")), "bias weight must be positive and finite"),
         (lambda: LSSVMClassifier(ridge=1.0, gamma=0.1), "give one of them, not ridge=1.0 and gamma=0.1"),
         (lambda: LSSVMClassifier(gamma=0.0), "gamma must be"),
         (lambda: RidgeClassifier(S), "only one of them"),

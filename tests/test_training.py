@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 
 from fslstm_plugin.algorithms.composition import Composition
 from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
+from fslstm_plugin.backbones import ResNet12
 from fslstm_plugin.data.images import Augmentation
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, UsageError
 from fslstm_plugin.evaluation.features import cached_features
@@ -109,8 +110,8 @@ def test_meta_training_begins_from_the_pretrained_backbone(tmp_path, data_root):
     assert all(torch.equal(value, first.load_weights()[name]) for name, value in backbone.state_dict().items())
     second = meta_run(tmp_path / "second", max_steps=1, pretrained=first.path, lr=1e-12)
     train(second, OPTIONS, data_root=data_root, console=QUIET)
-    weights = second.load_weights("features.")
-    torch.testing.assert_close(weights["net.0.weight"], backbone.net[0].weight.data, atol=1e-6, rtol=0)
+    weights = second.load_weights()
+    torch.testing.assert_close(weights["features.net.0.weight"], backbone.net[0].weight.data, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
@@ -141,6 +142,17 @@ def test_parts_beside_a_backbone_are_left_out_by_name(tmp_path):
     tensors = {f"encoder.{name}": value for name, value in TinyBackbone(32).state_dict().items()}
     torch.save({"params": {**tensors, "fc.weight": torch.zeros(1)}, "epoch": 3}, tmp_path / "a.pth")
     assert load_backbone(TinyBackbone(32), tmp_path / "a.pth") == ["fc.weight"]
+
+
+def test_drop_block_begins_its_schedule_anew(tmp_path):
+    """As published, where the number of passes is no part of the saved weights."""
+    trained, backbone = ResNet12(32), ResNet12(32)
+    state = {key: value + 9 if key.endswith(".passes") else value for key, value in trained.state_dict().items()}
+    without = {key: value for key, value in state.items() if not key.endswith(".passes")}
+    for content in (state, without):
+        torch.save(content, tmp_path / "w.pth")
+        load_backbone(backbone, tmp_path / "w.pth")
+        assert all(value.equal(trained.state_dict()[key]) for key, value in backbone.state_dict().items())
 
 
 def test_a_file_without_tensors_says_what_it_holds(tmp_path):

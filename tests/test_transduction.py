@@ -214,13 +214,16 @@ def test_wrong_input_is_named(module: PseudoSupportModule) -> None:
         module(RidgeClassifier(), support, labels, query, ways=4)
     with pytest.raises(UsageError, match="query features hold 192 NaN"):
         module(RidgeClassifier(), support, labels, query * torch.nan)
+    with pytest.raises(UsageError, match="support set is empty"):
+        module(RidgeClassifier(), support[None][:0], labels, query[None][:0])
+    assert module(RidgeClassifier(), support, labels, query[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PseudoSupportModule(-1), "0 iterations or more, but got -1"),
-        (lambda: CandidateSelection(iterations=-1), "0 iterations or more, but got -1"),
+        (lambda: PseudoSupportModule(-1), "iterations must be a whole number of at least 0, but got -1"),
+        (lambda: CandidateSelection(iterations=-1), "iterations must be a whole number of at least 0, but got -1"),
         (lambda: CandidateSelection(fraction=0.0), r"in \(0, 1\], but got 0.0"),
         (lambda: CandidateSelection(score="logits"), "Did you mean 'logit'"),
         (lambda: InverseAttentionModule(8, reduction=16), "between 1 and dim = 8, but got 16"),

@@ -98,7 +98,7 @@ class LightningFewShot(LightningEpisodicModule):
                 )
             self.attention = InverseAttentionModule(size, self.iam_reduction, self.iam_dropout)
         self.psm = PseudoSupportModule(self.psm_iterations)
-        names = (*self.task_options, *self.head_options, "iam")
+        names = (*self.task_options, *self.head_options, "iam", "feature_size")
         self.save_hyperparameters({name: getattr(self, name) for name in names})
 
     @classmethod
@@ -158,7 +158,8 @@ class LightningFewShot(LightningEpisodicModule):
         episodes = batch if isinstance(batch, Episodes) else Episodes.from_task(*batch, ways=ways, shots=shots)
         logits = self.logits(episodes.embed(self.features), psm)
         labels = episodes.query_labels
-        loss = self.loss(logits.flatten(0, -2), labels.flatten())
+        precision = torch.promote_types(self.scale.dtype, torch.float32)  # a loss may have weights of its own
+        loss = self.loss(logits.flatten(0, -2).to(precision), labels.flatten())
         return loss, (logits.argmax(-1) == labels).float().mean()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -184,6 +185,7 @@ class LightningFewShot(LightningEpisodicModule):
             {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy},
             on_step=stage == "train",
             on_epoch=stage != "train",  # Lightning forgets a half epoch's sum when a training is continued
+            sync_dist=stage != "train",
             batch_size=1,
         )
 
@@ -205,9 +207,15 @@ class LightningFewShot(LightningEpisodicModule):
 
 
 class LightningPrototype(LightningFewShot):
-    """Prototypical networks (Snell et al. 2017) with the plugin's head; see :class:`LightningFewShot`."""
+    """Prototypical networks (Snell et al. 2017) with the plugin's head; see :class:`LightningFewShot`.
+
+    Attributes:
+        kernel: ``"linear"``, ``"rbf"``, ``"polynomial"``, ``"cosine"`` or a `Kernel`.
+    """
 
     head_name = "nn"
+    head_options = ("kernel",)
+    kernel: str = "linear"
 
 
 class LightningRidge(LightningFewShot):
@@ -215,11 +223,13 @@ class LightningRidge(LightningFewShot):
 
     Attributes:
         ridge: Weight lambda of the penalty.
+        kernel: See :class:`LightningPrototype`.
     """
 
     head_name = "rr"
-    head_options = ("ridge",)
+    head_options = ("ridge", "kernel")
     ridge: float = 50.0
+    kernel: str = "linear"
 
 
 class LightningSVM(LightningFewShot):
@@ -227,11 +237,13 @@ class LightningSVM(LightningFewShot):
 
     Attributes:
         C: Bound of the dual coefficients.
+        kernel: See :class:`LightningPrototype`.
     """
 
     head_name = "svm"
-    head_options = ("C",)
+    head_options = ("C", "kernel")
     C: float = 0.1
+    kernel: str = "linear"
 
 
 class LightningLSSVM(LightningFewShot):
@@ -241,13 +253,17 @@ class LightningLSSVM(LightningFewShot):
         ridge: ``1 / gamma``.
         bias_weight: Number in the corner block of the paper's system.
         coding: ``"one-vs-all"``, ``"one-vs-one"`` or ``"ecoc"``.
+        decoding: ``"soft"``, or ``"hamming"``, which has no gradient.
+        kernel: See :class:`LightningPrototype`.
     """
 
     head_name = "lssvm"
-    head_options = ("ridge", "bias_weight", "coding")
+    head_options = ("ridge", "bias_weight", "coding", "decoding", "kernel")
     ridge: float = 0.1
     bias_weight: float = 2.0
     coding: str = "one-vs-all"
+    decoding: str = "soft"
+    kernel: str = "linear"
 
 
 class LightningFSLSTM(LightningLSSVM):

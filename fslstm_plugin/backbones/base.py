@@ -16,7 +16,7 @@ class Backbone(nn.Module):
     """Base of the plugin's backbones; subclasses build ``self.blocks``.
 
     Any ``nn.Module`` that maps ``(batch, 3, H, W)`` images to ``(batch, d)`` vectors can take a backbone's place;
-    one that has the attributes below also gets its own normalisation and, in pretraining, global pooling.
+    one that has ``normalization`` also gets its own; pretraining pools the maps of this class's subclasses globally.
 
     Args:
         image_size: Side of the square images in pixels; 32 and 84 are the published sizes.

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+from typing import TypeGuard, TypeVar
 
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def fold_batch_norm(module: nn.Module) -> nn.Module:
     """A copy for evaluation in which each batch normalisation is part of the convolution before it.
 
     Only neighbours within an `nn.Sequential` are folded, since only there the order of the modules is that of the
-    computation; everything else is copied as it is.
+    computation; everything else is copied as it is, subclasses and modules with hooks or parametrisations included,
+    which may compute something else.
 
     Args:
         module: Any module; it is not changed.
@@ -28,9 +32,13 @@ def fold_batch_norm(module: nn.Module) -> nn.Module:
     """
     module = copy.deepcopy(module).eval()
     for part in list(module.modules()):
-        if isinstance(part, nn.Sequential):
+        if _is_plain(part, nn.Sequential):
             for place in range(len(part) - 1):
                 first, second = part[place], part[place + 1]
-                if isinstance(first, nn.Conv2d) and isinstance(second, nn.BatchNorm2d) and second.track_running_stats:
+                if _is_plain(first, nn.Conv2d) and _is_plain(second, nn.BatchNorm2d) and second.track_running_stats:
                     part[place], part[place + 1] = fuse_conv_bn_eval(first, second), nn.Identity()
     return module
+
+
+def _is_plain(module: nn.Module, kind: type[ModuleT]) -> TypeGuard[ModuleT]:
+    return type(module) is kind and not (module._forward_hooks or module._forward_pre_hooks)

@@ -54,7 +54,8 @@ class Method:
     @property
     def is_transductive(self) -> bool:
         """Whether a query's prediction depends on the other queries."""
-        return bool(self.modules) or self.head.is_transductive
+        parts = (self.head, self.attention, self.transduction)
+        return "bn" in self.modules or any(part is not None and part.is_transductive for part in parts)
 
     def logits(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """Logits of the queries ``(batch, m, ways)``."""
@@ -72,9 +73,15 @@ def method_label(head: str, modules: Sequence[str], options: Mapping[str, Any], 
         >>> method_label("lssvm", ["iam", "psm"], {"ridge": 10.0}, normalize=True)
         'lssvm(ridge=10,normalize)+iam+psm'
     """
-    words = [f"{name}={value if isinstance(value, str) else format(value, 'g')}" for name, value in options.items()]
+    words = [f"{name}={_short(value)}" for name, value in options.items()]
     words += ["normalize"] if normalize else []
     return "+".join([f"{head}({','.join(words)})" if words else head, *modules])
+
+
+def _short(value: Any) -> str:
+    """As short as can be read back: 10.0 is ``10``."""
+    short = format(value, "g") if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else str(value)
 
 
 @dataclass(frozen=True)

@@ -52,14 +52,17 @@ def extract_features(
 
 
 def cache_key(backbone: nn.Module, split: Split, normalization: Normalization) -> str:
-    """What features depend on: weights, images and normalisation, as a short hexadecimal digest."""
+    """What features depend on: layers, weights, images and normalisation, as a short hexadecimal digest.
+
+    A change of the code of a backbone's ``forward`` alone is not seen.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for name, value in sorted(backbone.state_dict().items()):
         digest.update(f"{name}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     digest.update(f"{split.dataset}/{split.name}{tuple(split.images.shape)}{normalization}".encode())
     digest.update(split.images.contiguous().numpy().data)
-    digest.update(f"folded {torch.__version__}".encode())
+    digest.update(f"{backbone} folded {torch.__version__}".encode())
     return digest.hexdigest()
 
 

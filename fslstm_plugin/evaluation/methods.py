@@ -15,6 +15,7 @@ from .engine import Method, method_label
 from .model import TrainedModel
 
 _PART = re.compile(r"([^()+]+)(?:\(([^()]*)\))?")
+_OF_AN_EPISODE = ("support", "labels", "ways")  # Arguments of a head that are no options.
 _BEFORE = ("bn", "iam")  # What changes the features; anything else refits the head.
 
 
@@ -138,7 +139,10 @@ def _parse_part(text: str) -> tuple[str, dict[str, Any]]:
     if match is None:
         raise UsageError(f"'{text}' must be a name, or a name with arguments such as lssvm(ridge=10).")
     words = [word.strip().partition("=") for word in (match[2] or "").split(",") if word.strip()]
-    return match[1], {name.strip(): _value(value.strip()) if sign else None for name, sign, value in words}
+    options = {name.strip(): _value(value.strip()) if sign else None for name, sign, value in words}
+    if len(options) < len(words):
+        raise UsageError(f"'{text}' has an argument twice.")
+    return match[1], options
 
 
 def _value(text: str) -> Any:
@@ -152,7 +156,8 @@ def _value(text: str) -> Any:
 
 
 def _build(part: Any, options: Mapping[str, Any], text: str) -> Any:
-    known = [name for name, what in inspect.signature(part).parameters.items() if what.default is not what.empty]
+    parameters = inspect.signature(part).parameters.items()
+    known = [name for name, what in parameters if what.default is not what.empty and name not in _OF_AN_EPISODE]
     for name, value in options.items():
         if name not in known:
             raise UnknownNameError(f"argument of {part.__name__}", name, known)
@@ -161,4 +166,4 @@ def _build(part: Any, options: Mapping[str, Any], text: str) -> Any:
     try:
         return part(**options)
     except TypeError as error:
-        raise UsageError(f"'{text}' has an argument of the wrong type: {error}.") from error
+        raise UsageError(f"'{text}' has an argument of the wrong type.") from error

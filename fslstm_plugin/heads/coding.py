@@ -33,8 +33,8 @@ def coding_matrix(coding: str, ways: int) -> Tensor:
                 [-1.,  0.,  1.],
                 [ 0., -1., -1.]], dtype=torch.float64)
     """
-    if coding not in _CODINGS:
-        raise UnknownNameError("coding", coding, _CODINGS)
+    if not isinstance(coding, str) or coding not in _CODINGS:
+        raise UnknownNameError("coding", str(coding), _CODINGS)
     return _CODINGS[coding](ways)
 
 

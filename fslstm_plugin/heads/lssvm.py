@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, UsageError
+from ..errors import UnknownNameError, UsageError, require_positive
 from ..gram import EpisodeGram, Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .coding import check_coding, coding_matrix
 from .leave_one_out import choose_ridge
 from .linalg import solve_spd
-from .validation import require_positive
 
 _DEFAULT_RIDGE = 0.1
 _LEAVE_ONE_OUT = "loo"
@@ -48,11 +47,12 @@ class LSSVMClassifier(Head):
             -1, 0 and 1.
         decoding: From L binary scores f to the logits: ``"soft"`` (default), ``f M^T``, differentiable; or
             ``"hamming"``, ``sign(f) M^T``, whose gradient is zero, for evaluation only.
-        gamma: The paper's weight of the squared errors, in place of the ridge. Default None.
+        gamma: The paper's weight of the squared errors, in place of the default ridge. Default None.
         kernel: See `Head`.
 
     Raises:
-        UsageError: If an argument is outside its range, both ridge and gamma are given, or as in `Head`.
+        UsageError: If an argument is outside its range, gamma and another ridge than the default or ``1 / gamma``
+            are given, or as in `Head`.
 
     Example:
         >>> head = LSSVMClassifier(torch.eye(2), torch.tensor([0, 1]), ridge=1.0, coding="ecoc")
@@ -78,13 +78,17 @@ class LSSVMClassifier(Head):
         super().__init__(support, labels, ways, kernel=kernel)
         if decoding not in _DECODINGS:
             raise UnknownNameError("decoding", decoding, _DECODINGS)
-        if gamma is not None and ridge not in (_DEFAULT_RIDGE, 1 / require_positive("gamma", gamma)):
-            raise UsageError(f"ridge is 1 / gamma: give one of them, not ridge={ridge} and gamma={gamma}.")
-        self.ridge = _check_ridge(ridge if gamma is None else 1 / gamma)
-        self.bias_weight = require_positive("The bias weight", bias_weight)
+        require_positive(bias_weight=bias_weight)
+        if gamma is not None:
+            require_positive(gamma=gamma)
+            if ridge not in (_DEFAULT_RIDGE, 1 / gamma):
+                raise UsageError(f"ridge is 1 / gamma: give one of them, not ridge={ridge} and gamma={gamma}.")
+            ridge = 1 / gamma
+        self.ridge = _check_ridge(ridge)
+        self.bias_weight = bias_weight
         self.coding = check_coding(coding) if isinstance(coding, Tensor) else coding
         self.decoding = decoding
-        if isinstance(coding, str):
+        if not isinstance(coding, Tensor):
             coding_matrix(coding, 3)  # An unknown name should fail here, not at the first episode.
 
     def code(self, ways: int) -> Tensor:
@@ -140,4 +144,5 @@ def _check_ridge(ridge: float | str) -> float | str:
         return ridge
     if isinstance(ridge, str):
         raise UsageError(f"The ridge must be a number above 0 or '{_LEAVE_ONE_OUT}', but got '{ridge}'.")
-    return require_positive("The ridge", ridge)
+    require_positive(ridge=ridge)
+    return ridge

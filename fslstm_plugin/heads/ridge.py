@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..errors import require_positive
 from ..gram import Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .linalg import solve_spd
-from .validation import require_positive
 
 
 class RidgeClassifier(Head):
@@ -50,7 +50,8 @@ class RidgeClassifier(Head):
         kernel: str | Kernel = "linear",
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        self.ridge = require_positive("The ridge", ridge)
+        require_positive(ridge=ridge)
+        self.ridge = ridge
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """See the class."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..errors import require_positive, require_whole
 from ..gram import EpisodeGram, Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .crammer_singer import solve_crammer_singer
-from .validation import require_positive
 
 
 class SVMClassifier(Head):
@@ -27,7 +27,7 @@ class SVMClassifier(Head):
         C: Upper bound of a coefficient, above 0; default 0.1.
         kernel: See `Head`.
         tolerance: Relative duality gap to reach, above 0; default 1e-6.
-        max_iterations: Limit for each of the solver's two methods, at least 1; default 60.
+        max_iterations: Limit for each of the solver's methods, at least 1; default 60.
 
     Raises:
         UsageError: If an argument is outside its range, or as in `Head`.
@@ -55,9 +55,9 @@ class SVMClassifier(Head):
         max_iterations: int = 60,
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        self.C = require_positive("C", C)
-        self.tolerance = require_positive("The tolerance", tolerance)
-        self.max_iterations = int(require_positive("max_iterations", max_iterations))
+        require_positive(C=C, tolerance=tolerance)
+        self.C, self.tolerance = C, tolerance
+        self.max_iterations = require_whole("max_iterations", max_iterations, 1)
 
     def solve(self, kernel: Tensor, targets: Tensor, start: Dual | None = None) -> Dual:
         """See the class."""

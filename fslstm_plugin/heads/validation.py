@@ -36,9 +36,9 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
             f"Expected one label for each support point, {_shape(points)} or {_shape(points[-1:])} for "
             f"support {_shape(support.shape)}, but got labels {_shape(labels.shape)}."
         )
+    labels = labels.long().expand(points)
     if labels.numel() == 0:
         raise UsageError(f"The support set is empty: support {_shape(support.shape)}.")
-    labels = labels.long().expand(points)
     low, high = int(labels.min()), int(labels.max())
     ways = high + 1 if ways is None else ways
     if ways < 2:
@@ -65,17 +65,6 @@ def check_query(support: Tensor, query: Tensor) -> None:
         raise UsageError(
             f"Support and query must be on one device, but got support on {support.device} and query on {query.device}."
         )
-
-
-def require_positive(what: str, value: float) -> float:
-    """The value, if it is a finite number above 0.
-
-    Raises:
-        UsageError: If it is not.
-    """
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{what} must be a finite number above 0, but got {value}.")
-    return value
 
 
 def _check_features(what: str, features: Tensor) -> None:

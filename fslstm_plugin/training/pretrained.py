@@ -36,5 +36,7 @@ def load_backbone(backbone: nn.Module, source: Path) -> list[str]:
         raise RunError(f"There is no run folder or weights file at {source}.")
     prefix = next((prefix for prefix in _PREFIXES if any(key.startswith(prefix) for key in state)), "")
     part = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    load_into(backbone, part, origin)
+    # How far DropBlock's schedule has come belongs to a training, and is no weight.
+    passes = {key: value for key, value in backbone.state_dict().items() if key.endswith(".passes")}
+    load_into(backbone, {**part, **passes}, origin)
     return sorted(key for key in state if not key.startswith(prefix))

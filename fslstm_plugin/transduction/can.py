@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, UsageError
+from ..errors import UnknownNameError, UsageError, require_whole
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule
@@ -44,12 +44,10 @@ class CandidateSelection(TransductiveModule):
         super().__init__()
         if not 0 < fraction <= 1:
             raise UsageError(f"CAN's fraction must lie in (0, 1], but got {fraction}.")
-        if iterations < 0:
-            raise UsageError(f"CAN needs 0 iterations or more, but got {iterations}.")
         if score not in _SCORES:
             raise UnknownNameError("score", score, _SCORES)
         self.fraction = fraction
-        self.iterations = iterations
+        self.iterations = require_whole("iterations", iterations)
         self.score = score
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
+from ..errors import require_whole
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule
@@ -25,7 +25,7 @@ class PseudoSupportModule(TransductiveModule):
         iterations: Number of refits k, at least 0; default 10. 0 is the plain head.
 
     Raises:
-        UsageError: If the iterations are negative.
+        UsageError: If the iterations are no whole number of at least 0.
 
     Example:
         >>> from fslstm_plugin.heads import PrototypeClassifier
@@ -38,9 +38,7 @@ class PseudoSupportModule(TransductiveModule):
 
     def __init__(self, iterations: int = 10) -> None:
         super().__init__()
-        if iterations < 0:
-            raise UsageError(f"PSM needs 0 iterations or more, but got {iterations}.")
-        self.iterations = iterations
+        self.iterations = require_whole("iterations", iterations)
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """See `TransductiveModule.refine`."""
@@ -61,7 +59,7 @@ class PseudoSupportModule(TransductiveModule):
         logits = [head.decide(gram, targets, dual)]
         ways = targets.shape[-1]
         before = torch.zeros_like(logits[0])
-        latest = torch.zeros_like(logits[0][..., 0, :], dtype=torch.int64)  # Where the last average of a class is.
+        latest = torch.zeros_like(targets[..., 0, :], dtype=torch.int64)  # Where the last average of a class is.
         for _ in range(self.iterations):
             predicted = one_hot(logits[-1].argmax(-1), ways)
             given = predicted.any(-2)
