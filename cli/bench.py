@@ -55,7 +55,7 @@ def bench(
     backbone: Annotated[
         str,
         typer.Option(
-            help="eval and train: the backbone, with random weights.",
+            help="eval and train: the backbone, with random weights; for eval that of --run, if given.",
             autocompletion=options.complete(options.BACKBONES),
         ),
     ] = "conv4",

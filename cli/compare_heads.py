@@ -52,10 +52,11 @@ def compare_heads(
     data_root: options.DataRoot = None,
     json: options.Json = None,
     csv: Annotated[
-        Optional[Path], typer.Option(help="Also write the rows to this CSV file.", show_default=False)
+        Optional[Path], typer.Option(help="Also write the rows to this CSV file.", show_default=False, dir_okay=False)
     ] = None,
     latex: Annotated[
-        Optional[Path], typer.Option(help="Also write a booktabs table to this file.", show_default=False)
+        Optional[Path],
+        typer.Option(help="Also write a booktabs table to this file.", show_default=False, dir_okay=False),
     ] = None,
 ) -> None:
     """Compare heads on the same features and episodes: plain, with CAN, with PSM.

@@ -99,7 +99,7 @@ def evaluate(
     before = (("bn",) if bn else ()) + (("iam",) if attention is not None else ())
     console = Console(stderr=True)
     (name,) = results.head_names(
-        chosen, [head or model.head_name], normalize, tuned, console, iam=attention is not None
+        chosen, [model.head_name if head is None else head], normalize, tuned, console, iam=attention is not None
     )
     base = Method(name.head, build_head(name, model), attention, None, before, name.normalize, name.options)
     after: list[tuple[str, Any]] = [("psm", PseudoSupportModule(psm_iters))] if psm_iters else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from inspect import getdoc
 from typing import Annotated, NoReturn
 
 import typer
@@ -25,15 +26,21 @@ app = typer.Typer(
     epilog="Try it: [bold]fslstm demo[/bold]. Every command has --help with examples.",
 )
 app.add_typer(data.app, name="data", rich_help_panel="Data")
-app.command(rich_help_panel="Training", epilog=pretrain.EXAMPLES)(pretrain.pretrain)
-app.command(rich_help_panel="Training", epilog=train.EXAMPLES)(train.train)
-app.command("eval", rich_help_panel="Evaluation", epilog=eval.EXAMPLES)(eval.evaluate)
-app.command("compare-heads", rich_help_panel="Evaluation", epilog=compare_heads.EXAMPLES)(compare_heads.compare_heads)
-app.command(rich_help_panel="Evaluation", epilog=tune.EXAMPLES)(tune.tune)
-app.command(rich_help_panel="Evaluation", epilog=bench.EXAMPLES)(bench.bench)
-app.command(rich_help_panel="Reproduction", epilog=reproduce.EXAMPLES)(reproduce.reproduce)
-app.command(rich_help_panel="Reproduction", epilog=report.EXAMPLES)(report.report)
-app.command(rich_help_panel="First contact", epilog=demo.EXAMPLES)(demo.demo)
+for panel, command, name, examples in (
+    ("Training", pretrain.pretrain, "pretrain", pretrain.EXAMPLES),
+    ("Training", train.train, "train", train.EXAMPLES),
+    ("Evaluation", eval.evaluate, "eval", eval.EXAMPLES),
+    ("Evaluation", compare_heads.compare_heads, "compare-heads", compare_heads.EXAMPLES),
+    ("Evaluation", tune.tune, "tune", tune.EXAMPLES),
+    ("Evaluation", bench.bench, "bench", bench.EXAMPLES),
+    ("Reproduction", reproduce.reproduce, "reproduce", reproduce.EXAMPLES),
+    ("Reproduction", report.report, "report", report.EXAMPLES),
+    ("First contact", demo.demo, "demo", demo.EXAMPLES),
+):
+    # Typer keeps the line breaks of a docstring but for its first paragraph's.
+    paragraphs = (getdoc(command) or "").split("\n\n")
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    app.command(name, help=text, rich_help_panel=panel, epilog=examples)(command)
 
 
 def _show_version(wanted: bool) -> None:

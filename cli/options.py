@@ -31,7 +31,8 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name,
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="What every random choice follows from.")]
 Json = Annotated[
-    Optional[Path], typer.Option("--json", help="Also write the rows to this JSON file.", show_default=False)
+    Optional[Path],
+    typer.Option("--json", help="Also write the rows to this JSON file.", show_default=False, dir_okay=False),
 ]
 
 ENGINE = "Engine"
@@ -59,6 +60,13 @@ def refuse_with_resume(context: typer.Context) -> None:
         if source is not None and source.name == "COMMANDLINE" and name not in _WITH_RESUME:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} cannot be used with --resume: the run keeps its own configuration.")
+
+
+def find_pretrained(pretrained: Path | None, runs: Path) -> Path | None:
+    """The folder or file itself, or else the run of that name in the folder of runs."""
+    if pretrained is not None and not pretrained.exists() and (runs / pretrained).exists():
+        return runs / pretrained
+    return pretrained
 
 
 def device_count(devices: str) -> int | str:

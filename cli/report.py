@@ -29,7 +29,7 @@ def report(
         typer.Argument(metavar="RUN|FOLDER...", help="Runs, reproductions, or folders of either.", show_default=False),
     ],
     runs: options.RunsFolder = Path("runs"),
-    output: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False)] = Path("report.html"),
 ) -> None:
     """Write one page, which needs no network, with configuration, learning curves, tables, figures and provenance."""
     from fslstm_plugin.files import write_text
@@ -42,7 +42,7 @@ def report(
 
 def _sections(source: str, runs: Path) -> list[Section]:
     """The sections of a run, a reproduction, or everything in a folder."""
-    from fslstm_plugin.errors import naming_damage
+    from fslstm_plugin.errors import RunError, naming_damage
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
     from fslstm_plugin.reproduction.specification import Specification
@@ -56,6 +56,8 @@ def _sections(source: str, runs: Path) -> list[Section]:
     inside = sorted(folder.glob("*/specification.json")) or sorted(folder.glob("*/config.json"))
     if inside and not (folder / "config.json").is_file():
         return [section for file in inside for section in _sections(str(file.parent), runs)]
+    if not any((place / "config.json").is_file() for place in (folder, runs / source)):
+        raise RunError(f"There is no run or reproduction at {source}, nor a run of that name in {runs}.")
     run = Run.find(source, runs)
     with naming_damage(run.path / "config.json"):
         training = describe(run.config)

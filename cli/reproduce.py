@@ -63,7 +63,8 @@ def reproduce(
     pretrained: Annotated[
         Optional[Path],
         typer.Option(
-            help="Run or weights file that trainings begin from, for example Places365's; base classes if not given.",
+            help="Run folder, its name in --runs, or weights file that trainings begin from, for example Places365's; "
+            "base classes if not given.",
             show_default=False,
         ),
     ] = None,
@@ -96,6 +97,15 @@ def reproduce(
     from fslstm_plugin.reproduction import engine, measurements, outputs, specification, support, trainings
     from fslstm_plugin.runs import Run
 
+    trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--resume": resume}
+    measured = {"--run": run, "--episodes": episodes, "--dry-run": dry_run, **trained}
+    for option, others, why in (
+        ("--run", trained if run else {}, "the run is evaluated as it is"),
+        ("--redraw", measured if redraw else {}, "nothing is measured"),
+    ):
+        for other in (name for name, value in others.items() if value):
+            raise UsageError(f"{option} and {other} cannot be used together: {why}.")
+    pretrained = options.find_pretrained(pretrained, runs)
     if pretrained is not None and not pretrained.exists():
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
     wanted = specification.find(name, folder)
@@ -104,7 +114,7 @@ def reproduce(
         runs=runs,
         datasets=tuple(dataset or ()),
         backbones=tuple(backbone or ()),
-        given=tuple(Run.find(each, runs) for each in run or ()),
+        given=tuple(Run.find(each, runs) for each in dict.fromkeys(run or ())),
         weights=pretrained,
         episodes=episodes,
         seed=seed,
@@ -118,12 +128,13 @@ def reproduce(
         require_writable(each.folder)
         if each.shows != outputs.SUPPORT:
             measurements.read(each.folder)
+    planned: set[str] = set()
     for each in wanted:
         parts = [] if redraw else engine.plan(each, request)
         if dry_run:
             typer.echo(f"{each.name}: {each.title}")
             for part in parts:
-                for line in engine.estimate(each, part, request):
+                for line in engine.estimate(each, part, request, planned):
                     typer.echo(f"  {line}")
             continue
         if each.shows == outputs.SUPPORT and parts:

@@ -51,7 +51,8 @@ Queries = Annotated[int, typer.Option(min=1, help="Query images a class.")]
 QueryBalance = Annotated[
     str,
     typer.Option(
-        help="uniform, or dirichlet:A: class proportions of the queries drawn for each episode, their total the same."
+        help="uniform, or dirichlet:A with a number A such as 2: class proportions of the queries drawn for each "
+        "episode, their total the same."
     ),
 ]
 Interval = Annotated[
@@ -148,7 +149,7 @@ def head_names(
             words = f"{asked} is used as tuned on validation episodes: {name} (leave it with --no-tuned)."
             console.print(words, highlight=False, soft_wrap=True)
         names.append(name if normalize is None else replace(name, normalize=normalize))
-    return names
+    return list({str(name): name for name in names}.values())
 
 
 def split_features(run: Run, model: TrainedModel, split: Split, device: torch.device, console: Console) -> torch.Tensor:

@@ -41,7 +41,9 @@ def train(
     ] = "lssvm+iam",
     pretrained: Annotated[
         Optional[Path],
-        typer.Option(help="Run folder or weights file that the backbone begins from.", show_default=False),
+        typer.Option(
+            help="Run folder, its name in --runs, or weights file that the backbone begins from.", show_default=False
+        ),
     ] = None,
     seed: options.Seed = 0,
     name: options.Name = None,
@@ -171,10 +173,9 @@ def train(
         )
         recipe = replace(recipe, augmentation=augmentation, **options.only_given(given))
         validation = Validation(val_episodes, val_ways, val_shots, val_queries)
-        if pretrained is not None and not pretrained.exists() and (runs / pretrained).exists():
-            pretrained = runs / pretrained
+        start = options.find_pretrained(pretrained, runs)
         config = train_config(
-            dataset, backbone, size, composition, recipe, validation, pretrained, max_steps, seed, precision
+            dataset, backbone, size, composition, recipe, validation, start, max_steps, seed, precision
         )
         run = Run(new_run_folder(runs, name, f"train-{dataset}-{backbone}-{composition}"), config)
     train(run, engine, data_root=data_root, resume=resume, console=console)

@@ -72,6 +72,8 @@ def tune(
     rows = results.measure(
         chosen, methods, source, data, shots or [1, 5], setting, torch_device, batch_episodes, console
     )
+    if results.join_ranks().rank > 0:
+        return
     choices = tuning.choose(rows)
     tuning.save_choices(chosen, choices, rows)
     for sentence in tuning.evidence(choices, rows):

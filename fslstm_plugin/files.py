@@ -110,7 +110,17 @@ def sync_folder(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file so that it is whole or absent, making its folder if needed."""
+    """Write a text file so that it is whole or absent, making its folder if needed.
+
+    A link stays a link to the file that is replaced; a device or a pipe is written to.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

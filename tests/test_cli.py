@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -106,6 +107,8 @@ def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_pa
         (head, *module) for head in ("nn", "rr", "svm", "lssvm") for module in ([], ["can"], ["psm"])
     ]
     assert [row["transductive"] for row in rows] == [False, True, True] * 8
+    assert [row["iterations"] for row in rows] == [None, 2, 10] * 8
+    assert "2 iterations of CAN, 10 iterations of PSM" in " ".join(result.out.split())
     for shots in (1, 2):
         group = [row for row in rows if row["shots"] == shots]
         best = max(row["accuracy"] for row in group)
@@ -263,6 +266,10 @@ WRONG = [
     (("pretrain", "--dataset", ""), 2, "There is no data set ''"),
     (("eval", "--episodes", 2**63), 2, "2 to 1,000,000,000 episodes, but got 9223372036854775808"),
     (("eval", "--shots", 0), 2, "--shots"),
+    (("eval", "--json", "."), 2, "is a directory"),
+    ((*TRAIN, "--padding", 32), 2, "Padding must be less than the images' 32 pixels, but got 32"),
+    (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--padding", 32), 2, "less than the images' 32 pixels"),
+    (("report", "nowhere"), 1, "no run or reproduction at nowhere"),
     (("compare-head",), 2, "compare-head"),
 ]
 
@@ -282,6 +289,14 @@ def test_wrong_input_gets_one_clear_sentence_and_leaves_nothing(arguments, code,
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("command", ["pretrain", "train", "eval", "compare-heads", "tune", "bench", "reproduce"])
+def test_help_holds_no_picture_that_nobody_typed(command, fslstm):
+    """Rich reads words between colons as emoji."""
+    help_text = fslstm(command, "--help").out
+    assert command in help_text
+    assert all(ord(letter) < 0x1F000 for letter in help_text)
+
+
 WRONG_ON_A_RUN = [
     (("eval", "--split", "tests"), 2, "no split 'tests'. Did you mean 'test'"),
     (("eval", "--ways", 7), 2, "7 ways were asked for, but the split has only 6 classes"),
@@ -290,6 +305,7 @@ WRONG_ON_A_RUN = [
     (("eval", "--run", "base", "--iam"), 2, "was trained without IAM"),
     (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
     (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
+    (("eval", "--head", ""), 2, "with arguments such as"),
     (("compare-heads", "--head", "rr(ridge=0)"), 2, "positive and finite"),
     (("eval", "--query-balance", "dirichlet:-1"), 2, "above 0 and at most 1e6"),
     (("eval", "--query-balance", "dirichlet:1"), 2, "up to 75 queries need 76 images a class"),
@@ -335,10 +351,18 @@ def test_weights_that_give_no_numbers_are_never_evaluated(value, message, traine
     assert not (tmp_path / "run" / "evaluations").exists()
 
 
-@pytest.mark.parametrize("file", [".", "", "/", "FOLDER"])
-def test_results_are_printed_before_a_file_is_refused(file, trained, fslstm, tmp_path):
+@pytest.mark.parametrize("file", [".", "", "/"])
+def test_a_folder_is_refused_as_a_file_at_once(file, trained, fslstm):
+    for option in ("--json", "--csv", "--latex"):
+        result = fslstm("compare-heads", "--run", "base", "--runs", trained, option, file)
+        assert result.code == 2
+        assert "is a directory" in result.err
+    assert fslstm("report", "base", "--runs", trained, "--output", file).code == 2
+
+
+def test_results_are_printed_before_a_file_is_refused(trained, fslstm):
     options = ("--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--no-tuned")
-    result = fslstm("eval", *options, "--json", tmp_path if file == "FOLDER" else file)
+    result = fslstm("eval", *options, "--json", "/proc/r.json")
     assert result.code == 1
     assert result.err.startswith("fslstm: Cannot write")
     assert "LSSVM+IAM" in result.out
@@ -408,3 +432,24 @@ def test_completion_offers_registered_names(spawn, monkeypatch):
     code = "import sys; sys.argv = ['fslstm']; from fslstm_cli.main import app; app(prog_name='fslstm')"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.stdout.split() == ["conv4", "resnet12"]
+
+
+def test_a_head_that_is_named_twice_is_one(trained, fslstm, tmp_path):
+    heads = ("--head", "nn", "--head", "nn", "--head", "nn(normalize)", "--normalize")
+    result = fslstm("compare-heads", "--run", "base", "--runs", trained, *FEW, *heads, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    assert len(rows_of(tmp_path / "r.json")) == 6
+
+
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(trained, fslstm, tmp_path):
+    (tmp_path / "target.json").write_text("old")
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True)
+    files = ("--json", tmp_path / "link.json", "--csv", tmp_path / "pipe")
+    result = fslstm("compare-heads", "--run", "base", "--runs", trained, *FEW, "--head", "nn", *files)
+    assert result.code == 0, result.err
+    assert (tmp_path / "link.json").is_symlink()
+    assert len(rows_of(tmp_path / "target.json")) == 6
+    assert (tmp_path / "pipe").is_fifo()
+    assert reader.communicate(timeout=20)[0].count("\n") == 7

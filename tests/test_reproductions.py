@@ -107,11 +107,20 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
     result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")
     assert result.code == 0, result.err
     assert "use " not in result.out
-    assert result.out.count("train reproduce-quick-dots-tiny-pretrained: 12 steps") == 2
+    assert result.out.count("train reproduce-quick-dots-tiny-pretrained: 12 steps") == 1, "trained once, planned once"
     same = reproduce("table1", *SMALL, "--dry-run")
-    assert same.out.count("  use ") == 4
+    assert same.out.count("  use ") == 3
     assert re.search(r"evaluation: about \d+ s", same.out)
     assert {run.name for run in trained.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("option", "other"), [("--run=base", "--dataset=dots"), ("--run=base", "--resume"), ("--redraw", "--episodes=10")]
+)
+def test_options_that_contradict_each_other_are_refused(option, other, reproduce):
+    result = reproduce("table1", option, other)
+    assert result.code == 2
+    assert f"{option.partition('=')[0]} and {other.partition('=')[0]} cannot be used together" in result.err
 
 
 def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp_path, fslstm, folder):
@@ -384,7 +393,7 @@ def test_damaged_or_absent_folders_are_named(fslstm, tmp_path, folder):
         Specification.read(folder / "table1")
     result = fslstm("report", tmp_path / "none", "--output", tmp_path / "r.html")
     assert result.code == 1
-    assert "There is no run at" in result.err
+    assert "There is no run or reproduction at" in result.err
     assert not (tmp_path / "r.html").exists()
 
 

@@ -36,6 +36,15 @@ class Augmentation:
         if self.padding < 0 or not 0 <= self.jitter <= 1 or not 0 <= self.flip <= 1:
             raise UsageError(f"Padding must be >= 0, jitter and flip in [0, 1], but got {self}.")
 
+    def require_fit(self, image_size: int) -> None:
+        """Refuse a crop that may lie beside the image altogether.
+
+        Raises:
+            UsageError: If the padding is not less than the image's side in pixels.
+        """
+        if self.padding >= image_size:
+            raise UsageError(f"Padding must be less than the images' {image_size} pixels, but got {self.padding}.")
+
     @classmethod
     def published(cls, image_size: int) -> Augmentation:
         """The paper's setting: padding 4 at 32 pixels, 8 at 84."""

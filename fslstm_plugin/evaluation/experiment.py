@@ -76,6 +76,7 @@ class Row:
         head: Registered name.
         modules: What surrounds the head, for example ``["iam", "psm"]``.
         transductive: Whether predictions depend on the other queries.
+        iterations: Refits of the transductive module; None without one, or if it has no such number.
         ways: Classes an episode.
         shots: Support images a class.
         queries: Query images a class.
@@ -101,6 +102,7 @@ class Row:
     head: str
     modules: list[str]
     transductive: bool
+    iterations: int | None
     ways: int
     shots: int
     queries: int
@@ -201,6 +203,7 @@ def evaluate(
             head=outcome.method.head_name,
             modules=list(outcome.method.modules),
             transductive=outcome.method.is_transductive,
+            iterations=getattr(outcome.method.transduction, "iterations", None),
             **asdict(setting),
             options=dict(outcome.method.options),
             normalize=outcome.method.normalize,

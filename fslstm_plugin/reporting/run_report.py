@@ -18,7 +18,7 @@ from ..runs import Run
 from .figures.lines import COLOURS, STYLE
 from .html import Block, Section, svg_element
 from .statements import statement
-from .tables import NOTHING, TASKS, display_name, number
+from .tables import NOTHING, TASKS, display_name, iterations, number
 
 
 def run_section(run: Run, training: str) -> Section:
@@ -86,11 +86,12 @@ def _evaluation(file: Path) -> list[Block]:
     ]
     first = rows[0]
     balance = first.get("query_balance", "uniform")
+    often = iterations((row["modules"], row.get("iterations")) for row in rows)
     caption = (
         f"{first['dataset']} {first['split']}, {first['ways']}-way, {first['queries']} queries a class"
         f"{'' if balance == 'uniform' else f' on average ({balance})'}, {first['episodes']:,} episodes, "
-        f"seed {first['seed']}: accuracy in percent with 95 % interval over {first.get('interval', 'episodes')}, and "
-        f"seconds for {TASKS:,} tasks from features."
+        f"seed {first['seed']}{often}: accuracy in percent with 95 % interval over "
+        f"{first.get('interval', 'episodes')}, and seconds for {TASKS:,} tasks from features."
     )
     head = ["method", *(name for count in shots for name in (f"{count}-shot", "s / 10k"))]
     blocks = [Block(f"Evaluation {file.stem}", caption, head, lines)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ..evaluation.experiment import Row
-from .tables import display_name, method_name
+from .tables import display_name, method_name, signed
 
 
 def statement(first: str, second: str, shots: int, difference: float, ci95: float) -> str:
@@ -28,7 +28,7 @@ def statement(first: str, second: str, shots: int, difference: float, ci95: floa
         '5-shot: warning: SVM and RR are within noise of each other (+0.10 ± 0.30 points).'
     """
     if abs(difference) <= ci95:
-        noise = f"warning: {first} and {second} are within noise of each other ({difference:+.2f} ± {ci95:.2f} points)"
+        noise = f"warning: {first} and {second} are within noise of each other ({signed(difference, ci95)} points)"
         return f"{shots}-shot: {noise}."
     verb = "beats" if difference > 0 else "is behind"
     return f"{shots}-shot: {first} {verb} {second} by {abs(difference):.2f} ± {ci95:.2f} points."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from rich.table import Table
@@ -45,6 +45,7 @@ def number(value: float | None, ci95: float | None) -> str:
     """A number with its interval, as far as they are known."""
     if value is None:
         return NOTHING
+    value = round(value, 2) + 0.0  # no sign on a zero
     return f"{value:.2f} ± {ci95:.2f}" if ci95 else f"{value:.2f}"
 
 
@@ -52,10 +53,10 @@ def signed(value: float | None, ci95: float | None) -> str:
     """The same of a difference.
 
     Example:
-        >>> signed(3.1, 0.4), signed(0.0, 0.0)
-        ('+3.10 ± 0.40', '0.00')
+        >>> signed(3.1, 0.4), signed(-0.001, 0.4), signed(0.0, 0.0)
+        ('+3.10 ± 0.40', '0.00 ± 0.40', '0.00')
     """
-    return f"+{number(value, ci95)}" if value is not None and value > 0 and ci95 else number(value, ci95)
+    return f"+{number(value, ci95)}" if value is not None and round(value, 2) > 0 and ci95 else number(value, ci95)
 
 
 def latex_number(text: str) -> str:
@@ -94,10 +95,25 @@ def title(rows: Sequence[Row]) -> str:
     if row.query_balance != "uniform":
         queries += f" on average ({row.query_balance})"
     intervals = ", 95 % intervals over classes" if row.interval == "classes" else ""
+    often = iterations((row.modules, row.iterations) for row in rows)
     return (
         f"{row.dataset} {row.split}, {row.backbone}, {row.ways}-way, {queries}, "
-        f"{row.episodes:,} episodes, seed {row.seed}{intervals}"
+        f"{row.episodes:,} episodes, seed {row.seed}{often}{intervals}"
     )
+
+
+def iterations(found: Iterable[tuple[Sequence[str], int | None]]) -> str:
+    """How often the modules refit whose names do not say it; empty if there are none.
+
+    Args:
+        found: Modules of each method, and the iterations of the last.
+
+    Example:
+        >>> iterations([(["iam"], None), (["iam", "psm"], 10)])
+        ', 10 iterations of PSM'
+    """
+    counts = {modules[-1]: count for modules, count in found if count is not None}
+    return "".join(f", {count} iterations of {name.upper()}" for name, count in counts.items() if "(" not in name)
 
 
 def rich_table(rows: Sequence[Row]) -> Table:

@@ -243,17 +243,26 @@ def _describe(setting: Setting) -> str:
     return f"{setting.shots}-shot, {setting.queries} queries, {setting.query_balance}, {setting.episodes:,} episodes"
 
 
-def estimate(specification: Specification, part: Part, request: Request) -> list[str]:
+def estimate(specification: Specification, part: Part, request: Request, planned: set[str]) -> list[str]:
     """What a part would do, with times on this machine from a measured step and a few measured episodes.
 
+    Args:
+        specification: The reproduction.
+        part: The part.
+        request: What was asked for.
+        planned: Configurations of the trainings that stand in earlier estimates; this one's are added.
+
     Returns:
-        One line for each training and for the evaluation.
+        One line for each training that is not planned yet, and for the evaluation.
     """
     lines: list[str] = []
     image_seconds = trainings.seconds_per_image(part.config["backbone"], part.config["image_size"], request.device)
     training = part.source if isinstance(part.source, Training) else None
     while training is not None:
-        lines.insert(0, _training_line(training, image_seconds, request))
+        key = str(trainings.wanted_identity(training))
+        if key not in planned:
+            lines.insert(0, _training_line(training, image_seconds, request))
+        planned.add(key)
         training = training.begins_from
     if isinstance(part.source, Run):
         lines.append(f"use {part.source.path}: {trainings.describe(part.config)}")

@@ -17,25 +17,28 @@ from .specification import Specification
 
 Table: TypeAlias = "tuple[list[str], list[list[str]]]"  # Names of the columns, and the rows.
 
-EXPLANATION = (
-    "Accuracy in percent with 95 % interval; the difference is ours less the published, with ✓ where it lies within "
-    "both intervals. The training of our models is named by letters, explained below the tables."
-)
-
 
 def markdown(specification: Specification, lines: Sequence[Line], measured: Sequence[dict[str, Any]]) -> str:
     """The table with what it is based on, and what the paired differences say."""
-    text = [
-        f"# {specification.title}",
-        "",
-        *(f"{words}\n" for words in (published_by(specification), EXPLANATION) if words),
-    ]
+    text = [f"# {specification.title}", ""]
+    text += [f"{words}\n" for words in (published_by(specification), explanation(lines)) if words]
     letters = training_letters(lines)
     for heading, table in comparisons(lines, letters, specification.times):
         text += [f"## {heading}", "", *markdown_table(*table), ""]
     text += ["## Training of our models", "", *(f"* {words}" for words in explained(letters) or ["not run"])]
     text += _said(measured) + sources(measured)
     return "\n".join(text) + "\n"
+
+
+def explanation(lines: Sequence[Line]) -> str:
+    """How to read the tables."""
+    words = ["Accuracy in percent with 95 % interval"]
+    if any(cell.difference is not None for line in lines for cell in line.cells.values()):
+        words.append("; the difference is ours less the published, with ✓ where it lies within both intervals")
+    words.append(".")
+    if any(line.training for line in lines):
+        words.append(" The training of our models is named by letters, explained below the tables.")
+    return "".join(words)
 
 
 def published_by(specification: Specification) -> str:
@@ -202,6 +205,7 @@ def latex(specification: Specification, lines: Sequence[Line]) -> str:
     shots = sorted({count for line in lines for count in line.cells})
     names = ["published", "ours", *(["published s / 10k", "ours s / 10k"] if specification.times else [])]
     wide, width = len(names), 1 + len(names) * len(shots)
+    letters = training_letters(lines)
     text = [f"% {specification.title}", f"\\begin{{tabular}}{{l{'c' * (width - 1)}}}", "\\toprule"]
     text.append(" & ".join(["", *(f"\\multicolumn{{{wide}}}{{c}}{{{count}-shot}}" for count in shots)]) + " \\\\")
     text.append(" ".join(f"\\cmidrule(lr){{{end - wide + 1}-{end}}}" for end in range(1 + wide, width + 1, wide)))
@@ -212,9 +216,11 @@ def latex(specification: Specification, lines: Sequence[Line]) -> str:
         for line in group:
             cells = [line.cells.get(count, Cell()) for count in shots]
             numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, specification.times)]
-            comment = f" % {line.training} ({line.scale})" if line.training else ""
-            text.append(f"{' & '.join([latex_escape(line.method), *numbers])} \\\\{comment}")
-    return "\n".join([*text, "\\bottomrule", "\\end{tabular}", ""])
+            letter = f" ({letters[line.training, line.scale]})" if line.training else ""
+            text.append(f"{' & '.join([latex_escape(line.method + letter), *numbers])} \\\\")
+    text += ["\\bottomrule", "\\end{tabular}"]
+    text += [f"\\par {latex_escape(words)}." for words in explained(letters)]
+    return "\n".join([*text, ""])
 
 
 def _pair(cell: Cell, times: bool) -> list[str]:

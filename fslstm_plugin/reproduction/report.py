@@ -9,7 +9,7 @@ from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support
 from ..reporting.html import Block, Section, svg_element
 from . import measurements, rendering
-from .comparison import compare
+from .comparison import Line, compare
 from .outputs import LINES, SUPPORT, gains_over, support_tasks
 from .specification import Specification
 
@@ -29,8 +29,9 @@ def reproduction_section(specification: Specification) -> Section:
     if not measured:
         lead.append(f"Not measured yet: fslstm reproduce {specification.name} does.")
     if specification.shows == "table":
-        lead += [rendering.published_by(specification), rendering.EXPLANATION]
-        blocks += _tables(specification, measured)
+        compared = compare(specification.methods, specification.published()["values"], measured)
+        lead += [rendering.published_by(specification), rendering.explanation(compared)]
+        blocks += _tables(specification, measured, compared)
     elif tasks and measured:
         blocks.append(Block(figure=svg_element(support.draw(measured), specification.name)))
     elif measured:
@@ -58,8 +59,7 @@ def _lines(specification: Specification, lines: line_figure.Lines) -> list[Block
     return blocks
 
 
-def _tables(specification: Specification, measured: Measured) -> list[Block]:
-    lines = compare(specification.methods, specification.published()["values"], measured)
+def _tables(specification: Specification, measured: Measured, lines: Sequence[Line]) -> list[Block]:
     letters = rendering.training_letters(lines)
     tables = rendering.comparisons(lines, letters, specification.times)
     blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in tables]

@@ -122,7 +122,11 @@ def train_config(
         max_steps: Stop after so many steps; the schedule shrinks with it. None for all epochs.
         seed: What every random choice follows from.
         precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
+
+    Raises:
+        UsageError: If the recipe does not fit the images.
     """
+    recipe.augmentation.require_fit(image_size)
     return {
         "kind": "train",
         "dataset": dataset,

@@ -52,7 +52,12 @@ def pretrain_config(
         max_steps: Stop after so many steps; the schedule shrinks with it. None for all epochs.
         seed: What every random choice follows from.
         precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
+
+    Raises:
+        UsageError: If the recipe does not fit the images.
     """
+    if recipe.augmentation is not None:
+        recipe.augmentation.require_fit(image_size)
     folders = {"places": source.places, "folder": source.folder}
     return {
         "kind": "pretrain",

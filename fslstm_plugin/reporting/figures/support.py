@@ -46,7 +46,7 @@ def draw(tasks: Sequence[dict[str, Any]]) -> Figure:
     with rc_context(STYLE):
         columns = min(2, len(tasks))
         rows = -(-len(tasks) // columns)
-        figure = Figure(figsize=(2 * PANEL_WIDTH, 2.05 * rows + 0.3), layout="constrained")
+        figure = Figure(figsize=(2 * PANEL_WIDTH, 1.6 * rows + 0.3), layout="constrained")
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
         for panel in panels[len(tasks) :]:
             panel.set_visible(False)
@@ -68,16 +68,11 @@ def _panel(panel: Axes, task: dict[str, Any]) -> None:
         panel.scatter(
             start[0], start[1], s=24, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3
         )
-        panel.scatter(end[0], end[1], s=28, edgecolors="black", linewidths=0.6, zorder=3, **style)
-        up = end[1] >= start[1]  # names stand off the arrows
-        panel.annotate(
-            name, end, (0, 4.5 if up else -4.5), textcoords="offset points", ha="center",
-            va="bottom" if up else "top", fontsize=6, zorder=4,
-        )  # fmt: skip
-    panel.set_title(task["title"])
-    panel.set_xlabel(f"accuracy {task['before']:.1f} % → {task['after']:.1f} %")
+        panel.scatter(end[0], end[1], s=28, edgecolors="black", linewidths=0.6, zorder=3, label=name, **style)
+    panel.set_title(f"{task['title']}\naccuracy {task['before']:.1f} % → {task['after']:.1f} %", loc="left")
+    panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=6, handletextpad=0.1)
     sides = [(min(side), max(side)) for side in zip(*task["query"], *task["support"], *task["adjusted"], strict=True)]
-    half = 0.67 * max(high - low for low, high in sides)  # one scale for both axes, and room for the names
+    half = 0.58 * max(high - low for low, high in sides)  # one scale for both axes, and some room
     left, bottom = ((low + high) / 2 - half for low, high in sides)
     panel.set(xticks=[], yticks=[], xlim=(left, left + 2 * half), ylim=(bottom, bottom + 2 * half), aspect="equal")
     panel.spines[["top", "right"]].set_visible(True)
