@@ -58,7 +58,7 @@ def _commit() -> str:
         ).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(here.parent))
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(here), str(here.parent / "cli"))
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
