@@ -69,7 +69,8 @@ def _panel(panel: Axes, task: dict[str, Any]) -> None:
             start[0], start[1], s=24, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3
         )
         panel.scatter(end[0], end[1], s=28, edgecolors="black", linewidths=0.6, zorder=3, label=name, **style)
-    panel.set_title(f"{task['title']}\naccuracy {task['before']:.1f} % → {task['after']:.1f} %", loc="left")
+    panel.set_title(task["title"], loc="left")
+    panel.set_xlabel(f"accuracy {task['before']:.1f} % → {task['after']:.1f} %", loc="left")
     panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=6, handletextpad=0.1)
     sides = [(min(side), max(side)) for side in zip(*task["query"], *task["support"], *task["adjusted"], strict=True)]
     half = 0.58 * max(high - low for low, high in sides)  # one scale for both axes, and some room
