@@ -21,6 +21,10 @@ class UsageError(FSLSTMError, ValueError):
     exit_code = 2
 
 
+class SingularError(UsageError):
+    """A head's linear system that cannot be solved, for example of features that are not a number."""
+
+
 class DataError(FSLSTMError):
     """Data that is missing, incomplete or damaged."""
 

@@ -193,9 +193,10 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path, data_root):
 
 
 def test_a_loss_that_is_not_a_number_stops_with_advice(tmp_path, data_root):
-    run = meta_run(tmp_path / "run", max_steps=30, algorithm="nn", lr=1e30)
-    with pytest.raises(NonFiniteError, match=r"at step \d+ with learning rate 1e\+30.*try a smaller learning rate"):
-        train(run, OPTIONS, data_root=data_root, console=QUIET)
+    for algorithm, what in (("nn", "loss became"), ("lssvm", "features became too large")):
+        run = meta_run(tmp_path / algorithm, max_steps=30, algorithm=algorithm, lr=1e30)
+        with pytest.raises(NonFiniteError, match=rf"{what}.* at step \d+ with learning rate 1e\+30.*try a smaller"):
+            train(run, OPTIONS, data_root=data_root, console=QUIET)
 
 
 def test_weights_that_are_no_numbers_are_never_saved(tmp_path, data_root, monkeypatch):

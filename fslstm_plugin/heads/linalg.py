@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
+from ..errors import SingularError
 
 
 def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
         ``(..., n, r)``, differentiable (autograd's rule for it is the implicit function theorem).
 
     Raises:
-        UsageError: If a matrix is not positive definite even so, for example because it holds NaN.
+        SingularError: If a matrix is not positive definite even so, for example because it holds NaN.
 
     Example:
         >>> solve_spd(torch.eye(2) * 4, torch.ones(2, 1)).squeeze(-1)
@@ -35,7 +35,7 @@ def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
         rounding = torch.finfo(torch.float32).eps * diagonal.sum(-1, keepdim=True) * (failed != 0).unsqueeze(-1)
         factor, failed = torch.linalg.cholesky_ex(matrix + torch.diag_embed(rounding.expand(diagonal.shape)))
         if failed.any():
-            raise UsageError(
+            raise SingularError(
                 f"{int((failed != 0).sum())} of {failed.numel()} kernel matrices are not positive definite; "
                 "check the features for NaN, or raise the ridge."
             )

@@ -26,7 +26,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError, RunError, StorageError, UsageError
+from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError
 from ..files import replacing
 from ..runs import Run
 from .metrics import Metrics
@@ -47,17 +47,17 @@ class Interrupted(FSLSTMError):
 
 
 class NonFiniteError(FSLSTMError):
-    """The loss or a weight became infinite or not a number.
+    """The training diverged.
 
     Args:
         trainer: For the step and the learning rate.
-        what: ``"loss"`` or ``"weights"``.
+        what: What was seen, for example ``"loss became infinite or not a number"``.
     """
 
     def __init__(self, trainer: pl.Trainer, what: str) -> None:
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         super().__init__(
-            f"The {what} became infinite or not a number at step {trainer.global_step} with learning rate {rate:g}. "
+            f"The {what} at step {trainer.global_step} with learning rate {rate:g}. "
             "The last good checkpoint is kept; try a smaller learning rate, or --precision 32."
         )
 
@@ -199,7 +199,7 @@ def require_finite(trainer: pl.Trainer) -> None:
         NonFiniteError: If there are any.
     """
     if not all(bool(value.isfinite().all()) for value in trainer.lightning_module.state_dict().values()):
-        raise NonFiniteError(trainer, "weights")
+        raise NonFiniteError(trainer, "weights became infinite or not a number")
 
 
 class FiniteLoss(pl.Callback):
@@ -209,7 +209,12 @@ class FiniteLoss(pl.Callback):
         """Look at the loss of the step."""
         every = 1 if isinstance(trainer.accelerator, CPUAccelerator) else 20
         if trainer.global_step % every == 0 and not torch.isfinite(outputs["loss"]).item():
-            raise NonFiniteError(trainer, "loss")
+            raise NonFiniteError(trainer, "loss became infinite or not a number")
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        """A head may fail on such features before there is a loss."""
+        if isinstance(exception, SingularError):
+            raise NonFiniteError(trainer, "features became too large or not a number") from exception
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Look at the weights before the callbacks that save them."""
