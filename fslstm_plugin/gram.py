@@ -347,9 +347,10 @@ def _product_dtype(points: Tensor) -> torch.dtype:
     """The precision of inner products of points ``(..., n, d)``: single at least.
 
     With more points than features the matrix is singular, so a rounding error of its entries would be divided by the
-    ridge alone. With so few features the exact product is cheap.
+    ridge alone. With so few features the exact product is cheap. And where PyTorch was told that it may multiply single
+    precision with fewer digits (TF32), which Lightning advises on some GPUs, only double precision keeps them.
     """
-    if points.shape[-1] < points.shape[-2]:
+    if points.shape[-1] < points.shape[-2] or torch.get_float32_matmul_precision() != "highest":
         return small_matrix_dtype(points.device)
     return torch.promote_types(points.dtype, torch.float32)
 

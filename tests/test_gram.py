@@ -103,6 +103,17 @@ def test_wrong_kernels_are_named() -> None:
         RBF(scale=float("inf"))
 
 
+def test_digits_are_kept_where_pytorch_may_drop_them() -> None:
+    points = torch.randn(2, 8, 64)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        got = EpisodeGram.from_points(points, 5).support
+    finally:
+        torch.set_float32_matmul_precision(before)
+    torch.testing.assert_close(got, EpisodeGram.from_points(points.double(), 5).support, atol=0, rtol=1e-12)
+
+
 @pytest.mark.parametrize("transductive", [False, True])
 def test_points_far_from_the_origin_keep_their_differences(transductive: bool) -> None:
     torch.manual_seed(0)
