@@ -114,7 +114,7 @@ def write_text(path: Path, text: str) -> None:
 
     A link stays a link to the file that is replaced; a device or a pipe is written to.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
     if path.exists() and not path.is_file() and not path.is_dir():
         try:
             path.write_text(text, encoding="utf-8")

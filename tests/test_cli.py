@@ -444,12 +444,14 @@ def test_a_head_that_is_named_twice_is_one(trained, fslstm, tmp_path):
 def test_a_link_stays_a_link_and_a_pipe_a_pipe(trained, fslstm, tmp_path):
     (tmp_path / "target.json").write_text("old")
     (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     os.mkfifo(tmp_path / "pipe")
     reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True)
-    files = ("--json", tmp_path / "link.json", "--csv", tmp_path / "pipe")
+    files = ("--json", tmp_path / "link.json", "--csv", tmp_path / "pipe", "--latex", tmp_path / "loop")
     result = fslstm("compare-heads", "--run", "base", "--runs", trained, *FEW, "--head", "nn", *files)
     assert result.code == 0, result.err
     assert (tmp_path / "link.json").is_symlink()
     assert len(rows_of(tmp_path / "target.json")) == 6
     assert (tmp_path / "pipe").is_fifo()
+    assert "tabular" in (tmp_path / "loop").read_text(), "a link to itself is no file to keep"
     assert reader.communicate(timeout=20)[0].count("\n") == 7
