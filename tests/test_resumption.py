@@ -290,7 +290,7 @@ def test_a_signal_saves_and_has_its_exit_code(kind, number, step, code, training
 def test_a_second_ctrl_c_stops_at_once(trainings, lengths):
     process = trainings.fork("train", "twice", lambda: stop_in(5, signal.SIGINT, times=2))
     assert trainings.wait(process) == 130
-    assert "Stopped at once. Continue from the last checkpoint with --resume" in trainings.log("twice")
+    assert "Stopped at once. Continue from the last checkpoint with fslstm train --resume" in trainings.log("twice")
     assert "Traceback" not in trainings.log("twice")
     assert torch.load(trainings.runs / "twice" / "last.ckpt", weights_only=True)["global_step"] == 3
     trainings.finish("train", "twice")
@@ -308,7 +308,7 @@ def test_a_killed_process_that_decodes_images_is_told(trainings, lengths):
     assert trainings.wait(process) == 1, trainings.log("workers")
     assert "A process that decodes images was killed" in trainings.log("workers")
     assert "Traceback" not in trainings.log("workers")
-    assert "continue with --resume" in trainings.log("workers")
+    assert "continue with fslstm pretrain --resume" in trainings.log("workers")
     trainings.finish("pretrain-folder", "workers")
 
 
@@ -399,7 +399,7 @@ def test_a_refused_write_is_named_and_the_last_state_is_intact(kind, fault, trai
 def assert_told(trainings: Trainings, name: str, reason: str) -> None:
     """One sentence with the path, the reason and what to do; the last checkpoint is whole."""
     (line,) = (line for line in trainings.log(name).splitlines() if line.startswith("fslstm: "))
-    kind = name.split("-")[0]
+    kind = "pretrain" if name.startswith("pretrain") else "train"
     advice = f"continue with fslstm {kind} --resume --runs {trainings.runs} --name {name}"
     for words in (f"Cannot write {trainings.runs / name}", reason, advice):
         assert words in line
