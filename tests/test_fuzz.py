@@ -495,7 +495,7 @@ def light(monkeypatch: pytest.MonkeyPatch):
             run.create()
             run.save_weights(module)
 
-    def run_methods(source, sampler, methods, episodes, *_):
+    def run_methods(source, sampler, methods, episodes, *_, **__):
         return [Outcome(method, torch.full((2,), 50.0, dtype=torch.float64), 1.0) for method in methods]
 
     times = Measurement(1, [1.0], TaskSpec("", ""))
@@ -508,7 +508,8 @@ def light(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
     monkeypatch.setattr(meta_training, "fit", fit)
     monkeypatch.setattr(pretraining, "fit", fit)
-    monkeypatch.setattr(experiment, "run_methods", run_methods)
+    for module in (experiment, engine):
+        monkeypatch.setattr(module, "run_methods", run_methods)
     for module in (features, engine, support):
         monkeypatch.setattr(module, "cached_features", lambda *_, **__: torch.zeros(180, 16))
     monkeypatch.setattr(trainings, "seconds_per_image", lambda *_: 0.0)

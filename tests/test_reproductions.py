@@ -99,6 +99,9 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
     assert "| method | training | 1-shot ours | 5-shot ours |\n| --- | --- | ---: | ---: |" in markdown
     assert re.search(r"\| LSSVM \| A \| \d+\.\d\d( ± \d+\.\d\d)? \| \d", markdown)
     assert "* A (quick): base classes, at most 200 steps; then lssvm, 50 of" in markdown
+    assert re.search(r"\* 1-shot: (warning: )?LSSVM\+BN (and|beats|is behind) LSSVM ", markdown), (
+        "paired over two passes"
+    )
     assert r"$86.41 \pm 0.50$" in (folder / "table1" / "table.tex").read_text()
 
 

@@ -17,7 +17,7 @@ from ..data.base import Split
 from ..data.images import make_images
 from ..data.sampler import EpisodeSampler
 from ..errors import UnknownNameError, UsageError
-from .engine import FeatureSource, Method, Report, method_label, run_methods
+from .engine import FeatureSource, Method, Outcome, Report, method_label, run_methods
 from .model import TrainedModel
 from .ranks import ALONE, Ranks
 from .statistics import Estimate, estimate, estimate_over_classes
@@ -190,7 +190,23 @@ def evaluate(
     """
     sampler = setting.sampler(split)
     outcomes = run_methods(source, sampler, methods, setting.episodes, device, batch_episodes, report, workers, ranks)
-    summarize = _summary(setting, sampler, split)
+    return rows_of(outcomes, split, backbone, setting)
+
+
+def rows_of(outcomes: Sequence[Outcome], split: Split, backbone: str, setting: Setting) -> list[Row]:
+    """Accuracy, interval, time and paired differences of methods that were run on the same episodes.
+
+    Args:
+        outcomes: See :func:`run_methods`; of one call or of several.
+        split: Where the episodes come from.
+        backbone: Name of the backbone, for the rows.
+        setting: Shape and number of the episodes.
+
+    Returns:
+        A row for each outcome.
+    """
+    methods = [outcome.method for outcome in outcomes]
+    summarize = _summary(setting, setting.sampler(split), split)
     best = max(outcomes, key=lambda outcome: outcome.accuracies.mean().item())
     rows = []
     for outcome in outcomes:

@@ -17,8 +17,8 @@ from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError, naming_damage
-from ..evaluation.engine import Method
-from ..evaluation.experiment import Row, Setting, cached_source, episode_statistics_source, evaluate
+from ..evaluation.engine import Method, Outcome, run_methods
+from ..evaluation.experiment import Row, Setting, cached_source, episode_statistics_source, evaluate, rows_of
 from ..evaluation.features import cached_features
 from ..evaluation.methods import build_methods, parse_method
 from ..evaluation.model import TrainedModel
@@ -221,7 +221,8 @@ def _evaluate(
 ) -> list[Row]:
     """Rows of the methods; those with batch statistics of the episode see other features, hence a pass of their own."""
     methods = build_methods(names, model)
-    rows: list[Row] = []
+    sampler = setting.sampler(split)
+    outcomes: list[Outcome] = []
     for statistics in (False, True):
         mine = [method for method in methods if ("bn" in method.modules) == statistics]
         if not mine:
@@ -231,12 +232,11 @@ def _evaluate(
         else:
             features = cached_features(run.path / "cache", model.backbone, split, request.device)
             source = cached_source(features.to(request.device))
-        backbone = run.config["backbone"]
         workers = 1 if statistics else None  # The backbone keeps an episode's statistics while it is in it.
-        rows += evaluate(
-            mine, source, split, backbone, setting, request.device, request.batch_episodes, workers=workers
+        outcomes += run_methods(
+            source, sampler, mine, setting.episodes, request.device, request.batch_episodes, workers=workers
         )
-    return rows
+    return rows_of(outcomes, split, run.config["backbone"], setting)
 
 
 def _describe(setting: Setting) -> str:
