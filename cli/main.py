@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from inspect import getdoc
 from typing import Annotated, NoReturn
 
@@ -26,21 +27,24 @@ app = typer.Typer(
     epilog="Try it: [bold]fslstm demo[/bold]. Every command has --help with examples.",
 )
 app.add_typer(data.app, name="data", rich_help_panel="Data")
-for panel, command, name, examples in (
-    ("Training", pretrain.pretrain, "pretrain", pretrain.EXAMPLES),
-    ("Training", train.train, "train", train.EXAMPLES),
-    ("Evaluation", eval.evaluate, "eval", eval.EXAMPLES),
-    ("Evaluation", compare_heads.compare_heads, "compare-heads", compare_heads.EXAMPLES),
-    ("Evaluation", tune.tune, "tune", tune.EXAMPLES),
-    ("Evaluation", bench.bench, "bench", bench.EXAMPLES),
-    ("Reproduction", reproduce.reproduce, "reproduce", reproduce.EXAMPLES),
-    ("Reproduction", report.report, "report", report.EXAMPLES),
-    ("First contact", demo.demo, "demo", demo.EXAMPLES),
-):
+
+
+def _add(panel: str, name: str, command: Callable[..., None], examples: str) -> None:
     # Typer keeps the line breaks of a docstring but for its first paragraph's.
     paragraphs = (getdoc(command) or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     app.command(name, help=text, rich_help_panel=panel, epilog=examples)(command)
+
+
+_add("Training", "pretrain", pretrain.pretrain, pretrain.EXAMPLES)
+_add("Training", "train", train.train, train.EXAMPLES)
+_add("Evaluation", "eval", eval.evaluate, eval.EXAMPLES)
+_add("Evaluation", "compare-heads", compare_heads.compare_heads, compare_heads.EXAMPLES)
+_add("Evaluation", "tune", tune.tune, tune.EXAMPLES)
+_add("Evaluation", "bench", bench.bench, bench.EXAMPLES)
+_add("Reproduction", "reproduce", reproduce.reproduce, reproduce.EXAMPLES)
+_add("Reproduction", "report", report.report, report.EXAMPLES)
+_add("First contact", "demo", demo.demo, demo.EXAMPLES)
 
 
 def _show_version(wanted: bool) -> None:

@@ -103,8 +103,9 @@ def reproduce(
         ("--run", trained if run else {}, "the run is evaluated as it is"),
         ("--redraw", measured if redraw else {}, "nothing is measured"),
     ):
-        for other in (name for name, value in others.items() if value):
-            raise UsageError(f"{option} and {other} cannot be used together: {why}.")
+        useless = [name for name, value in others.items() if value]
+        if useless:
+            raise UsageError(f"{option} and {useless[0]} cannot be used together: {why}.")
     pretrained = options.find_pretrained(pretrained, runs)
     if pretrained is not None and not pretrained.exists():
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 
 
@@ -130,6 +131,6 @@ def require_whole(name: str, value: int, least: int = 0) -> int:
         ...
         fslstm_plugin.errors.UsageError: iterations must be a whole number of at least 0, but got 2.5.
     """
-    if not isinstance(value, int) or value < least:
+    if not isinstance(value, Integral) or value < least:
         raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
     return value

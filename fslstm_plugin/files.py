@@ -114,13 +114,13 @@ def write_text(path: Path, text: str) -> None:
 
     A link stays a link to the file that is replaced; a device or a pipe is written to.
     """
-    path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
     if path.exists() and not path.is_file() and not path.is_dir():
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
         return
+    path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

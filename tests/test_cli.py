@@ -455,3 +455,10 @@ def test_a_link_stays_a_link_and_a_pipe_a_pipe(trained, fslstm, tmp_path):
     assert (tmp_path / "pipe").is_fifo()
     assert "tabular" in (tmp_path / "loop").read_text(), "a link to itself is no file to keep"
     assert reader.communicate(timeout=20)[0].count("\n") == 7
+
+
+def test_results_may_go_to_standard_output(trained, request):
+    options = ("--run", "base", "--runs", trained, *FEW, "--head", "nn", "--json", "/dev/stdout")
+    out, err = (process := request.getfixturevalue("spawn")("compare-heads", *options)).communicate()
+    assert process.returncode == 0, err
+    assert len(json.loads(out[out.index('{\n  "rows"') :])["rows"]) == 6

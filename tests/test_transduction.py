@@ -235,6 +235,10 @@ def test_wrong_options_are_named(make: Callable[[], object], message: str) -> No
         make()
 
 
+def test_any_kind_of_whole_number_will_do() -> None:
+    assert PseudoSupportModule(np.int64(3)).iterations == 3
+
+
 def published_iam() -> InverseAttentionModule:
     iam = InverseAttentionModule(32, reduction=4)
     names = {key.replace("reduce", "0").replace("expand", "2"): key for key in IAM if "." in key}

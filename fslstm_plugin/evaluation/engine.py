@@ -80,8 +80,8 @@ def method_label(head: str, modules: Sequence[str], options: Mapping[str, Any], 
 
 def _short(value: Any) -> str:
     """As short as can be read back: 10.0 is ``10``."""
-    short = format(value, "g") if isinstance(value, float) else str(value)
-    return short if not isinstance(value, float) or float(short) == value else str(value)
+    short = f"{value:g}" if isinstance(value, float) else ""
+    return short if short and float(short) == value else str(value)
 
 
 @dataclass(frozen=True)

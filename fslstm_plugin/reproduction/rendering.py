@@ -79,8 +79,8 @@ def _comparison(lines: list[Line], letters: dict[tuple[str, str], str], times: b
         trained = "published only" if line.rival else letters.get((line.training, line.scale), "not run")
         cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
         rows.append([line.method, *([trained] if run else []), *cells])
-    said = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]
-    return [head[place] for place in said], [[row[place] for place in said] for row in rows]
+    filled = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]
+    return [head[place] for place in filled], [[row[place] for place in filled] for row in rows]
 
 
 def training_letters(lines: Iterable[Line]) -> dict[tuple[str, str], str]:

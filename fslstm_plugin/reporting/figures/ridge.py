@@ -32,7 +32,7 @@ def lines(measured: Sequence[dict[str, Any]]) -> Lines:
     ]
     over = "the head with its published constant and features as they are"
     remark = "The best constant is chosen on the episodes that its gain is measured on, which favours it a little."
-    return Lines("constant of the head", over, points, True, _summary(measured), remark)
+    return Lines("constant of the head", over, points, logarithmic=True, summary=_summary(measured), remark=remark)
 
 
 def _summary(measured: Sequence[dict[str, Any]]) -> list[list[str]]:
