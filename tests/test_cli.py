@@ -230,6 +230,7 @@ def test_demo_runs_the_commands_that_it_shows(fslstm, tmp_path, monkeypatch):
 WRONG = [
     (("train", "--dataset", "minni"), 2, "no data set 'minni'. Did you mean 'mini'"),
     (("train", "--dataset", "dots", "--backbone", "resnet21"), 2, "no backbone 'resnet21'. Did you mean 'resnet12'"),
+    (("train", "--dataset", "mini", "--backbone", "conv5"), 2, "no backbone 'conv5'"),
     (("train", "--dataset", "dots", "--algorithm", "lssvm+imm"), 2, "Did you mean 'iam'"),
     (("train", "--dataset", "dots", "--algorithm", "lssvm+psm"), 2, "not trained"),
     ((*TRAIN, "--ways", 9), 2, "9 ways were asked for, but the split has only 8 classes"),

@@ -162,10 +162,10 @@ def train(
     config = run.config
     seed, recipe = config["seed"], run.part("recipe", MetaRecipe)
     algorithm = Composition.parse(config["algorithm"])
-    train_split = load_split(config["dataset"], "train", data_root)
-    val_split = load_split(config["dataset"], "val", data_root)
     pl.seed_everything(seed, verbose=False)
     backbone = build_backbone(config["backbone"], config["image_size"])
+    train_split = load_split(config["dataset"], "train", data_root)
+    val_split = load_split(config["dataset"], "val", data_root)
     if config["pretrained"] and not run.checkpoint.is_file():
         left_out = load_backbone(backbone, Path(config["pretrained"]))
         if left_out:
