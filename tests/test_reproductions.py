@@ -17,7 +17,7 @@ import pytest
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
 from fslstm_plugin.reporting.html import Block, Section, page, svg_element
-from fslstm_plugin.reproduction import measurements, outputs, rendering
+from fslstm_plugin.reproduction import measurements, outputs, rendering, trainings
 from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.specification import Specification, names
 from fslstm_plugin.runs import Run
@@ -115,6 +115,14 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
     assert same.out.count("  use ") == 3
     assert re.search(r"evaluation: about \d+ s", same.out)
     assert {run.name for run in trained.iterdir()} == before
+
+
+def test_the_estimate_counts_the_images_of_each_episode_where_batch_norm_needs_them(trained, reproduce, monkeypatch):
+    monkeypatch.setattr(trainings, "seconds_per_image", lambda *_: 180.0)  # a minute forward
+    result = reproduce("table1", *SMALL, "--dry-run")
+    with_bn, without = map(float, re.findall(r"evaluation: about ([\d.]+) h", result.out))
+    images = 20 * 5 * (1 + 4) + 20 * 5 * (5 + 4)
+    assert with_bn - without == pytest.approx(images / 60, abs=0.11)
 
 
 @pytest.mark.parametrize(

@@ -267,13 +267,13 @@ def estimate(specification: Specification, part: Part, request: Request, planned
     if isinstance(part.source, Run):
         lines.append(f"use {part.source.path}: {trainings.describe(part.config)}")
     split = load_split(part.config["dataset"], specification.split, request.data_root)
-    seconds = sum(
-        _episode_seconds(specification, part, split, setting, request) * setting.episodes
-        for setting in settings(specification, part, request)
-    )
-    seconds += len(split.labels) * image_seconds / 3  # a forward pass costs about a third of a step
-    for setting in settings(specification, part, request):
-        lines.append(f"evaluate {len(part.methods)} methods, {_describe(setting)}")
+    columns = settings(specification, part, request)
+    seconds = sum(_episode_seconds(specification, part, split, each, request) * each.episodes for each in columns)
+    images = len(split.labels)
+    if any("bn" in parse_method(name)[1] for name in part.methods):  # no features to keep: each episode has its own
+        images += sum(each.ways * (each.shots + each.queries) * each.episodes for each in columns)
+    seconds += images * image_seconds / 3  # a forward pass costs about a third of a step
+    lines += [f"evaluate {len(part.methods)} methods, {_describe(each)}" for each in columns]
     lines.append(f"evaluation: about {_duration(seconds)}")
     return lines
 
