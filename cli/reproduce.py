@@ -54,7 +54,7 @@ def reproduce(
     ] = None,
     scale: Annotated[
         str,
-        typer.Option(help="quick: minutes; cpu: 2,000 steps of training, an hour each; paper: all 60,000."),
+        typer.Option(help="quick: minutes; cpu: some hours on a CPU; paper: all 60,000 steps of each training."),
     ] = "cpu",
     run: Annotated[
         Optional[list[str]],

@@ -91,14 +91,14 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
         assert len(list(csv.DictReader(file))) == len(rows)
     ours = [row for row in rows if row["dataset"] == "dots"]
     assert len(ours) == 8
-    assert all("base classes, at most 200 steps; then lssvm" in row["training"] for row in ours)
+    assert all("base classes, 1 epoch; then lssvm" in row["training"] for row in ours)
     assert all(row["ours"] is None for row in rows if row["dataset"] != "dots")
     markdown = (folder / "table1" / "table.md").read_text()
     assert markdown.index("## dots, tiny\n") < markdown.index("## cifar-fs, conv4 (not run)"), "what was measured first"
     assert "| LSSVM+IAM+PSM | 78.18 ± 0.70 | 86.41 ± 0.50 |" in markdown
     assert "| method | training | 1-shot ours | 5-shot ours |\n| --- | --- | ---: | ---: |" in markdown
     assert re.search(r"\| LSSVM \| A \| \d+\.\d\d( ± \d+\.\d\d)? \| \d", markdown)
-    assert "* A (quick): base classes, at most 200 steps; then lssvm, 50 of" in markdown
+    assert "* A (quick): base classes, 1 epoch; then lssvm, 50 of" in markdown
     assert re.search(r"\* 1-shot: (warning: )?LSSVM\+BN (and|beats|is behind) LSSVM ", markdown), (
         "paired over two passes"
     )
@@ -110,7 +110,7 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
     result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")
     assert result.code == 0, result.err
     assert "use " not in result.out
-    assert result.out.count("train reproduce-quick-dots-tiny-pretrained: 12 steps") == 1, "trained once, planned once"
+    assert result.out.count("train reproduce-quick-dots-tiny-pretrained: 1 steps") == 1, "trained once, planned once"
     same = reproduce("table1", *SMALL, "--dry-run")
     assert same.out.count("  use ") == 3
     assert re.search(r"evaluation: about \d+ s", same.out)
@@ -530,4 +530,29 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
     inner = identity(run.config)["pretrained"]
     assert inner["kind"] == "pretrain"
     training = "lssvm, 50 of 60,000 steps of 8 episodes with 5 + 2 images a class"
-    assert describe(run.config) == f"base classes, at most 200 steps; then {training}"
+    assert describe(run.config) == f"base classes, 1 epoch; then {training}"
+
+
+@pytest.mark.parametrize(
+    ("backbone", "epochs", "steps", "lr"), [("conv4", 12, 2000, 0.005), ("resnet12", 3, 100, 0.0005)]
+)
+def test_the_cpu_scale_fits_the_backbone_and_always_begins_from_a_pretraining(backbone, epochs, steps, lr):
+    training = trainings.wanted_training("rr", "cifar-fs", backbone, trainings.SCALES["cpu"], 0, pretrained=False)
+    assert training.begins_from.config["recipe"]["epochs"] == epochs
+    assert training.begins_from.config["max_steps"] is None
+    assert training.config["max_steps"] == steps
+    assert training.config["recipe"]["lr"] == lr
+    assert training.config["recipe"]["queries"] == 2
+
+
+def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weights_are_given(tmp_path):
+    def at_paper_scale(**options):
+        return trainings.wanted_training("rr", "cifar-fs", "conv4", trainings.SCALES["paper"], 0, **options)
+
+    scratch = at_paper_scale(pretrained=False)
+    assert (scratch.begins_from, scratch.config["pretrained"], scratch.config["max_steps"]) == (None, None, None)
+    assert (scratch.config["recipe"]["lr"], scratch.config["recipe"]["queries"]) == (0.1, 6)
+    assert at_paper_scale(pretrained=True).begins_from.config["recipe"]["epochs"] == 12
+    given = at_paper_scale(pretrained=False, weights=tmp_path / "places.safetensors")
+    assert (given.begins_from, given.config["recipe"]["lr"]) == (None, 0.005)
+    assert given.config["pretrained"] == str(tmp_path / "places.safetensors")

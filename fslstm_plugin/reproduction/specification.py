@@ -25,7 +25,7 @@ class Specification:
         shows: ``"table"``, or the name of a figure of :mod:`fslstm_plugin.reporting.figures`.
         trainings: Algorithms whose trained models every method is evaluated on; ``"pretrain"`` for the pretrained
             backbone alone, ``"own"`` for a method's own head.
-        pretrained: Whether the trainings begin from a pretrained backbone.
+        pretrained: Whether the paper's trainings begin from a pretrained backbone.
         methods: Names of methods, see :func:`~fslstm_plugin.evaluation.methods.parse_method`.
         datasets: Names of data sets.
         backbones: Names of backbones.

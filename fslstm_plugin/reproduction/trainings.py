@@ -30,32 +30,52 @@ from .specification import PRETRAINING
 
 
 @dataclass(frozen=True)
+class Amount:
+    """How much of the recipes is trained.
+
+    Args:
+        pretrain_epochs: Epochs of the pretraining; None for its whole recipe.
+        train_steps: Steps of the meta-training; None for the paper's 60,000.
+    """
+
+    pretrain_epochs: int | None
+    train_steps: int | None
+
+
+@dataclass(frozen=True)
 class Scale:
     """How much of the paper's schedule is trained and evaluated.
 
     Args:
         name: As typed.
-        pretrain_steps: Steps of the pretraining; None for its whole recipe.
-        train_steps: Steps of the meta-training; None for the paper's 60,000.
+        amount: How much is trained.
+        resnet12: The same for ResNet12, a step of which costs over five times as much as Conv4's.
         train_queries: Query images a class in training; None for the paper's 6.
+        always_pretrained: Whether what the paper trains from scratch begins from a pretraining too, because so few
+            steps from scratch teach next to nothing.
         episodes: Test episodes, the paper's being 1,000.
         episodes_without_iam: The same where no method has IAM or episode batch norm, which need far more time.
     """
 
     name: str
-    pretrain_steps: int | None
-    train_steps: int | None
+    amount: Amount
+    resnet12: Amount
     train_queries: int | None
+    always_pretrained: bool
     episodes: int
     episodes_without_iam: int
+
+    def amount_for(self, backbone: str) -> Amount:
+        """How much of a training of this backbone."""
+        return self.resnet12 if backbone == "resnet12" else self.amount
 
 
 SCALES = {
     scale.name: scale
     for scale in (
-        Scale("quick", 200, 50, 2, 200, 200),
-        Scale("cpu", None, 2000, 2, 1000, 10_000),
-        Scale("paper", None, None, None, 1000, 1000),
+        Scale("quick", Amount(1, 50), Amount(1, 20), 2, True, 200, 200),
+        Scale("cpu", Amount(None, 2000), Amount(3, 100), 2, True, 1000, 10_000),
+        Scale("paper", Amount(None, None), Amount(None, None), None, False, 1000, 1000),
     )
 }
 
@@ -107,28 +127,29 @@ def wanted_training(
         backbone: Registered name.
         scale: How much of it.
         seed: What every random choice follows from.
-        pretrained: Whether it begins from a pretrained backbone.
+        pretrained: Whether it begins from a pretrained backbone at every scale.
         weights: Run or weights file to begin from, in place of a pretraining on the base classes.
         test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
     """
     size = DATASETS.get(dataset).image_size
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
+    amount = scale.amount_for(backbone)
+    pretraining = base_class_pretraining(size)
+    pretraining = replace(pretraining, epochs=amount.pretrain_epochs or pretraining.epochs)
     source = Training(
         "pretrain",
-        pretrain_config(
-            PretrainSource(dataset), backbone, size, base_class_pretraining(size), scale.pretrain_steps, seed, "auto"
-        ),
+        pretrain_config(PretrainSource(dataset), backbone, size, pretraining, None, seed, "auto"),
         f"{stem}-pretrained",
     )
     if algorithm == PRETRAINING:
         return source
+    pretrained = pretrained or scale.always_pretrained or weights is not None
     recipe = meta_training(dataset, backbone, size, pretrained, test_shots)
     if scale.train_queries is not None:
         recipe = replace(recipe, queries=scale.train_queries)
     composition, validation = Composition.parse(algorithm), Validation(min(2000, 2 * scale.episodes))
-    start = weights if pretrained else None
     config = train_config(
-        dataset, backbone, size, composition, recipe, validation, start, scale.train_steps, seed, "auto"
+        dataset, backbone, size, composition, recipe, validation, weights, amount.train_steps, seed, "auto"
     )
     return Training("train", config, f"{stem}-{composition}", source if pretrained and weights is None else None)
 
@@ -232,7 +253,8 @@ def describe(config: dict[str, Any]) -> str:
     recipe, limit = config["recipe"], config["max_steps"]
     if config["kind"] == "pretrain":
         what = "base classes" if config["dataset"] else "Places365" if config["places"] else "a folder of images"
-        return f"{what}, at most {limit:,} steps" if limit else f"{what}, {recipe['epochs']} epochs"
+        epochs = "1 epoch" if recipe["epochs"] == 1 else f"{recipe['epochs']} epochs"
+        return f"{what}, at most {limit:,} steps" if limit else f"{what}, {epochs}"
     whole = recipe["epochs"] * recipe["steps_per_epoch"]
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
     episodes = f"{recipe['episodes_per_step']} episodes with {recipe['shots']} + {recipe['queries']} images a class"
