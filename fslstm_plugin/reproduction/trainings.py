@@ -51,8 +51,8 @@ class Scale:
         amount: How much is trained.
         resnet12: The same for ResNet12, a step of which costs over five times as much as Conv4's.
         train_queries: Query images a class in training; None for the paper's 6.
-        always_pretrained: Whether what the paper trains from scratch begins from a pretraining too, because so few
-            steps from scratch teach next to nothing.
+        always_pretrained: Whether what the paper trains from scratch, for all its 60,000 steps, begins from a
+            pretraining too.
         episodes: Test episodes, the paper's being 1,000.
         episodes_without_iam: The same where no method has IAM or episode batch norm, which need far more time.
     """
