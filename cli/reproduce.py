@@ -141,8 +141,7 @@ def reproduce(
         if each.shows == outputs.SUPPORT and parts:
             support.measure(each, parts, request, console)
         else:
-            for part in parts:
-                engine.measure(each, part, request, console)
+            engine.measure(each, parts, request, console)
         with naming_damage(each.folder):
             outputs.write(each)
         typer.echo(f"{each.name}: see {each.folder / 'table.md'}")

@@ -105,6 +105,31 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
     assert r"$86.41 \pm 0.50$" in (folder / "table1" / "table.tex").read_text()
 
 
+def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(trained, reproduce, folder):
+    runs = {name: f"reproduce-quick-dots-tiny-{name}" for name in ("pretrained", "lssvm", "lssvm+iam")}
+
+    def measured(*given):
+        (folder / "table1" / "measured.json").unlink(missing_ok=True)
+        result = reproduce("table1", *(f"--run={runs[name]}" for name in given), "--episodes", 20)
+        assert result.code == 0, result.err
+        return json.loads((folder / "table1" / "measured.json").read_text())["measurements"]
+
+    for given in (("lssvm", "lssvm+iam"), ("lssvm+iam", "lssvm")):
+        found = {(each["method"], each["shots"]): each for each in measured(*given)}
+        for shots in (1, 5):
+            plain, iam, psm = (found[method, shots] for method in ("lssvm", "lssvm+iam", "lssvm+iam+psm"))
+            assert (iam["reference"], iam["reference_training"]) == ("lssvm", plain["training"])
+            assert iam["gain"] == pytest.approx(iam["accuracy"] - plain["accuracy"])
+            assert 0 < iam["gain_ci95"] <= iam["ci95"] + plain["ci95"] + 1e-9
+            assert psm["reference"] == "lssvm+iam", "on the same model"
+            assert "reference_training" not in psm
+        between = (folder / "table1" / "table.md").read_text().partition("### Between trainings")[2]
+        assert len(re.findall(r"^\* [15]-shot: .*LSSVM\+IAM \(B\).* LSSVM \(A\)", between, re.MULTILINE)) == 2
+
+    twice = measured("pretrained", "lssvm", "lssvm+iam")
+    assert not any("reference_training" in each for each in twice), "which of two models would it be compared with?"
+
+
 def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_path):
     before = {run.name for run in trained.iterdir()}
     result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")

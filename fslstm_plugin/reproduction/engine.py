@@ -18,7 +18,7 @@ from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError, naming_damage
 from ..evaluation.engine import Method, Outcome, run_methods
-from ..evaluation.experiment import Row, Setting, cached_source, episode_statistics_source, evaluate, rows_of
+from ..evaluation.experiment import Setting, cached_source, episode_statistics_source, evaluate, rows_of
 from ..evaluation.features import cached_features
 from ..evaluation.methods import build_methods, parse_method
 from ..evaluation.model import TrainedModel
@@ -185,41 +185,82 @@ def settings(specification: Specification, part: Part, request: Request) -> list
     ]
 
 
-def measure(specification: Specification, part: Part, request: Request, console: Console) -> None:
-    """Train what is missing, evaluate, and keep the measurements.
+@dataclass(frozen=True)
+class Answers:
+    """What the methods of a part answered in the episodes of a setting.
+
+    Args:
+        outcomes: One a method.
+        training: What the model was trained with, in words.
+        run: Name of its run folder.
+        steps: Steps in its checkpoint.
+        times: Further measured times, by name.
+    """
+
+    outcomes: Sequence[Outcome]
+    training: str
+    run: str
+    steps: int
+    times: dict[str, float]
+
+
+def measure(specification: Specification, parts: Iterable[Part], request: Request, console: Console) -> None:
+    """Train what is missing, evaluate, and keep the measurements, those of a part as soon as they are there.
 
     Raises:
         RunError: If a run was interrupted, and must not be continued, or is damaged.
         DataError: If the data set is missing.
         UsageError: If an episode needs more classes or images than there are.
     """
-    run = part.source
-    if isinstance(run, Training):
-        run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
-    model = TrainedModel.from_run(run)
-    if model.attention is not None:
-        model = replace(model, attention=model.attention.to(request.device))
-    split = load_split(run.config["dataset"], specification.split, request.data_root)
-    where = measurements.provenance(request.scale.name if isinstance(part.source, Training) else "given run")
-    with naming_damage(run.path / "config.json"):
-        training, steps = trainings.describe(run.config), trainings.steps_done(run)
-    for setting in settings(specification, part, request):
-        more = {}
-        if specification.times:
-            each = backbone_seconds(model.backbone, split, setting, request.device)
-            more = {"backbone_seconds": each * setting.episodes}
-        rows = _evaluate(run, model, part.methods, split, setting, request)
-        found = [measurements.measurement(row, training, run.name, steps, **more) for row in rows]
-        if not specification.times:  # what else the machine did meanwhile matters to them alone
-            found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
-        measurements.add(specification.folder, found, where)
-        console.print(f"{_describe(setting)}: {len(rows)} methods on {run.name}.", highlight=False, soft_wrap=True)
+    where = measurements.provenance("given run" if request.given else request.scale.name)
+    answers: dict[tuple[str, str, Setting], list[Answers]] = {}
+    for part in parts:
+        run = part.source
+        if isinstance(run, Training):
+            run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
+        model = TrainedModel.from_run(run)
+        if model.attention is not None:
+            model = replace(model, attention=model.attention.to(request.device))
+        split = load_split(run.config["dataset"], specification.split, request.data_root)
+        with naming_damage(run.path / "config.json"):
+            training, steps = trainings.describe(run.config), trainings.steps_done(run)
+        for setting in settings(specification, part, request):
+            times = {}
+            if specification.times:
+                each = backbone_seconds(model.backbone, split, setting, request.device)
+                times = {"backbone_seconds": each * setting.episodes}
+            outcomes = _evaluate(run, model, part.methods, split, setting, request)
+            backbone = run.config["backbone"]
+            same = answers.setdefault((split.dataset, backbone, setting), [])
+            same.append(Answers(outcomes, training, run.name, steps, times))
+            found = _measured(same, split, backbone, setting)
+            if not specification.times:  # what else the machine did meanwhile matters to them alone
+                found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
+            measurements.add(specification.folder, found, where)
+            console.print(
+                f"{_describe(setting)}: {len(outcomes)} methods on {run.name}.", highlight=False, soft_wrap=True
+            )
+
+
+def _measured(answers: Sequence[Answers], split: Split, backbone: str, setting: Setting) -> list[dict[str, Any]]:
+    """Measurements of the same episodes; those of several models are compared if each method is on one of them only."""
+    labels = [outcome.method.label for each in answers for outcome in each.outcomes]
+    comparable = len(set(labels)) == len(labels)
+    found = []
+    for group in [answers] if comparable else [[each] for each in answers]:
+        sources = {outcome.method.label: each for each in group for outcome in each.outcomes}
+        rows = rows_of([outcome for each in group for outcome in each.outcomes], split, backbone, setting)
+        for row in rows:
+            mine, theirs = sources[row.method], sources.get(row.reference or row.method)
+            other = {"reference_training": theirs.training} if theirs is not None and theirs is not mine else {}
+            found.append(measurements.measurement(row, mine.training, mine.run, mine.steps, **mine.times, **other))
+    return found
 
 
 def _evaluate(
     run: Run, model: TrainedModel, names: Sequence[str], split: Split, setting: Setting, request: Request
-) -> list[Row]:
-    """Rows of the methods; those with batch statistics of the episode see other features, hence a pass of their own."""
+) -> list[Outcome]:
+    """Those with batch statistics of the episode see other features, hence a pass of their own."""
     methods = build_methods(names, model)
     sampler = setting.sampler(split)
     outcomes: list[Outcome] = []
@@ -236,7 +277,7 @@ def _evaluate(
         outcomes += run_methods(
             source, sampler, mine, setting.episodes, request.device, request.batch_episodes, workers=workers
         )
-    return rows_of(outcomes, split, run.config["backbone"], setting)
+    return outcomes
 
 
 def _describe(setting: Setting) -> str:

@@ -26,7 +26,7 @@ def markdown(specification: Specification, lines: Sequence[Line], measured: Sequ
     for heading, table in comparisons(lines, letters, specification.times):
         text += [f"## {heading}", "", *markdown_table(*table), ""]
     text += ["## Training of our models", "", *(f"* {words}" for words in explained(letters) or ["not run"])]
-    text += _said(measured) + sources(measured)
+    text += _said(measured, letters) + sources(measured)
     return "\n".join(text) + "\n"
 
 
@@ -111,19 +111,25 @@ def _seconds(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.0f}"
 
 
-def said(measured: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """The paired differences of the measurements in words, for each training."""
+def said(measured: Sequence[dict[str, Any]], letters: dict[tuple[str, str], str]) -> list[tuple[str, list[str]]]:
+    """The paired differences of the measurements in words, for each training, and between trainings."""
     found: dict[str, list[str]] = {}
     for each in measured:
-        if each["reference"] is not None:
-            names = display_name(each["method"]), display_name(each["reference"])
-            sentence = statement(*names, each["shots"], each["gain"], each["gain_ci95"])
-            found.setdefault(each["training"], []).append(sentence)
+        if each["reference"] is None:
+            continue
+        names = [display_name(each["method"]), display_name(each["reference"])]
+        heading, other = each["training"], each.get("reference_training")
+        if other is not None:
+            heading, scale = "Between trainings", each["provenance"]["scale"]
+            places = [letters.get((training, scale), "no longer shown") for training in (each["training"], other)]
+            names = [f"{name} ({place})" for name, place in zip(names, places, strict=True)]
+        sentence = statement(names[0], names[1], each["shots"], each["gain"], each["gain_ci95"])
+        found.setdefault(heading, []).append(sentence)
     return list(found.items())
 
 
-def _said(measured: Sequence[dict[str, Any]]) -> list[str]:
-    found = said(measured)
+def _said(measured: Sequence[dict[str, Any]], letters: dict[tuple[str, str], str]) -> list[str]:
+    found = said(measured, letters)
     text = ["", "## Paired differences on the same episodes"] if found else []
     for training, sentences in found:
         text += ["", f"### {training}", "", *(f"* {sentence}" for sentence in sentences)]

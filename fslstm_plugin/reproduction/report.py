@@ -65,6 +65,6 @@ def _tables(specification: Specification, measured: Measured, lines: Sequence[Li
     blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in tables]
     if letters:
         blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))
-    for training, sentences in rendering.said(measured):
+    for training, sentences in rendering.said(measured, letters):
         blocks.append(Block(f"Paired differences on the same episodes: {training}", sentences=sentences, folded=True))
     return blocks
