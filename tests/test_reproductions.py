@@ -123,7 +123,7 @@ def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(
             assert 0 < iam["gain_ci95"] <= iam["ci95"] + plain["ci95"] + 1e-9
             assert psm["reference"] == "lssvm+iam", "on the same model"
             assert "reference_training" not in psm
-        between = (folder / "table1" / "table.md").read_text().partition("### Between trainings")[2]
+        between = (folder / "table1" / "table.md").read_text().partition("### dots, tiny: between trainings\n")[2]
         assert len(re.findall(r"^\* [15]-shot: .*LSSVM\+IAM \(B\).* LSSVM \(A\)", between, re.MULTILINE)) == 2
 
     twice = measured("pretrained", "lssvm", "lssvm+iam")
@@ -581,3 +581,14 @@ def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weight
     given = at_paper_scale(pretrained=False, weights=tmp_path / "places.safetensors")
     assert (given.begins_from, given.config["recipe"]["lr"]) == (None, 0.005)
     assert given.config["pretrained"] == str(tmp_path / "places.safetensors")
+
+
+def test_paired_differences_are_told_apart_by_backbone_and_name_the_letters_of_the_table():
+    each = {"dataset": "mini", "method": "rr", "reference": "lssvm", "shots": 1, "gain": 2.0, "gain_ci95": 0.5}
+    both = [{**each, "backbone": name, "training": "t"} for name in ("conv4", "resnet12")]
+    headings = [heading for heading, _ in rendering.said(both, {("t", "cpu"): "A"})]
+    assert headings == ["mini, conv4: t", "mini, resnet12: t"]
+    between = {**both[0], "reference_training": "u"}
+    # The other model may have been measured again since, at what the table calls another scale.
+    (found,) = rendering.said([between], {("t", "cpu"): "A", ("u", "given run"): "B"})
+    assert found == ("mini, conv4: between trainings", ["1-shot: RR (A) beats LSSVM (B) by 2.00 ± 0.50 points."])

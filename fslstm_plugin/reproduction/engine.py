@@ -260,7 +260,7 @@ def _measured(answers: Sequence[Answers], split: Split, backbone: str, setting: 
 def _evaluate(
     run: Run, model: TrainedModel, names: Sequence[str], split: Split, setting: Setting, request: Request
 ) -> list[Outcome]:
-    """Those with batch statistics of the episode see other features, hence a pass of their own."""
+    """Answers of the methods; those with batch statistics of the episode see other features: a pass of their own."""
     methods = build_methods(names, model)
     sampler = setting.sampler(split)
     outcomes: list[Outcome] = []

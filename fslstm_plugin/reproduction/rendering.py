@@ -112,17 +112,18 @@ def _seconds(value: float | None) -> str:
 
 
 def said(measured: Sequence[dict[str, Any]], letters: dict[tuple[str, str], str]) -> list[tuple[str, list[str]]]:
-    """The paired differences of the measurements in words, for each training, and between trainings."""
+    """The paired differences of the measurements in words, for each model's training, and between trainings."""
     found: dict[str, list[str]] = {}
+    letter = {training: letters[training, scale] for training, scale in letters}
     for each in measured:
         if each["reference"] is None:
             continue
         names = [display_name(each["method"]), display_name(each["reference"])]
-        heading, other = each["training"], each.get("reference_training")
+        what, other = each["training"], each.get("reference_training")
         if other is not None:
-            heading, scale = "Between trainings", each["provenance"]["scale"]
-            places = [letters.get((training, scale), "no longer shown") for training in (each["training"], other)]
+            what, places = "between trainings", [letter.get(its, "no longer shown") for its in (what, other)]
             names = [f"{name} ({place})" for name, place in zip(names, places, strict=True)]
+        heading = f"{each['dataset']}, {each['backbone']}: {what}"
         sentence = statement(names[0], names[1], each["shots"], each["gain"], each["gain_ci95"])
         found.setdefault(heading, []).append(sentence)
     return list(found.items())
