@@ -231,6 +231,25 @@ def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, fold
     assert "needs one of nn or rr or svm or lssvm" in other.err
 
 
+def test_time_is_measured_on_one_backbone_only_which_needs_no_meta_training(trained, reproduce, folder):
+    untimed = reproduce("table2", *SMALL, "--dry-run")
+    assert untimed.code == 0, untimed.err
+    assert untimed.out.count("  train ") == 3, "NN, RR and SVM; LSSVM is there"
+    specification = folder / "table2" / "specification.json"
+    content = {**json.loads(specification.read_text()), "backbones": ["tiny"], "timed": "tiny"}
+    specification.write_text(json.dumps(content))
+    result = reproduce("table2", *SMALL)
+    assert result.code == 0, result.err
+    measured = json.loads((folder / "table2" / "measured.json").read_text())["measurements"]
+    assert {(each["run"], each["method"], each["shots"]) for each in measured} == {
+        ("reproduce-quick-dots-tiny-pretrained", head, shots)
+        for head in ("nn", "rr", "svm", "lssvm")
+        for shots in (1, 5)
+    }
+    assert all(each["seconds"] > 0 and each["backbone_seconds"] > 0 for each in measured)
+    assert "ours s / 10k" in (folder / "table2" / "table.md").read_text()
+
+
 def test_published_and_ours_are_matched_and_judged():
     said = {"dataset": "d", "backbone": "b", "shots": 5, "ci95": 0.5}
     published = [{**said, "method": "LSSVM", "accuracy": 80.0}, {**said, "method": "Rival", "accuracy": 81.0}]
@@ -442,7 +461,7 @@ DAMAGED = [
     ("specification.json", '{"title": 1}', "is no specification"),
     ("specification.json", {"shows": "tabel"}, "Did you mean 'table'"),
     ("specification.json", {"shots": []}, "no shots or no methods"),
-    ("specification.json", {"times": "yes"}, "times must be of type bool"),
+    ("specification.json", {"timed": "conv5"}, "timed backbone"),
 ]
 
 
@@ -559,7 +578,7 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "epochs", "steps", "lr"), [("conv4", 12, 2000, 0.005), ("resnet12", 3, 100, 0.0005)]
+    ("backbone", "epochs", "steps", "lr"), [("conv4", 12, 2000, 0.005), ("resnet12", 3, 60, 0.0005)]
 )
 def test_the_cpu_scale_fits_the_backbone_and_always_begins_from_a_pretraining(backbone, epochs, steps, lr):
     training = trainings.wanted_training("rr", "cifar-fs", backbone, trainings.SCALES["cpu"], 0, pretrained=False)

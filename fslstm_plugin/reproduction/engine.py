@@ -98,13 +98,14 @@ def plan(specification: Specification, request: Request) -> list[Part]:
         parts = [Part(run, _suiting(specification, run), specification.shots) for run in request.given]
         parts = [part for part in parts if part.methods]
         if not parts:
-            wanted = " or ".join(algorithm for algorithm, _ in _algorithms(specification))
+            own = _algorithms(specification.methods, specification.trainings)
+            wanted = " or ".join(algorithm for algorithm, _ in own)
             raise UsageError(f"No method of {specification.name} suits the given runs: it needs one of {wanted}.")
         return parts
     merged: dict[tuple[str, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
         for backbone in request.backbones or specification.backbones:
-            for algorithm, methods in _algorithms(specification):
+            for algorithm, methods in _algorithms(specification.methods, specification.trainings_for(backbone)):
                 for shots in specification.shots:
                     training = trainings.wanted_training(
                         algorithm,
@@ -134,18 +135,18 @@ def _datasets(specification: Specification, request: Request) -> tuple[str, ...]
     return prepared
 
 
-def _algorithms(specification: Specification) -> list[tuple[str, tuple[str, ...]]]:
+def _algorithms(methods: Sequence[str], wanted: Iterable[str]) -> list[tuple[str, tuple[str, ...]]]:
     """What is trained, with the methods that are evaluated on it."""
     pairs: list[tuple[str, tuple[str, ...]]] = []
-    for training in specification.trainings:
+    for training in wanted:
         if training == OWN:
-            own = [(_own_algorithm(method), method) for method in specification.methods]
+            own = [(_own_algorithm(method), method) for method in methods]
             for algorithm in dict.fromkeys(algorithm for algorithm, _ in own):
                 pairs.append((algorithm, tuple(method for mine, method in own if mine == algorithm)))
         else:
             composition = Composition(HEADS.names()[0]) if training == PRETRAINING else Composition.parse(training)
-            pairs.append((training, _fitting(specification.methods, composition)))
-    return [(algorithm, methods) for algorithm, methods in pairs if methods]
+            pairs.append((training, _fitting(methods, composition)))
+    return [(algorithm, fitting) for algorithm, fitting in pairs if fitting]
 
 
 def _own_algorithm(method: str) -> str:
@@ -226,7 +227,8 @@ def measure(specification: Specification, parts: Iterable[Part], request: Reques
             training, steps = trainings.describe(run.config), trainings.steps_done(run)
         for setting in settings(specification, part, request):
             times = {}
-            if specification.times:
+            timed = run.config["backbone"] == specification.timed
+            if timed:
                 each = backbone_seconds(model.backbone, split, setting, request.device)
                 times = {"backbone_seconds": each * setting.episodes}
             outcomes = _evaluate(run, model, part.methods, split, setting, request)
@@ -234,7 +236,7 @@ def measure(specification: Specification, parts: Iterable[Part], request: Reques
             same = answers.setdefault((split.dataset, backbone, setting), [])
             same.append(Answers(outcomes, training, run.name, steps, times))
             found = _measured(same, split, backbone, setting)
-            if not specification.times:  # what else the machine did meanwhile matters to them alone
+            if not timed:  # what else the machine did meanwhile matters to them alone
                 found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
             measurements.add(specification.folder, found, where)
             console.print(

@@ -23,7 +23,7 @@ def markdown(specification: Specification, lines: Sequence[Line], measured: Sequ
     text = [f"# {specification.title}", ""]
     text += [f"{words}\n" for words in (published_by(specification), explanation(lines)) if words]
     letters = training_letters(lines)
-    for heading, table in comparisons(lines, letters, specification.times):
+    for heading, table in comparisons(lines, letters, specification.timed is not None):
         text += [f"## {heading}", "", *markdown_table(*table), ""]
     text += ["## Training of our models", "", *(f"* {words}" for words in explained(letters) or ["not run"])]
     text += _said(measured, letters) + sources(measured)
@@ -210,7 +210,8 @@ def sources(measured: Iterable[dict[str, Any]]) -> list[str]:
 def latex(specification: Specification, lines: Sequence[Line]) -> str:
     r"""The same as a booktabs table, ours beside the published. Needs ``\usepackage{booktabs}``."""
     shots = sorted({count for line in lines for count in line.cells})
-    names = ["published", "ours", *(["published s / 10k", "ours s / 10k"] if specification.times else [])]
+    times = specification.timed is not None
+    names = ["published", "ours", *(["published s / 10k", "ours s / 10k"] if times else [])]
     wide, width = len(names), 1 + len(names) * len(shots)
     letters = training_letters(lines)
     text = [f"% {specification.title}", f"\\begin{{tabular}}{{l{'c' * (width - 1)}}}", "\\toprule"]
@@ -222,7 +223,7 @@ def latex(specification: Specification, lines: Sequence[Line]) -> str:
         text += ["\\midrule", f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{place}}}}} \\\\"]
         for line in group:
             cells = [line.cells.get(count, Cell()) for count in shots]
-            numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, specification.times)]
+            numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, times)]
             letter = f" ({letters[line.training, line.scale]})" if line.training else ""
             text.append(f"{' & '.join([latex_escape(line.method + letter), *numbers])} \\\\")
     text += ["\\bottomrule", "\\end{tabular}"]

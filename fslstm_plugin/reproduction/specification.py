@@ -33,7 +33,8 @@ class Specification:
         queries: Query images a class.
         query_balances: How the queries are shared among the classes.
         split: Where the episodes come from.
-        times: Whether the time from images to answers is measured too.
+        timed: Backbone whose time from images to answers is measured too, on its pretraining alone: a meta-training
+            changes the numbers in the weights, not how many there are.
     """
 
     folder: Path
@@ -48,12 +49,16 @@ class Specification:
     queries: tuple[int, ...] = (15,)
     query_balances: tuple[str, ...] = ("uniform",)
     split: str = "test"
-    times: bool = False
+    timed: str | None = None
 
     @property
     def name(self) -> str:
         """Name of the folder."""
         return self.folder.name
+
+    def trainings_for(self, backbone: str) -> tuple[str, ...]:
+        """The trainings on a backbone."""
+        return (PRETRAINING,) if backbone == self.timed else self.trainings
 
     @classmethod
     def read(cls, folder: Path) -> Specification:
@@ -72,6 +77,8 @@ class Specification:
                 raise UnknownNameError("table or figure", specification.shows, SHOWS)
             if not (specification.shots and specification.methods):
                 raise UsageError("It has no shots or no methods.")
+            if specification.timed not in (None, *specification.backbones):
+                raise UnknownNameError("timed backbone", str(specification.timed), specification.backbones)
         except UsageError as error:
             raise DataError(f"{file} is no specification: {error}") from error
         return specification

@@ -74,7 +74,7 @@ SCALES = {
     scale.name: scale
     for scale in (
         Scale("quick", Amount(1, 50), Amount(1, 20), 2, True, 200, 200),
-        Scale("cpu", Amount(None, 2000), Amount(3, 100), 2, True, 1000, 10_000),
+        Scale("cpu", Amount(None, 2000), Amount(3, 60), 2, True, 1000, 10_000),
         Scale("paper", Amount(None, None), Amount(None, None), None, False, 1000, 1000),
     )
 }
