@@ -95,6 +95,7 @@ def reproduce(
     from fslstm_plugin.errors import UsageError, naming_damage
     from fslstm_plugin.files import require_writable
     from fslstm_plugin.reproduction import engine, measurements, outputs, specification, support, trainings
+    from fslstm_plugin.reproduction.estimate import estimate
     from fslstm_plugin.runs import Run
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--resume": resume}
@@ -110,6 +111,8 @@ def reproduce(
     if pretrained is not None and not pretrained.exists():
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
     wanted = specification.find(name, folder)
+    if episodes is not None and all(each.shows == outputs.SUPPORT for each in wanted):
+        raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
     request = engine.Request(
         scale=trainings.find_scale(scale),
         runs=runs,
@@ -134,9 +137,8 @@ def reproduce(
         parts = [] if redraw else engine.plan(each, request)
         if dry_run:
             typer.echo(f"{each.name}: {each.title}")
-            for part in parts:
-                for line in engine.estimate(each, part, request, planned):
-                    typer.echo(f"  {line}")
+            for line in estimate(each, parts, request, planned):
+                typer.echo(f"  {line}")
             continue
         if each.shows == outputs.SUPPORT and parts:
             support.measure(each, parts, request, console)

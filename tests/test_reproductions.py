@@ -212,6 +212,12 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     assert evaluated.code == 0, evaluated.err
     (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert sum(task["after"] for task in tasks) / 4 == pytest.approx(row["accuracy"])
+    planned = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--dry-run")
+    assert "draw 4 tasks: about" in planned.out
+    assert "episodes," not in planned.out
+    counted = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 20)
+    assert counted.code == 2
+    assert "--episodes cannot be used with figure-support" in counted.err
     without = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-pretrained")
     assert without.code == 2
     assert "needs one of lssvm+iam" in without.err

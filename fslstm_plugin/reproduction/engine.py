@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,20 +11,18 @@ import torch
 from rich.console import Console
 
 from ..algorithms.composition import Composition
-from ..backbones.base import build_backbone
 from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError, naming_damage
-from ..evaluation.engine import Method, Outcome, run_methods
-from ..evaluation.experiment import Setting, cached_source, episode_statistics_source, evaluate, rows_of
+from ..evaluation.engine import Outcome, run_methods
+from ..evaluation.experiment import Setting, cached_source, episode_statistics_source, rows_of
 from ..evaluation.features import cached_features
 from ..evaluation.methods import build_methods, parse_method
 from ..evaluation.model import TrainedModel
 from ..evaluation.timing import backbone_seconds
 from ..registry import DATASETS, HEADS
 from ..runs import Run
-from ..transduction import InverseAttentionModule
 from . import measurements, trainings
 from .specification import OWN, PRETRAINING, Specification
 from .trainings import Scale, Training
@@ -240,7 +237,7 @@ def measure(specification: Specification, parts: Iterable[Part], request: Reques
                 found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
             measurements.add(specification.folder, found, where)
             console.print(
-                f"{_describe(setting)}: {len(outcomes)} methods on {run.name}.", highlight=False, soft_wrap=True
+                f"{describe(setting)}: {len(outcomes)} methods on {run.name}.", highlight=False, soft_wrap=True
             )
 
 
@@ -282,77 +279,6 @@ def _evaluate(
     return outcomes
 
 
-def _describe(setting: Setting) -> str:
+def describe(setting: Setting) -> str:
+    """The episodes of a setting, in words."""
     return f"{setting.shots}-shot, {setting.queries} queries, {setting.query_balance}, {setting.episodes:,} episodes"
-
-
-def estimate(specification: Specification, part: Part, request: Request, planned: set[str]) -> list[str]:
-    """What a part would do, with times on this machine from a measured step and a few measured episodes.
-
-    Args:
-        specification: The reproduction.
-        part: The part.
-        request: What was asked for.
-        planned: Configurations of the trainings that stand in earlier estimates; this one's are added.
-
-    Returns:
-        One line for each training that is not planned yet, and for the evaluation.
-    """
-    lines: list[str] = []
-    image_seconds = trainings.seconds_per_image(part.config["backbone"], part.config["image_size"], request.device)
-    training = part.source if isinstance(part.source, Training) else None
-    while training is not None:
-        key = str(trainings.wanted_identity(training))
-        if key not in planned:
-            lines.insert(0, _training_line(training, image_seconds, request))
-        planned.add(key)
-        training = training.begins_from
-    if isinstance(part.source, Run):
-        lines.append(f"use {part.source.path}: {trainings.describe(part.config)}")
-    split = load_split(part.config["dataset"], specification.split, request.data_root)
-    columns = settings(specification, part, request)
-    seconds = sum(_episode_seconds(specification, part, split, each, request) * each.episodes for each in columns)
-    images = len(split.labels)
-    if any("bn" in parse_method(name)[1] for name in part.methods):  # no features to keep: each episode has its own
-        images += sum(each.ways * (each.shots + each.queries) * each.episodes for each in columns)
-    seconds += images * image_seconds / 3  # a forward pass costs about a third of a step
-    lines += [f"evaluate {len(part.methods)} methods, {_describe(each)}" for each in columns]
-    lines.append(f"evaluation: about {_duration(seconds)}")
-    return lines
-
-
-def _training_line(training: Training, image_seconds: float, request: Request) -> str:
-    images = len(load_split(training.config["dataset"], "train", request.data_root).labels)
-    total = trainings.total_steps(training.config, images)
-    run = trainings.existing(training, request.runs)
-    done = trainings.steps_done(run) if run else 0
-    if run is not None and done >= total:
-        return f"use {run.path}: {trainings.describe(run.config)}"
-    seconds = (total - done) * trainings.images_per_step(training.config) * image_seconds
-    what = f"continue {run.path} at step {done:,} of" if run else f"train {training.name}:"
-    words = "" if run else f" ({training.config.get('algorithm', 'pretraining')})"
-    return f"{what} {total:,} steps{words}, about {_duration(seconds)}"
-
-
-def _episode_seconds(
-    specification: Specification, part: Part, split: Split, setting: Setting, request: Request
-) -> float:
-    """Seconds an episode, on random features and an untrained IAM."""
-    backbone = build_backbone(part.config["backbone"], part.config["image_size"])
-    dim = int(backbone.out_features)  # type: ignore[arg-type]
-    attention = InverseAttentionModule(dim).to(request.device)
-    features = torch.randn(len(split.labels), dim, device=request.device)
-    methods: list[Method] = []
-    for name in part.methods:
-        head = parse_method(name)[0].head
-        methods += build_methods([name], TrainedModel(backbone, head, HEADS.get(head)(), attention))
-    few = 8
-    began = time.perf_counter()
-    evaluate(methods, cached_source(features), split, "", replace(setting, episodes=few), request.device, few)
-    return (time.perf_counter() - began) / (few + 1)  # the engine runs one more, to warm up
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -31,14 +31,19 @@ def measure(specification: Specification, parts: Sequence[Part], request: Reques
     They are kept as ``measured.json`` of the reproduction.
     """
     panels: list[dict[str, Any]] = []
+    count = tasks_each(parts)
     for part in parts:
         run = part.source
         if isinstance(run, Training):
             run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
-        count = max(1, _PANELS // len(parts))
         panels += [_task(run, specification, request, episode) for episode in range(count)]
     where = measurements.provenance("given runs" if request.given else request.scale.name)
     write_json(specification.folder / "measured.json", {"provenance": where, "seed": request.seed, "tasks": panels})
+
+
+def tasks_each(parts: Sequence[Part]) -> int:
+    """How many tasks of each model are shown."""
+    return max(1, _PANELS // len(parts))
 
 
 def _task(run: Run, specification: Specification, request: Request, episode: int) -> dict[str, Any]:
