@@ -487,7 +487,7 @@ def light(monkeypatch: pytest.MonkeyPatch):
     from fslstm_plugin.benchmarks.report import Comparison
     from fslstm_plugin.evaluation import experiment, features
     from fslstm_plugin.evaluation.engine import Outcome
-    from fslstm_plugin.reproduction import engine, support, trainings
+    from fslstm_plugin.reproduction import engine, estimate, support, trainings
     from fslstm_plugin.training import meta_training, pretraining
 
     def fit(module, batches, run, *, resume, **_):
@@ -513,7 +513,7 @@ def light(monkeypatch: pytest.MonkeyPatch):
     for module in (features, engine, support):
         monkeypatch.setattr(module, "cached_features", lambda *_, **__: torch.zeros(180, 16))
     monkeypatch.setattr(trainings, "seconds_per_image", lambda *_: 0.0)
-    monkeypatch.setattr(engine, "_episode_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(estimate, "_episode_seconds", lambda *_: 0.0)
     monkeypatch.setattr(clusters, "clusters", lambda *_: (torch.zeros(180, 16), torch.zeros(180)))
     monkeypatch.setattr(heads, "bench_heads", lambda *_: ([compared], []))
     monkeypatch.setattr(table3, "bench_table3", lambda *_: [])
