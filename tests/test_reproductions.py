@@ -241,6 +241,10 @@ def test_time_is_measured_on_one_backbone_only_which_needs_no_meta_training(trai
     untimed = reproduce("table2", *SMALL, "--dry-run")
     assert untimed.code == 0, untimed.err
     assert untimed.out.count("  train ") == 3, "NN, RR and SVM; LSSVM is there"
+    assert reproduce("table2", "--run", "reproduce-quick-dots-tiny-lssvm", "--episodes", 6).code == 0
+    measured = json.loads((folder / "table2" / "measured.json").read_text())["measurements"]
+    assert not any({"seconds", "backbone_seconds"} & set(each) for each in measured)
+    (folder / "table2" / "measured.json").unlink()
     specification = folder / "table2" / "specification.json"
     content = {**json.loads(specification.read_text()), "backbones": ["tiny"], "timed": "tiny"}
     specification.write_text(json.dumps(content))
@@ -266,7 +270,7 @@ def test_published_and_ours_are_matched_and_judged():
         assert line.cells[5].difference == pytest.approx(accuracy - 80)
         assert line.cells[5].within is within
         letters = rendering.training_letters([rival, line])
-        ((heading, (head, rows)),) = rendering.comparisons([rival, line], letters, False)
+        ((heading, (head, rows)),) = rendering.comparisons([rival, line], letters)
         assert heading == "d, b"
         assert head == ["method", "training", "5-shot published", "5-shot ours", "5-shot difference"]
         difference = f"{accuracy - 80:+.2f}{' ✓' if within else ''}"
@@ -467,7 +471,8 @@ DAMAGED = [
     ("specification.json", '{"title": 1}', "is no specification"),
     ("specification.json", {"shows": "tabel"}, "Did you mean 'table'"),
     ("specification.json", {"shots": []}, "no shots or no methods"),
-    ("specification.json", {"timed": "conv5"}, "timed backbone"),
+    ("specification.json", {"timed": "conv5"}, "There is no timed backbone 'conv5'"),
+    ("specification.json", {"timed": True}, "timed must be of type str"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""From a specification to its measurements: plan, train what is missing, evaluate, draw."""
+"""From a specification to its measurements: plan, train what is missing, evaluate."""
 
 from __future__ import annotations
 
@@ -222,14 +222,14 @@ def measure(specification: Specification, parts: Iterable[Part], request: Reques
         split = load_split(run.config["dataset"], specification.split, request.data_root)
         with naming_damage(run.path / "config.json"):
             training, steps = trainings.describe(run.config), trainings.steps_done(run)
+        backbone = run.config["backbone"]
+        timed = backbone == specification.timed
         for setting in settings(specification, part, request):
             times = {}
-            timed = run.config["backbone"] == specification.timed
             if timed:
                 each = backbone_seconds(model.backbone, split, setting, request.device)
                 times = {"backbone_seconds": each * setting.episodes}
             outcomes = _evaluate(run, model, part.methods, split, setting, request)
-            backbone = run.config["backbone"]
             same = answers.setdefault((split.dataset, backbone, setting), [])
             same.append(Answers(outcomes, training, run.name, steps, times))
             found = _measured(same, split, backbone, setting)

@@ -23,7 +23,7 @@ def markdown(specification: Specification, lines: Sequence[Line], measured: Sequ
     text = [f"# {specification.title}", ""]
     text += [f"{words}\n" for words in (published_by(specification), explanation(lines)) if words]
     letters = training_letters(lines)
-    for heading, table in comparisons(lines, letters, specification.timed is not None):
+    for heading, table in comparisons(lines, letters):
         text += [f"## {heading}", "", *markdown_table(*table), ""]
     text += ["## Training of our models", "", *(f"* {words}" for words in explained(letters) or ["not run"])]
     text += _said(measured, letters) + sources(measured)
@@ -47,27 +47,26 @@ def published_by(specification: Specification) -> str:
     return f"Published: {published['source']} {published['training']}" if published["values"] else ""
 
 
-def comparisons(lines: Sequence[Line], letters: dict[tuple[str, str], str], times: bool) -> list[tuple[str, Table]]:
+def comparisons(lines: Sequence[Line], letters: dict[tuple[str, str], str]) -> list[tuple[str, Table]]:
     """For each data set and backbone a heading and the published numbers, with ours beside them if there are any."""
     tables = []
     for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
         mine = list(group)
         heading = f"{dataset}, {backbone}"
         run = any(line.training for line in mine)
-        tables.append((heading if run else f"{heading} (not run)", _comparison(mine, letters, times, run)))
+        tables.append((heading if run else f"{heading} (not run)", _comparison(mine, letters, run)))
     return tables
 
 
-def _comparison(lines: list[Line], letters: dict[tuple[str, str], str], times: bool, run: bool) -> Table:
+def _comparison(lines: list[Line], letters: dict[tuple[str, str], str], run: bool) -> Table:
     shots = sorted({count for line in lines for count in line.cells})
     columns: list[tuple[str, Callable[[Cell], str]]] = []
     columns.append(("published", lambda cell: number(cell.published, cell.published_ci95)))
     if run:
         columns.append(("ours", lambda cell: number(cell.ours, cell.ours_ci95)))
         columns.append(("difference", _difference))
-    if times:
-        columns.append(("published s / 10k", lambda cell: _seconds(cell.published_seconds)))
-    if times and run:
+    columns.append(("published s / 10k", lambda cell: _seconds(cell.published_seconds)))
+    if run:
         columns.append(("ours s / 10k", lambda cell: _seconds(cell.ours_seconds)))
     head = [
         "method",

@@ -61,7 +61,7 @@ def _lines(specification: Specification, lines: line_figure.Lines) -> list[Block
 
 def _tables(specification: Specification, measured: Measured, lines: Sequence[Line]) -> list[Block]:
     letters = rendering.training_letters(lines)
-    tables = rendering.comparisons(lines, letters, specification.timed is not None)
+    tables = rendering.comparisons(lines, letters)
     blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in tables]
     if letters:
         blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))

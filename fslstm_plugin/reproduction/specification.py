@@ -77,8 +77,8 @@ class Specification:
                 raise UnknownNameError("table or figure", specification.shows, SHOWS)
             if not (specification.shots and specification.methods):
                 raise UsageError("It has no shots or no methods.")
-            if specification.timed not in (None, *specification.backbones):
-                raise UnknownNameError("timed backbone", str(specification.timed), specification.backbones)
+            if specification.timed is not None and specification.timed not in specification.backbones:
+                raise UnknownNameError("timed backbone", specification.timed, specification.backbones)
         except UsageError as error:
             raise DataError(f"{file} is no specification: {error}") from error
         return specification

@@ -37,7 +37,7 @@ def measure(specification: Specification, parts: Sequence[Part], request: Reques
         if isinstance(run, Training):
             run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
         panels += [_task(run, specification, request, episode) for episode in range(count)]
-    where = measurements.provenance("given runs" if request.given else request.scale.name)
+    where = measurements.provenance("given run" if request.given else request.scale.name)
     write_json(specification.folder / "measured.json", {"provenance": where, "seed": request.seed, "tasks": panels})
 
 
