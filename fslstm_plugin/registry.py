@@ -1,9 +1,8 @@
-"""The named parts: heads, transductive modules, backbones, data sets.
+"""The named parts: heads, feature adapters, transductive modules, methods, backbones, data sets.
 
 The plugin's own parts are named here as ``"module:attribute"`` and imported when they are asked for, so that
 listing names costs nothing. Other packages add parts through entry points of the groups
-``fslstm_plugin.heads``, ``fslstm_plugin.transduction``, ``fslstm_plugin.backbones`` and
-``fslstm_plugin.datasets``:
+``fslstm_plugin.heads``, ``.adapters``, ``.transduction``, ``.methods``, ``.backbones`` and ``.datasets``:
 
 .. code-block:: toml
 
@@ -40,6 +39,7 @@ class Registry:
         self.kind = kind
         self.group = group
         self._builtin = dict(builtin)
+        self._known: dict[type, str] = {}
 
     @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
@@ -62,6 +62,19 @@ class Registry:
             raise UnknownNameError(self.kind, name, self._entries)
         return self._entries[name].load()
 
+    def name_of(self, part: object) -> str:
+        """The name under which a part's class is registered, or else the class's own.
+
+        Example:
+            >>> HEADS.name_of(HEADS.get("rr")())
+            'rr'
+        """
+        kind = type(part)
+        if kind not in self._known:
+            found = (name for name, entry in self._entries.items() if entry.attr == kind.__name__)
+            self._known[kind] = next((name for name in found if self.get(name) is kind), kind.__name__)
+        return self._known[kind]
+
 
 HEADS = Registry(
     "head",
@@ -74,6 +87,17 @@ HEADS = Registry(
     },
 )
 
+ADAPTERS = Registry(
+    "feature adapter",
+    "fslstm_plugin.adapters",
+    {
+        "center": "fslstm_plugin.adapters:Center",
+        "iam": "fslstm_plugin.adapters:InverseAttentionModule",
+        "normalize": "fslstm_plugin.adapters:Normalize",
+        "power": "fslstm_plugin.adapters:Power",
+    },
+)
+
 TRANSDUCTION = Registry(
     "transductive module",
     "fslstm_plugin.transduction",
@@ -82,6 +106,8 @@ TRANSDUCTION = Registry(
         "can": "fslstm_plugin.transduction:CandidateSelection",
     },
 )
+
+METHODS = Registry("method", "fslstm_plugin.methods", {})
 
 BACKBONES = Registry(
     "backbone",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from ..errors import UsageError
+from ..grammar import options_of, value_text
 from ..gram import EpisodeGram, Kernel, resolve_kernel, small_matrix_dtype
 from .validation import check_query, check_support
 
@@ -72,6 +73,10 @@ class Head(nn.Module, ABC):
             self.fit_(support, labels, ways)
         elif support is not None or labels is not None:
             raise UsageError("A head is fitted to support and labels together, but got only one of them.")
+
+    def extra_repr(self) -> str:
+        """The arguments that are not their defaults."""
+        return ", ".join(f"{name}={value_text(value)}" for name, value in options_of(self).items())
 
     @abstractmethod
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:

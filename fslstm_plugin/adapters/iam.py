@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from ..heads import one_hot
-from ..heads.validation import check_query, check_support
+from ..features import EpisodeFeatures
+from .base import FeatureAdapter
 
 
-class InverseAttentionModule(nn.Module):
+class InverseAttentionModule(FeatureAdapter):
     """Shift each class of the support by what its points attend to among the queries.
 
     ``A = softmax(Q K^T / sqrt(d)) V`` with Q from the support and K, V from the queries; each row of A is
@@ -36,7 +36,7 @@ class InverseAttentionModule(nn.Module):
         torch.Size([5, 16])
     """
 
-    is_transductive: ClassVar[bool] = True
+    is_transductive = True
 
     def __init__(self, dim: int, reduction: int = 8, dropout: float = 0.5) -> None:
         super().__init__()
@@ -44,11 +44,11 @@ class InverseAttentionModule(nn.Module):
             raise UsageError(f"IAM's reduction must lie between 1 and dim = {dim}, but got {reduction}.")
         if not 0 <= dropout < 1:
             raise UsageError(f"IAM's dropout must lie in [0, 1), but got {dropout}.")
+        self.reduction, self.dropout = reduction, dropout
         self.query_map = _bottleneck(dim, reduction)
         self.key_map = _bottleneck(dim, reduction)
         self.value_map = _bottleneck(dim, reduction)
         self.output_map = _bottleneck(dim, reduction)
-        self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, support: Tensor, labels: Tensor, query: Tensor, ways: int | None = None) -> Tensor:
@@ -66,13 +66,20 @@ class InverseAttentionModule(nn.Module):
         Raises:
             UsageError: If a shape, type or value is wrong, or a class has no support point.
         """
-        labels, ways = check_support(support, labels, ways)
-        check_query(support, query)
-        if support.shape[-1] != self.norm.normalized_shape[0]:
-            raise UsageError(
-                f"This IAM is for {self.norm.normalized_shape[0]} features, but got support {tuple(support.shape)}."
-            )
-        return self.adjust(support, one_hot(labels, ways), query)
+        return self.adapt(EpisodeFeatures(support, query, labels, ways)).support
+
+    def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """See `FeatureAdapter.adapt`; the queries' features stay as they are."""
+        dim = self.norm.normalized_shape[0]
+        if features.query.shape[-1] != dim:
+            raise UsageError(f"This IAM is for {dim} features, but got support {tuple(features.support.shape)}.")
+
+        def adjusted(points: Tensor) -> Tensor:
+            points = points.to(self.norm.weight.dtype)
+            support, query = points.tensor_split([features.num_support], dim=-2)
+            return torch.cat([self.adjust(support, features.targets, query), query], -2)
+
+        return features.derived(adjusted)
 
     def adjust(self, support: Tensor, targets: Tensor, query: Tensor) -> Tensor:
         """Adjust the support of a batch of episodes, without any check of the input.
@@ -91,7 +98,7 @@ class InverseAttentionModule(nn.Module):
         class_mean = (members / members.sum(-2, keepdim=True)).mT
         attended = (class_mean @ scores.softmax(-1)) @ self.value_map(query)
         shift = members @ self.output_map(attended)
-        return self.norm(support + self.dropout(shift))
+        return self.norm(support + F.dropout(shift, self.dropout, self.training))
 
 
 def _bottleneck(dim: int, reduction: int) -> nn.Sequential:

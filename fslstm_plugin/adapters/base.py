@@ -1,0 +1,40 @@
+"""What feature adapters share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+
+from torch import nn
+
+from ..features import EpisodeFeatures
+from ..grammar import part_text
+
+
+class FeatureAdapter(nn.Module, ABC):
+    """A change of features before a head or another method sees them; a subclass says which in `adapt`.
+
+    One without weights is written among the head's arguments, ``lssvm(normalize)``; with a value, as its first argument
+    has, ``lssvm(center=episode)``. One whose constructor takes the feature length ``dim`` has weights that are trained:
+    it is written after the head, ``lssvm+iam``.
+
+    Attributes:
+        is_transductive: Whether a point's new features depend on the queries. Default False.
+    """
+
+    is_transductive: bool = False
+
+    @abstractmethod
+    def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """The same episodes with other features.
+
+        Args:
+            features: A batch of episodes; it must not be changed.
+        """
+
+    @property
+    def key(self) -> Hashable:
+        """Adapters with equal keys do the same; one with weights is equal to itself alone."""
+        if any(True for _ in self.parameters()):
+            return id(self)
+        return type(self), part_text("", self)

@@ -1,0 +1,59 @@
+"""Features less a mean."""
+
+from __future__ import annotations
+
+from ..errors import UnknownNameError, UsageError
+from ..features import EpisodeFeatures
+from .base import FeatureAdapter
+
+_MEANS = ("base", "episode")
+
+
+class Center(FeatureAdapter):
+    """Subtract a mean feature from every point.
+
+    Source: the base classes' mean, Wang et al., "SimpleShot: revisiting nearest-neighbor classification for few-shot
+    learning", 2019; the episode's, as in PT-MAP, protoLP and iLPC.
+
+    Args:
+        mean: ``"base"`` (default), the mean over the images of the base classes, which a run knows; or ``"episode"``,
+            the mean of the episode's support and queries, which makes the method transductive.
+
+    Raises:
+        UnknownNameError: If there is no such mean.
+
+    Example:
+        >>> import torch
+        >>> features = EpisodeFeatures(torch.eye(2), torch.eye(2), torch.tensor([0, 1]))
+        >>> Center("episode").adapt(features).query
+        tensor([[ 0.5000, -0.5000],
+                [-0.5000,  0.5000]])
+    """
+
+    def __init__(self, mean: str = "base") -> None:
+        super().__init__()
+        if mean not in _MEANS:
+            raise UnknownNameError("mean to center by", str(mean), _MEANS)
+        self.mean = mean
+        self.is_transductive = mean == "episode"
+
+    @property
+    def needs_base_mean(self) -> bool:
+        """Whether the base classes' mean is needed."""
+        return self.mean == "base"
+
+    def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """See `FeatureAdapter.adapt`.
+
+        Raises:
+            UsageError: If the base classes' mean is needed and unknown.
+        """
+        if self.mean == "episode":
+            return features.derived(lambda points: points - points.mean(-2, keepdim=True))
+        mean = features.base_mean
+        if mean is None:
+            raise UsageError(
+                "center=base needs the mean feature of the base classes, which these features come without: pass "
+                "base_mean, or use center=episode."
+            )
+        return features.derived(lambda points: points - mean.to(points))

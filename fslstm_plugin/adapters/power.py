@@ -1,0 +1,60 @@
+"""Elementwise powers of features."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..errors import UnknownNameError, UsageError, require_positive
+from ..features import EpisodeFeatures
+from .base import FeatureAdapter
+
+_NEGATIVE = ("refuse", "signed")
+_OFFSET = 1e-6  # As published; keeps the derivative at 0 finite.
+
+
+class Power(FeatureAdapter):
+    """``(x + 1e-6)^exponent`` of every feature, which makes skewed features of a ReLU more alike a Gaussian's.
+
+    Source: Hu et al., "Leveraging the feature distribution in transfer-based few-shot learning" (PT-MAP), 2021; the
+    signed form, Lazarou et al., "Iterative label cleaning" (iLPC), 2021.
+
+    Args:
+        exponent: Above 0; default 0.5, the square root.
+        negative: What to do with features below 0: ``"refuse"`` (default), or ``"signed"``: the power of the absolute
+            value, with the sign put back, the same for features that are not negative.
+
+    Raises:
+        UsageError: If an argument is outside its range.
+
+    Example:
+        >>> import torch
+        >>> features = EpisodeFeatures(torch.eye(2) * 4, torch.eye(2), torch.tensor([0, 1]))
+        >>> Power().adapt(features).support.round(decimals=2)
+        tensor([[2., 0.],
+                [0., 2.]])
+    """
+
+    def __init__(self, exponent: float = 0.5, negative: str = "refuse") -> None:
+        super().__init__()
+        require_positive(exponent=exponent)
+        if negative not in _NEGATIVE:
+            raise UnknownNameError("way with negative features", str(negative), _NEGATIVE)
+        self.exponent, self.negative = exponent, negative
+
+    def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """See `FeatureAdapter.adapt`.
+
+        Raises:
+            UsageError: When the features are asked for, if some are below 0 and these are refused.
+        """
+        return features.derived(self._raised)
+
+    def _raised(self, points: Tensor) -> Tensor:
+        if self.negative == "signed":
+            return points.sign() * (points.abs() + _OFFSET) ** self.exponent
+        if (points < 0).any():
+            raise UsageError(
+                "power needs features that are not negative, as after a ReLU, but these have negative ones: use "
+                "negative=signed, or leave the power out."
+            )
+        return (points + _OFFSET) ** self.exponent

@@ -1,0 +1,210 @@
+"""The one grammar of names, read and written here alone: ``lssvm(ridge=loo,normalize)+iam+psm(iterations=3)``.
+
+A name is parts joined by ``+``; a part is a word, with arguments in parentheses where it has some. An argument is
+``name=value``, a bare word, or a part of its own, as in ``rr(power(exponent=0.3))``. Values are whole numbers, numbers,
+``true``, ``false``, ``none``, and words, which may have parentheses too, as in ``kernel=rbf(scale=0.1)``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from .errors import UnknownNameError, UsageError
+
+T = TypeVar("T")
+
+_WORDS = {"true": True, "false": False, "none": None}
+_OF_AN_EPISODE = ("support", "labels", "ways")  # Arguments of a head's constructor that are no options.
+
+
+class _Bare:
+    """The value of an argument that is a bare word."""
+
+    def __repr__(self) -> str:
+        return "BARE"
+
+
+BARE = _Bare()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A word and its arguments, in the order of writing.
+
+    Example:
+        >>> Part.parse("rr(ridge=0.50,normalize)")
+        Part(name='rr', arguments={'ridge': 0.5, 'normalize': BARE})
+        >>> str(_)
+        'rr(ridge=0.5,normalize)'
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Read one part.
+
+        Raises:
+            UsageError: If it is not a word with arguments, or has an argument twice.
+        """
+        name, opening, rest = text.strip().partition("(")
+        if not name or (opening and not rest.endswith(")")) or "=" in name or ")" in name:
+            raise UsageError(f"'{text}' must be a name, or a name with arguments such as lssvm(ridge=10).")
+        arguments: dict[str, Any] = {}
+        for argument in _split(rest.removesuffix(")"), ",") if opening else ():
+            key, value = _argument(argument.strip())
+            if key in arguments:
+                raise UsageError(f"'{text}' has the argument '{key}' twice.")
+            if key:
+                arguments[key] = value
+        return cls(name.strip(), arguments)
+
+    def __str__(self) -> str:
+        words = [
+            name if value is BARE else str(value) if isinstance(value, Part) else f"{name}={value_text(value)}"
+            for name, value in self.arguments.items()
+        ]
+        return f"{self.name}({','.join(words)})" if words else self.name
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    """Name and value of an argument."""
+    key, sign, value = text.partition("=")
+    if "(" in key:
+        part = Part.parse(text)
+        return part.name, part
+    return key.strip(), _value(value.strip()) if sign else BARE
+
+
+def parse(text: str) -> list[Part]:
+    """The parts of a name.
+
+    Raises:
+        UsageError: If a part is missing or cannot be read, or parentheses do not match.
+
+    Example:
+        >>> [part.name for part in parse("lssvm(ridge=loo,normalize)+iam+psm(iterations=3)")]
+        ['lssvm', 'iam', 'psm']
+    """
+    return [Part.parse(part) for part in _split(text, "+")]
+
+
+def _split(text: str, separator: str) -> Iterator[str]:
+    """The pieces between separators that stand in no parentheses."""
+    depth, start = 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            break
+        if letter == separator and depth == 0:
+            yield text[start:place]
+            start = place + 1
+    if depth:
+        raise UsageError(f"The parentheses in '{text}' do not match.")
+    yield text[start:]
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return _WORDS.get(text.lower(), text)
+
+
+def value_text(value: Any) -> str:
+    """A value as short as it can be read back: 10.0 is ``10``, True is ``true``."""
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"matrix{tuple(value.shape)}".replace(" ", "") if hasattr(value, "shape") else str(value)
+
+
+class Option(NamedTuple):
+    """An argument of a part's constructor that has a default."""
+
+    name: str
+    default: Any
+
+
+def options(part: Callable[..., Any]) -> list[Option]:
+    """The arguments of a constructor that a name can give."""
+    parameters = inspect.signature(part).parameters.values()
+    return [
+        Option(each.name, each.default)
+        for each in parameters
+        if each.default is not each.empty and each.name not in _OF_AN_EPISODE
+    ]
+
+
+def options_of(part: object) -> dict[str, Any]:
+    """The constructor's arguments that are not their defaults, from the attributes of the same names.
+
+    Example:
+        >>> from fslstm_plugin.heads import RidgeClassifier
+        >>> options_of(RidgeClassifier(ridge=1.0))
+        {'ridge': 1.0}
+    """
+    found = {name: (getattr(part, name, default), default) for name, default in options(type(part))}
+    return {name: value for name, (value, default) in found.items() if not _same(value, default)}
+
+
+def _same(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    if isinstance(value, (int, float)) and isinstance(default, (int, float)):
+        return value == default
+    return value_text(value) == value_text(default)
+
+
+def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **given: Any) -> T:
+    """Call a constructor with the arguments of a name.
+
+    Args:
+        part: The constructor.
+        arguments: From `Part.arguments`; a bare word switches a Boolean on.
+        text: What was typed, for messages.
+        **given: Further arguments that no name can give, such as ``dim``.
+
+    Raises:
+        UnknownNameError: If there is no such argument.
+        UsageError: If an argument needs a value, or the constructor refuses one.
+    """
+    known = dict(options(part))
+    values = {}
+    for name, value in arguments.items():
+        if name not in known or name in given:
+            raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known.keys() - given.keys())
+        if value is BARE and not isinstance(known[name], bool):
+            raise UsageError(f"The argument '{name}' in '{text}' needs a value.")
+        values[name] = True if value is BARE else value
+    try:
+        return part(**given, **values)
+    except UsageError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"'{text}' cannot be made: {error}") from error
+
+
+def needs_dim(part: Callable[..., Any]) -> bool:
+    """Whether a constructor asks for the length of the features, as parts with weights do."""
+    return "dim" in inspect.signature(part).parameters
+
+
+def part_text(name: str, part: object, words: Sequence[str] = ()) -> str:
+    """A part as it is typed: its name, and the arguments that are not their defaults.
+
+    Example:
+        >>> from fslstm_plugin.heads import RidgeClassifier
+        >>> part_text("rr", RidgeClassifier(ridge=10.0), ["normalize"])
+        'rr(ridge=10,normalize)'
+    """
+    found = [f"{key}={value_text(value)}" for key, value in options_of(part).items()] + list(words)
+    return f"{name}({','.join(found)})" if found else name

@@ -1,0 +1,342 @@
+"""A method is one thing: from the features of episodes to the logits of their queries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from .adapters import FeatureAdapter
+from .errors import UnknownNameError, UsageError
+from .features import EpisodeFeatures
+from .grammar import BARE, Part, build, needs_dim, options, options_of, parse, part_text, value_text
+from .heads import Head
+from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
+from .transduction import TransductiveModule
+
+if TYPE_CHECKING:
+    from .recipes import MetaRecipe
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+Gram = Literal["none", "support", "all"]
+
+BATCH_NORM = "bn"
+_LSSVM = "lssvm"  # The paper's head, which plain heads are measured against.
+
+
+class Method(nn.Module, ABC):
+    """What classifies queries, given their episode's features; a subclass says how in `logits`.
+
+    Training, evaluation, comparison and tuning take methods and nothing else. A method is named once, in the registry
+    (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as it is typed, and
+    are kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features.
+    Heads with adapters and transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
+
+    Args:
+        adapters: What the features go through first, see `prepare`. Default none.
+
+    Attributes:
+        is_transductive: Whether a query's prediction depends on the other queries.
+        uses_gram: Which Gram matrices are asked for, so that they can be computed, and their time be told, beforehand:
+            ``"none"`` (default), ``"support"`` for those without the queries' own block, or ``"all"``.
+        episode_statistics: Whether the backbone's batch normalisation uses the statistics of each episode's own images
+            (the paper's "+BN"). Default False.
+        search_space: Arguments that ``fslstm tune`` chooses, each with its candidates. Default none.
+        plain: Name of the method that this one is naturally measured against. Default ``"nn"``.
+
+    Example:
+        >>> class Nearest(Method):
+        ...     is_transductive = False
+        ...
+        ...     def logits(self, features):
+        ...         nearest = features.query @ features.support.mT
+        ...         return nearest @ features.targets.to(nearest.dtype)
+        >>> import torch
+        >>> Nearest().logits(EpisodeFeatures(torch.eye(2), torch.tensor([[3.0, 1.0]]), torch.tensor([0, 1])))
+        tensor([[3., 1.]])
+    """
+
+    is_transductive: bool
+    uses_gram: Gram = "none"
+    episode_statistics: bool = False
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    plain: str | None = "nn"
+
+    def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:
+        super().__init__()
+        self.adapters = nn.ModuleList(adapters)
+
+    @abstractmethod
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        """Logits of the queries.
+
+        Args:
+            features: A batch of episodes as the backbone gave them.
+
+        Returns:
+            ``(..., m, ways)``, floating point; the greatest is the prediction, the first of equals.
+        """
+
+    def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
+        """What training minimises; a method with a loss of its own overrides it.
+
+        Args:
+            features: A batch of episodes.
+            query_labels: int64 ``(..., m)``.
+            criterion: From logits ``(..., m, ways)`` and labels to the usual loss: cross entropy of the scaled logits
+                with label smoothing.
+
+        Returns:
+            The loss, and the logits for the accuracy.
+        """
+        logits = self.logits(features)
+        return criterion(logits, query_labels), logits
+
+    def recipe(self, recipe: MetaRecipe) -> MetaRecipe:
+        """The recipe that this method is trained by, given that of the data set and backbone; by default the same."""
+        return recipe
+
+    def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """The features after the adapters, shared by all methods that have the same ones."""
+        for adapter in self.adapters:
+            features = features.adapted(adapter)  # type: ignore[arg-type]
+        return features
+
+    @property
+    def needs_base_mean(self) -> bool:
+        """Whether the mean feature of the base classes is needed."""
+        return any(getattr(adapter, "needs_base_mean", False) for adapter in self.adapters)
+
+    @property
+    def family(self) -> str:
+        """Registered name of the head, or of the method itself."""
+        return METHODS.name_of(self)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What surrounds the head, as it is typed: ``("iam", "psm")``."""
+        return ()
+
+    @property
+    def reference(self) -> str | None:
+        """Name of the method that this one is measured against: with other options its own defaults, else `plain`."""
+        return self.family if options_of(self) else self.plain
+
+    def variants(self) -> list[Method]:
+        """This method with every combination of its search space, its own arguments first."""
+        return [self, *(build(type(self), values, self.family) for values in _combinations(self))]
+
+    def __str__(self) -> str:
+        """The name that `parse_method` reads."""
+        return part_text(self.family, self)
+
+
+class KernelMethod(Method):
+    """Feature adapters, a head on their Gram matrix, and what refits the head with the help of the queries.
+
+    Args:
+        head: The head.
+        adapters: What the features go through first, in this order. Default none.
+        transduction: PSM, CAN or another. Default None: the head alone.
+        episode_statistics: See `Method`. Default False.
+
+    Example:
+        >>> from fslstm_plugin.heads import RidgeClassifier
+        >>> from fslstm_plugin.adapters import Normalize
+        >>> from fslstm_plugin.transduction import PseudoSupportModule
+        >>> method = KernelMethod(RidgeClassifier(ridge=1.0), [Normalize()], PseudoSupportModule(iterations=3))
+        >>> str(method), method.is_transductive
+        ('rr(ridge=1,normalize)+psm(iterations=3)', True)
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        adapters: Iterable[FeatureAdapter] = (),
+        transduction: TransductiveModule | None = None,
+        episode_statistics: bool = False,
+    ) -> None:
+        super().__init__(adapters)
+        self.head = head
+        self.transduction = transduction
+        self.episode_statistics = episode_statistics
+
+    @property
+    def is_transductive(self) -> bool:  # type: ignore[override]
+        """Whether one of its parts is."""
+        parts = (self.head, *self.adapters, self.transduction)
+        return self.episode_statistics or any(part is not None and part.is_transductive for part in parts)
+
+    @property
+    def uses_gram(self) -> Gram:  # type: ignore[override]
+        """See `Method`; refitting needs the queries' own block."""
+        return "support" if self.transduction is None else "all"
+
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        """See `Method.logits`; in double precision, as the heads compute."""
+        features = self.prepare(features)
+        if self.transduction is None:
+            return self.head.predict(features.support_gram, features.targets)
+        return self.transduction.refine(self.head, features.gram, features.targets)
+
+    @property
+    def family(self) -> str:
+        """See `Method`."""
+        return HEADS.name_of(self.head)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """See `Method`; episode batch norm, adapters with weights, and the transductive module."""
+        bn = (BATCH_NORM,) if self.episode_statistics else ()
+        learned = [part_text(ADAPTERS.name_of(part), part) for part in self.adapters if needs_dim(type(part))]
+        refits = () if self.transduction is None else (self.transduction,)
+        return (*bn, *learned, *(part_text(TRANSDUCTION.name_of(part), part) for part in refits))
+
+    @property
+    def head_text(self) -> str:
+        """The head with its arguments and the adapters that stand among them."""
+        words = [_adapter_text(part) for part in self.adapters if not needs_dim(type(part))]
+        return part_text(self.family, self.head, words)
+
+    @property
+    def reference(self) -> str | None:
+        """See `Method`: the same without its last module; a head with other options, its defaults; else LSSVM's."""
+        if self.modules:
+            return "+".join([self.head_text, *self.modules[:-1]])
+        if self.head_text != self.family:
+            return self.family
+        return None if self.family == _LSSVM else _LSSVM
+
+    def __str__(self) -> str:
+        """The name that `parse_method` reads."""
+        return "+".join([self.head_text, *self.modules])
+
+
+def _adapter_text(adapter: FeatureAdapter) -> str:
+    """An adapter among a head's arguments: ``normalize``, ``center=episode``, ``power(exponent=0.3,...)``."""
+    name, changed = ADAPTERS.name_of(adapter), options_of(adapter)
+    if len(changed) == 1 and next(iter(changed)) == options(type(adapter))[0].name:
+        return f"{name}={value_text(*changed.values())}"
+    return part_text(name, adapter)
+
+
+def _combinations(part: Any) -> list[dict[str, Any]]:
+    """The search space's combinations of arguments that are not the part's own already."""
+    from itertools import product
+
+    space = part.search_space
+    found = [dict(zip(space, values, strict=True)) for values in product(*space.values())] if space else []
+    return [values for values in found if any(getattr(part, name) != value for name, value in values.items())]
+
+
+def parse_method(text: str, dim: int | None = None, learned: Method | None = None) -> Method:
+    """The method of a name: the one place where names are read.
+
+    Args:
+        text: A head with its arguments and, among them, adapters: ``"lssvm"``, ``"rr(ridge=1,center=episode)"``; then
+            ``+bn``, adapters with weights (``+iam``), and one transductive module (``+psm(iterations=3)``), where
+            wanted. Or a method of its own kind, ``"tim(steps=50)"``.
+        dim: Length of the features, for parts with weights, which are then fresh. Default None.
+        learned: A trained method, whose parts with weights are used in place of fresh ones. Default None.
+
+    Raises:
+        UnknownNameError: If there is no such part or argument; the message suggests the nearest.
+        UsageError: If an argument is refused, parts do not go together, or weights are needed and there are none.
+
+    Example:
+        >>> method = parse_method("lssvm(ridge=loo,normalize)+psm(iterations=3)")
+        >>> method.head, method.transduction.iterations
+        (LSSVMClassifier(ridge=loo), 3)
+        >>> str(method)
+        'lssvm(ridge=loo,normalize)+psm(iterations=3)'
+    """
+    first, *rest = parse(text)
+    makes = _Maker(text, dim, learned)
+    if first.name in METHODS.names() and first.name not in HEADS.names():
+        if rest:
+            raise UsageError(f"'{first.name}' in '{text}' is a whole method: nothing can be added to it.")
+        return makes.method(first)
+    if first.name not in HEADS.names():
+        raise UnknownNameError("method or head", first.name, {*HEADS.names(), *METHODS.names()})
+    return makes.kernel_method(first, rest)
+
+
+class _Maker:
+    """Makes the parts of one name; see `parse_method`."""
+
+    def __init__(self, text: str, dim: int | None, learned: Method | None) -> None:
+        self.text, self.dim, self.learned = text, dim, learned
+
+    def method(self, part: Part) -> Method:
+        return self._made(METHODS.get(part.name), part, [self.learned] if self.learned is not None else [])
+
+    def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
+        arguments = {name: value for name, value in first.arguments.items() if not self._is_adapter(first, name)}
+        inside = [self._adapter(name, value) for name, value in first.arguments.items() if name not in arguments]
+        trained = self.learned if isinstance(self.learned, KernelMethod) else None
+        head = self._made(HEADS.get(first.name), Part(first.name, arguments), [trained.head] if trained else [])
+        before, refits, bn = [], [], False
+        for part in rest:
+            if refits:
+                raise UsageError(f"In '{self.text}' nothing can follow the transductive module.")
+            if part.name == BATCH_NORM and not part.arguments and not bn:
+                bn = True
+            elif part.name in ADAPTERS.names():
+                before.append(self._learned_adapter(part, first.name, trained, before))
+            elif part.name in TRANSDUCTION.names():
+                found = [trained.transduction] if trained and trained.transduction is not None else []
+                refits.append(self._made(TRANSDUCTION.get(part.name), part, found))
+            else:
+                raise UnknownNameError("module", part.name, {BATCH_NORM, *ADAPTERS.names(), *TRANSDUCTION.names()})
+        return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
+
+    def _is_adapter(self, head: Part, name: str) -> bool:
+        taken = {each.name for each in options(HEADS.get(head.name))}
+        return name in ADAPTERS.names() and name not in taken
+
+    def _adapter(self, name: str, value: Any) -> FeatureAdapter:
+        """An adapter among a head's arguments: a bare word, with its first argument's value, or with its own ones."""
+        kind = ADAPTERS.get(name)
+        if needs_dim(kind):
+            raise UsageError(f"'{name}' has weights: write it after the head, as in 'lssvm+{name}'.")
+        if isinstance(value, Part):
+            return build(kind, value.arguments, str(value))
+        known = options(kind)
+        if value is not BARE and not known:
+            raise UsageError(f"'{name}' in '{self.text}' takes no value.")
+        return build(kind, {} if value is BARE else {known[0].name: value}, name)
+
+    def _learned_adapter(
+        self, part: Part, head: str, trained: KernelMethod | None, before: Sequence[FeatureAdapter]
+    ) -> FeatureAdapter:
+        kind = ADAPTERS.get(part.name)
+        if not needs_dim(kind):
+            raise UsageError(f"'{part.name}' belongs to the head's arguments: {head}({part.name}).")
+        if any(type(other) is kind for other in before):
+            raise UsageError(f"'{self.text}' names '{part.name}' twice.")
+        if trained is not None and trained.family != head:
+            raise UsageError(
+                f"'{self.text}' needs {part.name} as it was trained with {head}, but the run was trained with "
+                f"{trained}: train with --algorithm {head}+{part.name}."
+            )
+        return self._made(kind, part, list(trained.adapters) if trained is not None else [])
+
+    def _made(self, kind: Any, part: Part, trained: Sequence[nn.Module]) -> Any:
+        """The trained part of this kind, or a fresh one."""
+        mine = next((each for each in trained if type(each) is kind), None)
+        if mine is not None and all(value == options_of(mine).get(name) for name, value in part.arguments.items()):
+            return mine
+        given = {}
+        if needs_dim(kind):
+            if self.learned is not None:
+                have = f"has {part_text(part.name, mine)}" if mine is not None else "was trained without it"
+                raise UsageError(f"'{self.text}' needs {part} with its weights, but the run {have}.")
+            if self.dim is None:
+                raise UsageError(
+                    f"'{part.name}' in '{self.text}' has weights: pass dim, the length of the features, for fresh "
+                    "ones, or learned, a trained method."
+                )
+            given = {"dim": self.dim}
+        return build(kind, part.arguments, str(part), **given)
