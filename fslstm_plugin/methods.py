@@ -116,7 +116,7 @@ class Method(nn.Module, ABC):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What surrounds the head, as it is typed: ``("iam", "psm")``."""
+        """Names of what surrounds the head: ``("iam", "psm")``."""
         return ()
 
     @property
@@ -189,29 +189,39 @@ class KernelMethod(Method):
     @property
     def modules(self) -> tuple[str, ...]:
         """See `Method`; episode batch norm, adapters with weights, and the transductive module."""
-        bn = (BATCH_NORM,) if self.episode_statistics else ()
-        learned = [part_text(ADAPTERS.name_of(part), part) for part in self.adapters if needs_dim(type(part))]
-        refits = () if self.transduction is None else (self.transduction,)
-        return (*bn, *learned, *(part_text(TRANSDUCTION.name_of(part), part) for part in refits))
+        return tuple(name for name, _ in self._around())
+
+    @property
+    def adapter_texts(self) -> tuple[str, ...]:
+        """The adapters without weights, as they stand among the head's arguments."""
+        return tuple(_adapter_text(part) for part in self.adapters if not needs_dim(type(part)))
 
     @property
     def head_text(self) -> str:
         """The head with its arguments and the adapters that stand among them."""
-        words = [_adapter_text(part) for part in self.adapters if not needs_dim(type(part))]
-        return part_text(self.family, self.head, words)
+        return part_text(self.family, self.head, self.adapter_texts)
 
     @property
     def reference(self) -> str | None:
         """See `Method`: the same without its last module; a head with other options, its defaults; else LSSVM's."""
-        if self.modules:
-            return "+".join([self.head_text, *self.modules[:-1]])
+        around = [text for _, text in self._around()]
+        if around:
+            return "+".join([self.head_text, *around[:-1]])
         if self.head_text != self.family:
             return self.family
         return None if self.family == _LSSVM else _LSSVM
 
+    def _around(self) -> list[tuple[str, str]]:
+        """Names and texts of what is written after the head."""
+        bn = [(BATCH_NORM, BATCH_NORM)] if self.episode_statistics else []
+        parts = [(ADAPTERS, part) for part in self.adapters if needs_dim(type(part))]
+        parts += [] if self.transduction is None else [(TRANSDUCTION, self.transduction)]
+        names = [(registry.name_of(part), part) for registry, part in parts]
+        return bn + [(name, part_text(name, part)) for name, part in names]
+
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
-        return "+".join([self.head_text, *self.modules])
+        return "+".join([self.head_text, *(text for _, text in self._around())])
 
 
 def _adapter_text(adapter: FeatureAdapter) -> str:

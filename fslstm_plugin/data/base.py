@@ -14,6 +14,7 @@ import torch
 
 from ..errors import DataError, UnknownNameError
 from ..files import exclusive
+from ..recipes import DatasetRecipe
 from .prepared import RawSplit, open_images, read_index, whole_folder, write_prepared
 
 SPLITS = ("train", "val", "test")
@@ -74,6 +75,7 @@ class Dataset(ABC):
         images_per_class: Number of images of every class, or None if it varies.
         source_option: What ``fslstm data prepare NAME`` needs besides, such as ``--archive cifar100.zip``.
         source_files: What the user must get for it, for error messages.
+        recipe: What meta-training must know of it.
         version: Raised when :meth:`read` comes to give other images, so that older ones are made again.
     """
 
@@ -84,6 +86,7 @@ class Dataset(ABC):
     images_per_class: ClassVar[int | None]
     source_option: ClassVar[str] = ""
     source_files: ClassVar[str] = ""
+    recipe: ClassVar[DatasetRecipe] = DatasetRecipe()
     version: ClassVar[int] = 1
 
     @abstractmethod

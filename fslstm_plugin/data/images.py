@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta, Struct
 from torch import Tensor
 
 from ..errors import UsageError
@@ -15,8 +17,7 @@ from ..normalization import Normalization
 LUMA = (0.299, 0.587, 0.114)
 
 
-@dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
     """Random crop with zero padding, colour jitter and horizontal flip, drawn for each image alone.
 
     Args:
@@ -28,13 +29,9 @@ class Augmentation:
     Source: paper, supplementary material, "Training scheme".
     """
 
-    padding: int
-    jitter: float = 0.4
-    flip: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.padding < 0 or not 0 <= self.jitter <= 1 or not 0 <= self.flip <= 1:
-            raise UsageError(f"Padding must be >= 0, jitter and flip in [0, 1], but got {self}.")
+    padding: Annotated[int, Meta(ge=0, le=1024, description="Pixels of padding before the random crop.")]
+    jitter: Annotated[float, Meta(ge=0, le=1, description="Strength of the colour jitter.")] = 0.4
+    flip: Annotated[float, Meta(ge=0, le=1, description="Probability of a flip.")] = 0.5
 
     def require_fit(self, image_size: int) -> None:
         """Refuse a crop that may lie beside the image altogether.

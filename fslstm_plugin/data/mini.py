@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import DataError
+from ..recipes import DatasetRecipe
 from .archives import find_file, opened
 from .base import SPLITS, Dataset
 from .decode import read_rgb
@@ -44,6 +45,7 @@ class MiniImageNet(Dataset):
     image_size = 84
     classes: ClassVar = {"train": 64, "val": 16, "test": 20}
     images_per_class = 600
+    recipe = DatasetRecipe(many_shots=15, iam_reduction=16)
     source_option = "--from DIR"
     source_files = "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl"
 

@@ -420,7 +420,7 @@ def fit(
                 devices=options.devices,
                 num_nodes=options.num_nodes,
                 strategy=options.strategy,
-                precision=_LIGHTNING_PRECISION[run.config["precision"]],  # type: ignore[arg-type]
+                precision=_LIGHTNING_PRECISION[run.config.precision],  # type: ignore[arg-type]
                 max_steps=max_steps,
                 limit_train_batches=steps_per_epoch,
                 callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],

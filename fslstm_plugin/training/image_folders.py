@@ -17,7 +17,7 @@ from ..data.decode import read_rgb
 from ..errors import DataError
 from ..normalization import Normalization
 from .classification import epoch_order
-from .recipes import PretrainRecipe
+from ..recipes import PretrainRecipe
 
 
 def open_folder(folder: Path, image_size: int, normalization: Normalization, places: bool) -> Any:
