@@ -10,10 +10,26 @@ from numbers import Integral
 from pathlib import Path
 
 
+def printable(text: str) -> str:
+    r"""The text with every character escaped that a terminal could obey, such as the names of strangers' files hold.
+
+    Example:
+        >>> printable("\x1b[2Jmüsli\n")
+        '\\x1b[2Jmüsli\\n'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class FSLSTMError(Exception):
-    """A failure that the user can mend; the command line prints it and exits with its code."""
+    """A failure that the user can mend; the command line prints it and exits with its code.
+
+    Its text is one line that a terminal only shows, whatever strangers' names are in it.
+    """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(FSLSTMError, ValueError):

@@ -76,10 +76,10 @@ def locked(file: Path, seconds: float = -1) -> Iterator[None]:
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the right to write ``folder``, with a lock beside it; waits for another process that holds it."""
+def exclusive(folder: Path, seconds: float = -1) -> Iterator[None]:
+    """Hold the right to write ``folder``, with a lock beside it; waits for another process, see :func:`locked`."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.parent / f".{folder.name}.lock"):
+    with locked(folder.parent / f".{folder.name}.lock", seconds):
         yield
 
 

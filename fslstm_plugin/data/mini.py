@@ -18,7 +18,7 @@ from .decode import read_rgb
 from .pickles import load_dict
 from .prepared import RawSplit
 
-MAX_BYTES = 32 << 30  # the pickles hold 1.3 GB, the original photographs about 7
+MAX_BYTES = 10 << 30  # the pickles hold 1.3 GB, the original photographs about 7
 
 # learn2learn's names of the splits
 _MODES = {"train": "train", "val": "validation", "test": "test"}
@@ -51,7 +51,7 @@ class MiniImageNet(Dataset):
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
-        with opened(source or root, self.folder(root).parent / ".mini.archive.partial", MAX_BYTES) as folder:
+        with opened(source or root, self.archive_folder(root), MAX_BYTES) as folder:
             for split in SPLITS:
                 report(f"Reading the {split} images.")
                 pickled = find_file(folder, f"mini-imagenet-cache-{_MODES[split]}.pkl")
