@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from ..errors import UsageError
+from ..gram import EpisodeGram, small_matrix_dtype
 from ..grammar import options_of, value_text
-from ..gram import EpisodeGram, Kernel, resolve_kernel, small_matrix_dtype
+from ..kernels import Kernel, resolve_kernel
 from .validation import check_query, check_support
 
 POWERS_OF_TEN = tuple(10.0**power for power in range(-3, 4))

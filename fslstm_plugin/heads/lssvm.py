@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import UnknownNameError, UsageError, require_positive
-from ..gram import EpisodeGram, Kernel
+from ..gram import EpisodeGram
+from ..kernels import Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .coding import check_coding, coding_matrix
 from .leave_one_out import choose_ridge
