@@ -9,6 +9,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.stopping import stoppable
 
 from . import options
 
@@ -29,6 +30,7 @@ RECIPE = "Recipe (defaults: 12 epochs for a benchmark, the published 90 for Plac
 _recipe = partial(typer.Option, rich_help_panel=RECIPE, show_default=False)
 
 
+@stoppable()
 def pretrain(
     context: typer.Context,
     dataset: Annotated[

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from fslstm_plugin.stopping import stoppable
+
 from . import options
 
 EXAMPLES = """
@@ -32,6 +34,7 @@ _recipe = partial(typer.Option, rich_help_panel=RECIPE, show_default=False)
 _episode = partial(typer.Option, rich_help_panel=EPISODES, show_default=False)
 
 
+@stoppable()
 def train(
     context: typer.Context,
     dataset: options.Dataset = "mini",

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from torch import Tensor, nn
 
 from .errors import RunError, UsageError
-from .files import exclusive, locked, write_json
+from .files import exclusive, held, subfolder, write_json
 from .plain import read_plain, to_plain
 from .recipes import MetaRecipe, PretrainRecipe
 from .weights import load_tensors, save_tensors
@@ -128,7 +128,7 @@ class Run:
             raise RunError(
                 f"{self.path} already holds a run. Continue it with --resume, or choose another name with --name."
             )
-        write_json(self.path / "config.json", to_plain(self.config))
+        write_json(self.path / "config.json", to_plain(self.config), follow_links=False)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -141,14 +141,12 @@ class Run:
             OSError: If the folder cannot be made or written.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with locked(self.path / ".lock", _LOCK_SECONDS):
-                for rest in self.path.glob(".*.tmp"):  # of a training that was killed while it wrote
-                    rest.unlink(missing_ok=True)
+            with held(self.path, _LOCK_SECONDS):
                 yield
         except Timeout:
             raise RunError(
-                f"Another training is running in {self.path}: wait for its end, or choose another name with --name."
+                f"Another training is running in {self.path}: wait for its end, or choose another name with --name. "
+                f"If none runs on any machine that shares the folder, remove {self.path / '.lock'}."
             ) from None
 
     @classmethod
@@ -254,12 +252,12 @@ class Run:
         Returns:
             The new file ``evaluations/<command>-<number>.json``.
         """
-        folder = self.path / "evaluations"
-        with exclusive(folder):  # another evaluation of this run may end just now
+        folder = subfolder(self.path, "evaluations")
+        with exclusive(folder, seconds=60):  # another evaluation of this run may end just now
             numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
             taken = [int(number) for number in numbers if number.isdecimal()]
             file = folder / f"{command}-{max(taken, default=0) + 1}.json"
-            write_json(file, {"rows": [row.as_dict() for row in rows]})
+            write_json(file, {"rows": [row.as_dict() for row in rows]}, follow_links=False)
         return file
 
     def load_weights(self) -> dict[str, Tensor]:

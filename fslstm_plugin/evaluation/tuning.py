@@ -73,7 +73,7 @@ def save_choices(run: Run, choices: Mapping[str, HeadName], rows: Sequence[Row])
         "choices": {key: asdict(name) for key, name in choices.items()},
         "rows": [row.as_dict() for row in rows],
     }
-    write_json(run.path / "tuned.json", content)
+    write_json(run.path / "tuned.json", content, follow_links=False)
 
 
 def load_choices(run: Run) -> dict[str, HeadName]:
