@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,8 +15,9 @@ from ..backbones.base import normalization_of
 from ..backbones.folding import fold_batch_norm
 from ..data.base import Split
 from ..data.images import make_images
-from ..errors import RunError
-from ..weights import save_tensors
+from ..errors import RunError, StorageError
+from ..files import prune, subfolder
+from ..weights import load_tensors, save_tensors
 
 Progress = Callable[[int, int], None]
 
@@ -76,89 +77,71 @@ def cache_key(backbone: nn.Module, split: Split, precision: str) -> str:
     return digest.hexdigest()
 
 
-def cached_features(
-    folder: Path | None,
-    backbone: nn.Module,
-    split: Split,
-    device: torch.device | str = "cpu",
-    precision: str = "32",
-    progress: Progress = _silent,
-) -> Tensor:
-    """Features of a split from the cache, or computed and put there.
+@dataclass(frozen=True)
+class FeatureStore:
+    """Features of splits, computed once and kept in a folder.
 
     Args:
-        folder: Cache folder, made if needed; None for no cache.
         backbone: Maps images to vectors.
-        split: The images.
-        device: Where to compute what is not cached.
+        folder: The run's; its ``cache`` takes the files. None keeps nothing.
+        device: Where to compute.
         precision: See :func:`extract_features`.
-        progress: Called with the number of images done and their total while computing.
-
-    Returns:
-        float32 ``(N, d)``. A cache file that is damaged or of something else is made anew.
-
-    Raises:
-        RunError: If there are features that are no finite numbers, from which any accuracy could come.
+        note: Called with a sentence if the files cannot be kept, which stops nothing.
     """
-    return _cached(folder, backbone, split, device, precision, progress, mean=False)
+
+    backbone: nn.Module
+    folder: Path | None
+    device: torch.device | str = "cpu"
+    precision: str = "32"
+    note: Callable[[str], None] = lambda sentence: None
+
+    def features(self, split: Split, progress: Progress = _silent) -> Tensor:
+        """Features of every image, float32 ``(N, d)``; a file that is damaged or of something else is made anew.
+
+        Raises:
+            RunError: If there are features that are no finite numbers, from which any accuracy could come.
+        """
+        return self._kept(split, "features", len(split.labels), progress, lambda features: features)
+
+    def mean(self, split: Split, progress: Progress = _silent) -> Tensor:
+        """Mean feature of the images, float32 ``(d,)``; see :meth:`features`."""
+
+        def averaged(features: Tensor) -> Tensor:
+            return features.double().mean(0, keepdim=True).float()
+
+        return self._kept(split, "mean", 1, progress, averaged)[0]
+
+    def _kept(
+        self, split: Split, what: str, rows: int, progress: Progress, reduce: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        stem = f"{split.dataset}-{split.name}-{what}-{self.precision}"
+        name = f"{stem}-{cache_key(self.backbone, split, self.precision)}.safetensors"
+        found = None if self.folder is None else _read(self.folder / "cache" / name, rows)
+        if found is not None:
+            return found
+        features = extract_features(self.backbone, split, self.device, self.precision, progress=progress)
+        if not features.isfinite().all():
+            raise RunError(
+                f"Features of {split.dataset} {split.name} are infinite or not numbers: the weights of this "
+                "backbone are damaged, or its training diverged."
+            )
+        found = reduce(features)
+        if self.folder is not None:
+            try:
+                file = subfolder(self.folder, "cache") / name
+                save_tensors(file, {"features": found})
+                prune(file.parent, keep=file, pattern=f"{stem}-*.safetensors")
+            except StorageError as error:
+                self.note(f"The features are not kept: {error}")
+        return found
 
 
-def cached_mean(
-    folder: Path | None,
-    backbone: nn.Module,
-    split: Split,
-    device: torch.device | str = "cpu",
-    precision: str = "32",
-    progress: Progress = _silent,
-) -> Tensor:
-    """Mean feature ``(d,)`` of a split's images, float32; see :func:`cached_features`."""
-    return _cached(folder, backbone, split, device, precision, progress, mean=True)[0]
-
-
-def _cached(
-    folder: Path | None,
-    backbone: nn.Module,
-    split: Split,
-    device: torch.device | str,
-    precision: str,
-    progress: Progress,
-    mean: bool,
-) -> Tensor:
-    name = f"{split.dataset}-{split.name}{'-mean' if mean else ''}"
-    file = None if folder is None else folder / f"{name}-{cache_key(backbone, split, precision)}.safetensors"
-    features = None if file is None else _read(file, 1 if mean else len(split.labels))
-    if features is not None:
-        return features
-    features = extract_features(backbone, split, device, precision, progress=progress)
-    if not features.isfinite().all():
-        raise RunError(
-            f"Features of {split.dataset} {split.name} are infinite or not numbers: the weights of this "
-            "backbone are damaged, or its training diverged."
-        )
-    if mean:
-        features = features.double().mean(0, keepdim=True).float()
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        save_tensors(file, {"features": features}, {"checksum": str(_checksum(features))})
-    return features
-
-
-def _checksum(features: Tensor) -> int:
-    return zlib.crc32(features.numpy().data)
-
-
-def _read(file: Path, images: int) -> Tensor | None:
-    """The features of so many images in a cache file, or None if it is absent or damaged."""
-    from safetensors import SafetensorError, safe_open
-
+def _read(file: Path, rows: int) -> Tensor | None:
+    """So many features from a file, or None if it is absent, damaged or of another form."""
     if not file.is_file():
         return None
     try:
-        with safe_open(file, framework="pt") as content:
-            features = content.get_tensor("features")
-            expected = (content.metadata() or {}).get("checksum")
-    except (SafetensorError, OSError, ValueError):
+        features = load_tensors(file)["features"]
+    except (RunError, KeyError):
         return None
-    # The checksum is of the numbers' bytes alone.
-    fits = features.dtype == torch.float32 and features.ndim == 2 and len(features) == images
-    return features if fits and expected == str(_checksum(features)) else None
+    return features if features.dtype == torch.float32 and features.ndim == 2 and len(features) == rows else None

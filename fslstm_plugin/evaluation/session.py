@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..methods import Method
 from ..model import FewShotModel
 from ..runs import Run
-from .features import cached_features, cached_mean
+from .features import FeatureStore, Progress
 from .ranks import ALONE, Ranks
 from .rows import Measured, Row, rows_of
 from .runner import FeatureSource, Outcome, Report, indexed, run_methods
@@ -32,6 +32,10 @@ Tell = Callable[[str, int], AbstractContextManager[Callable[[int, int], None]]]
 def _quiet(title: str, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
     """Show nothing."""
     return nullcontext(lambda done, total: None)
+
+
+def _silent(sentence: str) -> None:
+    """Say nothing."""
 
 
 @dataclass
@@ -47,6 +51,7 @@ class Session:
         cache: Whether features are kept beside the run, and taken from there.
         ranks: The processes that evaluate together.
         tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
+        note: Called with a sentence on what could not be kept.
 
     Attributes:
         model: The run's model on the device.
@@ -60,6 +65,7 @@ class Session:
     cache: bool = True
     ranks: Ranks = ALONE
     tell: Tell = _quiet
+    note: Callable[[str], None] = _silent
     model: FewShotModel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +92,7 @@ class Session:
     @cached_property
     def features(self) -> Tensor:
         """Features ``(N, d)`` of the split on the device."""
-        return self._computed(self.split, cached_features)
+        return self._computed(self.split, self._store.features)
 
     @cached_property
     def base_mean(self) -> Tensor:
@@ -101,13 +107,16 @@ class Session:
                 f"center=base needs base classes, but the run {self.run.name} was pretrained on a folder of images: "
                 "use center=episode."
             )
-        return self._computed(load_split(dataset, "train", self.data_root), cached_mean)
+        return self._computed(load_split(dataset, "train", self.data_root), self._store.mean)
 
-    def _computed(self, split: Split, compute: Callable[..., Tensor]) -> Tensor:
-        folder = self.run.path / "cache" if self.cache else None
+    @property
+    def _store(self) -> FeatureStore:
+        folder = self.run.path if self.cache else None
+        return FeatureStore(self.model.backbone, folder, self.device, self.precision, self.note)
+
+    def _computed(self, split: Split, compute: Callable[[Split, Progress], Tensor]) -> Tensor:
         with self.ranks.first_alone(), self.tell(f"Features of {split.dataset} {split.name}", len(split.labels)) as say:
-            found = compute(folder, self.model.backbone, split, self.device, self.precision, say)
-        return found.to(self.device)
+            return compute(split, say).to(self.device)
 
     def measure(
         self,
