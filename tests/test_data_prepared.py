@@ -122,9 +122,10 @@ def leave_partial_folders(root: Path) -> None:
 
 
 def test_leftovers_of_any_preparation_are_removed(tmp_path: Path) -> None:
-    leave_partial_folders(tmp_path)
-    Toy().prepare(tmp_path)
-    assert leftovers(tmp_path) == []
+    for _ in ("not prepared", "prepared"):
+        leave_partial_folders(tmp_path)
+        Toy().prepare(tmp_path)
+        assert leftovers(tmp_path) == []
     leave_partial_folders(tmp_path)
     with exclusive(Toy().folder(tmp_path)):
         Toy().clean(tmp_path)  # another preparation is at work
