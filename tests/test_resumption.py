@@ -341,13 +341,14 @@ def stopped_at_3(trainings: Trainings, kind: str, name: str) -> Path:
 
 
 def assert_refused(trainings: Trainings, kind: str, name: str, reason: str) -> None:
-    """In one sentence, and the checkpoint is as it was."""
-    before = (trainings.runs / name / "last.ckpt").read_bytes()
+    """In one sentence, and the folder is as it was."""
+    before = {file.name: file.read_bytes() for file in (trainings.runs / name).iterdir() if file.is_file()}
+    assert {"last.ckpt", "metrics.csv"} < before.keys()
     assert trainings.run(kind, name) == 1, trainings.log(name)
     last = trainings.log(name).splitlines()[-1]
     assert last.startswith(f"fslstm: The training cannot continue from {trainings.runs / name / 'last.ckpt'}")
     assert reason in last
-    assert (trainings.runs / name / "last.ckpt").read_bytes() == before
+    assert before == {file.name: file.read_bytes() for file in (trainings.runs / name).iterdir() if file.is_file()}
 
 
 def test_one_flipped_bit_of_a_checkpoint_is_seen(trainings, lengths):
