@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..errors import RunError, UsageError
+from ..errors import RunError
 from ..files import write_json
 from ..methods import Method
 from ..plain import read_plain, to_plain
@@ -79,18 +79,13 @@ def load_choices(run: Run) -> dict[str, str]:
     Raises:
         RunError: If the file is damaged.
     """
-    from ..methods import parse_method
-
     file = run.path / "tuned.json"
     if not file.is_file():
         return {}
     try:
-        choices = read_plain(file, Tuning).choices
-        for name in choices.values():
-            parse_method(name.replace("+iam", ""))
-    except (RunError, UsageError) as error:
+        return read_plain(file, Tuning).choices
+    except RunError as error:
         raise RunError(f"{str(error).rstrip('.')}: run 'fslstm tune' again, or use --no-tuned.") from error
-    return choices
 
 
 def tuned_name(choices: Mapping[str, str], name: str) -> str:
