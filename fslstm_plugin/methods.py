@@ -292,6 +292,11 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
     return makes.kernel_method(first, rest)
 
 
+def whole_methods() -> list[str]:
+    """Names of the registered methods that are not heads and need no training."""
+    return [name for name in METHODS.names() if not needs_dim(METHODS.get(name))]
+
+
 class _Maker:
     """Makes the parts of one name; see `parse_method`."""
 
