@@ -65,9 +65,10 @@ class PADDLE(Method):
         UsageError: If an argument is outside its range.
 
     Example:
-        >>> features = EpisodeFeatures(torch.eye(2), torch.tensor([[1.0, 4.0], [3.0, 1.0]]), torch.tensor([0, 1]))
+        >>> support = torch.eye(3).repeat_interleave(20, -1)  # 60 features
+        >>> features = EpisodeFeatures(support, support[[1, 0, 0]], torch.tensor([0, 1, 2]))
         >>> PADDLE().logits(features).argmax(-1)
-        tensor([1, 0])
+        tensor([1, 0, 0])
     """
 
     is_transductive = True
@@ -82,14 +83,12 @@ class PADDLE(Method):
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
         gram, num_support = whole(self.prepare(features).gram), features.num_support
-        labelled = features.targets.mT
         mix = class_means(features.targets, gram.shape[-1] - num_support)
-        price = torch.zeros_like(mix[..., :1])
-        for iteration in range(self.iterations):
+        scores = squared_distances(gram, mix)[..., num_support:] / -2
+        for _ in range(self.iterations - 1):
+            shares = scores.softmax(-2)
+            price = (shares.mean(-1, keepdim=True) + _SMALLEST_SHARE).log() + 1
+            members = torch.cat([features.targets.mT, shares], -1)
+            mix = members / members.sum(-1, keepdim=True)
             scores = self.weight * price - squared_distances(gram, mix)[..., num_support:] / 2
-            if iteration < self.iterations - 1:
-                shares = scores.softmax(-2)
-                price = (shares.mean(-1, keepdim=True) + _SMALLEST_SHARE).log() + 1
-                members = torch.cat([labelled, shares], -1)
-                mix = members / members.sum(-1, keepdim=True)
         return scores.log_softmax(-2).mT

@@ -22,11 +22,12 @@ class ProtoLP(PowerMethod):
     unit length again. A plan P like `PTMAP`'s and the labels make ``Z = [Y; P]``; labels spread by
     ``F = Z (Y'Y + L)^-1 Y'Y`` with the Laplacian ``L = I - Z'Z / colsum(Z)``; F is balanced to equal classes with the
     support held at its labels; prototypes take a step to the means by ``clip(mixing F + (1 - mixing) Z, 0, 1)``. The
-    logits are ln P of the last prototypes, whose softmax is P to about its tolerance.
+    logits are ln P of the last prototypes; their softmax is P with each query's sum, which the tolerance leaves near 1,
+    brought to 1.
 
-    Its prior is uniform twice, in P and in F, whatever the truth. As the loose tolerances show in P, single entries may
-    change by 1e-3 to 3e-2 with rounding. Each episode stops by its own sums; in the published code, with its batch.
-    Gradients take the principal directions for constant.
+    Its prior is uniform twice, in P and in F, whatever the truth. Its loose tolerances stop P early: where rounding
+    changes the number of sweeps, single entries change by 1e-3 to 3e-2. Each episode stops by its own sums; in the
+    published code, with its batch. Gradients take the principal directions for constant.
 
     Use this when the queries are known to be balanced; not otherwise. The authors tune the constants for each data set.
 
@@ -71,9 +72,8 @@ class ProtoLP(PowerMethod):
         super().__init__(exponent, negative)
         require_positive(scale=scale, tolerance=tolerance, balance_tolerance=balance_tolerance)
         require_share(step=step, mixing=mixing)
-        self.directions, self.iterations = require_whole("directions", directions, 1), require_whole(
-            "iterations", iterations
-        )
+        self.directions = require_whole("directions", directions, least=1)
+        self.iterations = require_whole("iterations", iterations)
         self.scale, self.step, self.mixing = scale, step, mixing
         self.tolerance, self.balance_tolerance = tolerance, balance_tolerance
 

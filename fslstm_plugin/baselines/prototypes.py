@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ..gram import EpisodeGram
 
+_SMALLEST = 1e-24  # Squared distance below which points are one.
+
 
 def class_means(targets: Tensor, num_query: int = 0) -> Tensor:
     """The combinations that are the means of the support of each class.
@@ -73,4 +75,4 @@ def complete_squares(inner: Tensor, prototype_norms: Tensor, point_norms: Tensor
 
 def root(squared: Tensor) -> Tensor:
     """Distances of their squares; the derivative at 0 is 0 and not infinite."""
-    return squared.clamp(min=torch.finfo(squared.dtype).tiny).sqrt()
+    return squared.clamp(min=_SMALLEST).sqrt()

@@ -21,8 +21,8 @@ class PTMAP(PowerMethod):
 
     On square roots of unit length, support and queries each less their own mean and of unit length again: the plan P is
     ``exp(-scale ||q_j - p_c||^2)`` with rows and columns scaled to sums 1 and m / ways (`balanced_plan`); prototypes
-    take a step towards the means of the support and of the queries weighted by P. The logits are ln P, whose softmax is
-    P to about 1e-5.
+    take a step towards the means of the support and of the queries weighted by P. The logits are ln P; their
+    softmax is P with each query's sum, which the tolerance leaves near 1, brought to 1.
 
     Its prior is exactly m / ways queries of each class, whatever the truth; absent classes are filled by force. Each
     episode stops scaling by its own sums; in the published code, when the last of its batch does. A single query is not

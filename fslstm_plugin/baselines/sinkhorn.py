@@ -65,5 +65,5 @@ def balanced_plan(squared: Tensor, scale: float, tolerance: float, sweeps: int =
 
 
 def log_plan(plan: Tensor) -> Tensor:
-    """Logits ``(..., m, ways)`` whose softmax is the plan ``(..., ways, m)`` but for its tolerance."""
+    """Logits ``(..., m, ways)`` of a plan ``(..., ways, m)``; their softmax is the plan with each query's sum 1."""
     return plan.clamp(min=torch.finfo(plan.dtype).tiny).log().mT
