@@ -27,7 +27,7 @@ class ProtoLP(PowerMethod):
 
     Its prior is uniform twice, in P and in F, whatever the truth. Its loose tolerances stop P early: where rounding
     changes the number of sweeps, single entries change by 1e-3 to 3e-2. Each episode stops by its own sums; in the
-    published code, with its batch. Gradients take the principal directions for constant.
+    published code, with its batch. Gradients exist where principal directions differ in extent.
 
     Use this when the queries are known to be balanced; not otherwise. The authors tune the constants for each data set.
 
@@ -114,9 +114,9 @@ def principal_coordinates(gram: Tensor, directions: int) -> Tensor:
         tensor([[3.],
                 [4.]])
     """
-    squares, vectors = torch.linalg.eigh(gram.detach())
-    squares, vectors = squares[..., -directions:].unsqueeze(-2), vectors[..., -directions:]
-    return gram @ (vectors * torch.where(squares > _NOTHING, squares.clamp(min=_NOTHING).rsqrt(), 0))
+    squares, vectors = torch.linalg.eigh(gram)
+    squares = squares[..., -directions:].unsqueeze(-2)
+    return vectors[..., -directions:] * torch.where(squares > _NOTHING, squares.clamp(min=_NOTHING).sqrt(), 0)
 
 
 def propagated(known: Tensor, labelled: Tensor) -> Tensor:
