@@ -29,7 +29,8 @@ class ProtoLP(PowerMethod):
     changes the number of sweeps, single entries change by 1e-3 to 3e-2. Each episode stops by its own sums; in the
     published code, with its batch. Gradients exist where principal directions differ in extent.
 
-    Use this when the queries are known to be balanced; not otherwise. The authors tune the constants for each data set.
+    Use this when the queries are known to be balanced; not otherwise, nor for a single query, which gets the same share
+    of each class. The authors tune the constants for each data set.
 
     Source: Zhu and Koniusz, "Transductive few-shot learning with prototype-based label propagation by iterative graph
     refinement", CVPR 2023; the constants are those of its script for WideResNet features.
