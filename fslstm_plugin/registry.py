@@ -107,7 +107,18 @@ TRANSDUCTION = Registry(
     },
 )
 
-METHODS = Registry("method", "fslstm_plugin.methods", {})
+METHODS = Registry(
+    "method",
+    "fslstm_plugin.methods",
+    {
+        "bd-cspn": "fslstm_plugin.baselines:BDCSPN",
+        "laplacian-shot": "fslstm_plugin.baselines:LaplacianShot",
+        "paddle": "fslstm_plugin.baselines:PADDLE",
+        "proto-lp": "fslstm_plugin.baselines:ProtoLP",
+        "pt-map": "fslstm_plugin.baselines:PTMAP",
+        "simpleshot": "fslstm_plugin.baselines:SimpleShot",
+    },
+)
 
 BACKBONES = Registry(
     "backbone",
