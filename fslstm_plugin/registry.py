@@ -107,7 +107,15 @@ TRANSDUCTION = Registry(
     },
 )
 
-METHODS = Registry("method", "fslstm_plugin.methods", {})
+METHODS = Registry(
+    "method",
+    "fslstm_plugin.methods",
+    {
+        "alpha-tim": "fslstm_plugin.baselines:AlphaTIM",
+        "ilpc": "fslstm_plugin.baselines:ILPC",
+        "tim": "fslstm_plugin.baselines:TIM",
+    },
+)
 
 BACKBONES = Registry(
     "backbone",
