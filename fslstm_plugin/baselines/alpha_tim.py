@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from ..adapters import Normalize
 from ..errors import UsageError, require_not_negative, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Method
-from .batches import in_chunks
+from .batches import in_chunks, single_at_least
 from .tim_gd import descend
 
 
@@ -40,11 +39,12 @@ class AlphaTIM(Method):
         UsageError: If an argument is outside its range.
 
     Example:
+        >>> import torch
         >>> support, query = torch.eye(2), torch.tensor([[1.0, 0.5], [0.9, 1.0], [0.2, 1.0]])
         >>> features = EpisodeFeatures(support, query, torch.tensor([0, 1]))
         >>> AlphaTIM(steps=100).logits(features).softmax(-1).round(decimals=2)
         tensor([[1.0000, 0.0000],
-                [0.2900, 0.7100],
+                [0.2000, 0.8000],
                 [0.0000, 1.0000]])
     """
 
@@ -84,8 +84,7 @@ class AlphaTIM(Method):
             temperature=self.temperature,
             support_weight=self.support_weight,
         )
-        points = features.points
-        return in_chunks(solve, points.to(torch.promote_types(points.dtype, torch.float32)), features.targets)
+        return in_chunks(solve, single_at_least(features.points), features.targets)
 
     @staticmethod
     def _published_alpha(shots: float) -> float:

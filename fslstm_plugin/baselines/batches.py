@@ -40,3 +40,8 @@ def whole_gram(gram: EpisodeGram) -> Tensor:
     assert gram.query is not None
     support = torch.cat([gram.support, gram.cross.mT], -1)
     return torch.cat([support, torch.cat([gram.cross, gram.query], -1)], -2)
+
+
+def single_at_least(points: Tensor) -> Tensor:
+    """Half precision as single; others as they are."""
+    return points.to(torch.promote_types(points.dtype, torch.float32))

@@ -109,7 +109,7 @@ class ILPC(Method):
         quota = gram.new_full((episodes, ways, 1), m / ways)
         predicted = torch.zeros(episodes, m, dtype=torch.int64, device=gram.device)
         active = torch.arange(episodes, device=gram.device)
-        while len(active):
+        while m and len(active):
             known = labels[active]
             free = known[..., n:].sum(-2, keepdim=True) == 0
             spread = propagate(graph[active], known, self.alpha)[..., n:]

@@ -13,7 +13,7 @@ from ..adapters import Normalize
 from ..errors import UnknownNameError, require_not_negative, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Gram, Method
-from .batches import in_chunks, whole_gram
+from .batches import in_chunks, single_at_least, whole_gram
 from .tim_adm import alternate
 from .tim_gd import descend
 
@@ -52,8 +52,8 @@ class TIM(Method):
         >>> support, query = torch.eye(2), torch.tensor([[1.0, 0.5], [0.9, 1.0], [0.2, 1.0]])
         >>> features = EpisodeFeatures(support, query, torch.tensor([0, 1]))
         >>> TIM(steps=10).logits(features).softmax(-1).round(decimals=2)
-        tensor([[0.9800, 0.0200],
-                [0.2600, 0.7400],
+        tensor([[1.0000, 0.0000],
+                [0.4600, 0.5400],
                 [0.0000, 1.0000]], dtype=torch.float64)
     """
 
@@ -89,18 +89,28 @@ class TIM(Method):
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision by adm, in the features' (single at least) by gd."""
         features = self.prepare(features)
-        common = {
-            "steps": _STEPS[self.solver] if self.steps is None else self.steps,
-            "temperature": self.temperature,
-            "support_weight": self.support_weight,
-        }
-        if self.solver == "gd":
-            solve = partial(descend, slope=self._slope, learning_rate=self.learning_rate, **common)
-            points = features.points
-            return in_chunks(solve, points.to(torch.promote_types(points.dtype, torch.float32)), features.targets)
-        weights = {"marginal_weight": self.marginal_weight, "conditional_weight": self.conditional_weight}
-        return in_chunks(partial(alternate, **weights, **common), whole_gram(features.gram), features.targets)
+        steps = _STEPS[self.solver] if self.steps is None else self.steps
+        if self.solver == "adm":
+            solve = partial(
+                alternate,
+                steps=steps,
+                temperature=self.temperature,
+                support_weight=self.support_weight,
+                marginal_weight=self.marginal_weight,
+                conditional_weight=self.conditional_weight,
+            )
+            return in_chunks(solve, whole_gram(features.gram), features.targets)
+        solve = partial(
+            descend,
+            slope=self._slope,
+            steps=steps,
+            learning_rate=self.learning_rate,
+            temperature=self.temperature,
+            support_weight=self.support_weight,
+        )
+        return in_chunks(solve, single_at_least(features.points), features.targets)
 
     def _slope(self, p: Tensor, log_p: Tensor) -> Tensor:
         """See `descend`: of Shannon's entropies, less what all classes share, which has no effect."""
-        return self.marginal_weight * p.mean(-1, keepdim=True).log() - self.conditional_weight * log_p
+        shares = p.mean(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+        return self.marginal_weight * shares.log() - self.conditional_weight * log_p

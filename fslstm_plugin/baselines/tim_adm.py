@@ -16,7 +16,7 @@ def alternate(
     marginal_weight: float,
     conditional_weight: float,
 ) -> Tensor:
-    """The logits after so many alternations; see `TIM` for the constants.
+    """The logits after so many alternations.
 
     Prototypes are mixtures ``W = B X`` of the points, and all that is needed of them are their products with the points
     and with themselves. Both follow from one step to the next by one product with the Gram matrix.
@@ -24,6 +24,11 @@ def alternate(
     Args:
         gram: Inner products ``(episodes, n + m, n + m)``, the support first.
         targets: One-hot labels ``(episodes, n, ways)``.
+        steps: Number of alternations.
+        temperature: See `TIM`.
+        support_weight: See `TIM`.
+        marginal_weight: See `TIM`.
+        conditional_weight: See `TIM`.
 
     Returns:
         Logits ``(episodes, m, ways)``, differentiable with respect to the Gram matrix.
@@ -32,7 +37,7 @@ def alternate(
     labels = targets.mT.to(gram.dtype)
     n, m = labels.shape[-1], gram.shape[-1] - labels.shape[-1]
     exponent, balance = 1 + conditional_weight, marginal_weight / (marginal_weight + 1)
-    importance = gram.new_full((n + m,), n / m)
+    importance = gram.new_full((n + m,), n / max(m, 1))
     importance[:n] = support_weight / exponent
 
     mean = labels / labels.sum(-1, keepdim=True)
