@@ -116,4 +116,4 @@ class FolderBatches:
         try:
             yield from DataLoader(images, batch_sampler=mine.tolist(), num_workers=self.workers)
         except DataError as error:  # PyTorch puts the traceback of a worker before its message
-            raise DataError(str(error).splitlines()[-1].removeprefix(f"{DataError.__module__}.DataError: ")) from None
+            raise DataError(str(error.args[0]).splitlines()[-1].removeprefix(f"{DataError.__module__}.DataError: ")) from None
