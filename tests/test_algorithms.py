@@ -9,10 +9,6 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from fslstm_dots import TinyBackbone
-from learn2learn.utils.lightning import EpisodicBatcher
-from torch import nn
-
-import fslstm_plugin
 from fslstm_plugin.algorithms import (
     Composition,
     LightningFSLSTM,
@@ -24,6 +20,10 @@ from fslstm_plugin.algorithms import (
 from fslstm_plugin.algorithms.batch_statistics import episode_statistics
 from fslstm_plugin.algorithms.few_shot import algorithm_for
 from fslstm_plugin.algorithms.recipe import meta_training
+from learn2learn.utils.lightning import EpisodicBatcher
+from torch import nn
+
+import fslstm_plugin
 from fslstm_plugin.backbones import Conv4
 from fslstm_plugin.episodes import Episodes
 from fslstm_plugin.errors import FSLSTMError, UsageError

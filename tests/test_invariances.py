@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from fslstm_plugin.evaluation.engine import Method, run_methods
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,7 +14,6 @@ from torch import Tensor
 from fslstm_plugin.data.cifarfs import split_classes
 from fslstm_plugin.data.glyphs import CHARACTERS
 from fslstm_plugin.data.sampler import EpisodeSampler
-from fslstm_plugin.evaluation.engine import Method, run_methods
 from fslstm_plugin.heads import Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier
 from fslstm_plugin.kernels import RBF, Cosine, Kernel, Linear, Polynomial
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
