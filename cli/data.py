@@ -63,7 +63,7 @@ def prepare(
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def show(data_root: DataRoot = None, json: Json = None) -> None:
-    """Show which data sets are prepared, where, and how many classes and images each split has."""
+    """Show which data sets are prepared, those first, where, and how many classes and images each split has."""
     from rich import print as show_table
     from rich.table import Table
 
@@ -71,7 +71,7 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
     from fslstm_plugin.files import write_json
 
     root = resolve(data_root)
-    rows = [row for name in DATASETS.names() for row in _rows(name, root)]
+    rows = sorted((row for name in DATASETS.names() for row in _rows(name, root)), key=lambda row: not row["prepared"])
     table = Table(title=f"Data sets in {root}")
     for heading in ("data set", "split"):
         table.add_column(heading, no_wrap=True)
@@ -80,8 +80,9 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
     table.add_column("where", overflow="fold")
     for row in rows:
         numbers = (row["classes"], row["images"], row["image_size"]) if row["prepared"] else ("", "", "")
-        where = row["path"] if row["prepared"] else "not prepared"
-        table.add_row(row["dataset"], row["split"], *map(str, numbers), where)
+        table.add_row(
+            row["dataset"], row["split"], *map(str, numbers), row["path"] if row["prepared"] else row["state"]
+        )
     show_table(table)
     if json:
         write_json(json, {"rows": rows})
@@ -90,21 +91,24 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:
     """One row a split; a data set that is not prepared has no numbers."""
     from fslstm_plugin.data.base import SPLITS
+    from fslstm_plugin.errors import DataError
 
     dataset = DATASETS.get(name)
-    prepared = dataset.is_prepared(root)
-    rows = []
-    for split in SPLITS:
-        loaded = dataset.load(root, split) if prepared else None
-        rows.append(
-            {
-                "dataset": name,
-                "split": split,
-                "prepared": prepared,
-                "classes": len(loaded.class_names) if loaded else None,
-                "images": len(loaded.images) if loaded else None,
-                "image_size": dataset.image_size,
-                "path": str(dataset.folder(root)),
-            }
-        )
-    return rows
+    dataset.clean(root)
+    try:
+        index, state = dataset.index(root), "prepared"
+    except DataError:
+        index, state = {}, "damaged or of another version" if dataset.folder(root).exists() else "not prepared"
+    return [
+        {
+            "dataset": name,
+            "split": split,
+            "prepared": split in index,
+            "state": state,
+            "classes": len(index[split].classes) if index else None,
+            "images": sum(index[split].classes.values()) if index else None,
+            "image_size": dataset.image_size,
+            "path": str(dataset.folder(root)),
+        }
+        for split in SPLITS
+    ]

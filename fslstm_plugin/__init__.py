@@ -5,7 +5,30 @@ After "Few-Shot Learning with LSSVM Base Learner and Transductive Modules" (Wang
 
 from __future__ import annotations
 
+from typing import Any
+
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "EpisodeFeatures": "features",
+    "FewShotModel": "model",
+    "KernelMethod": "methods",
+    "Method": "methods",
+    "parse_method": "methods",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is asked for: the command line's help must not wait for torch."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])
 
 
 def register() -> None:
@@ -20,6 +43,6 @@ def register() -> None:
         >>> fslstm_plugin.register()
         >>> from learn2learn.algorithms import LightningFSLSTM
     """
-    from .registration import register_all
+    from .learn2learn.registration import register_all
 
     register_all()

@@ -10,10 +10,26 @@ from numbers import Integral
 from pathlib import Path
 
 
+def printable(text: str) -> str:
+    r"""The text with every character escaped that a terminal could obey, such as the names of strangers' files hold.
+
+    Example:
+        >>> printable("\x1b[2Jmüsli\n")
+        '\\x1b[2Jmüsli\\n'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class FSLSTMError(Exception):
-    """A failure that the user can mend; the command line prints it and exits with its code."""
+    """A failure that the user can mend; the command line prints it and exits with its code.
+
+    Its text is one line that a terminal only shows, whatever strangers' names are in it.
+    """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(FSLSTMError, ValueError):
@@ -134,3 +150,20 @@ def require_whole(name: str, value: int, least: int = 0) -> int:
     if not isinstance(value, Integral) or value < least:
         raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
     return value
+
+
+def require_share(**values: float) -> None:
+    """Check named numbers.
+
+    Raises:
+        UsageError: Naming the first that is not above 0, or above 1.
+
+    Example:
+        >>> require_share(step=2)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: step must be above 0 and at most 1, but got 2.
+    """
+    for name, value in values.items():
+        if not 0 < value <= 1:
+            raise UsageError(f"{name.replace('_', ' ')} must be above 0 and at most 1, but got {value}.")

@@ -165,6 +165,11 @@ class EpisodeFeatures:
             return self._gram_of(transductive)
         return EpisodeGram.from_points(self.points, self.num_support, transductive)
 
+    @property
+    def has_own_product(self) -> bool:
+        """Whether the Gram matrices are multiplied out from these features, and do not follow from others."""
+        return self._gram_of is None
+
     def adapted(self, adapter: FeatureAdapter) -> EpisodeFeatures:
         """What an adapter makes of these features: the same object for the same adapter."""
         if adapter.key not in self._adapted:

@@ -5,28 +5,37 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
+import time
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from filelock import FileLock, Timeout
 
-from .errors import DataError, StorageError
+from .errors import DataError, RunError, StorageError
 
 # What a file system answers that has no locks.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+
+_DAY = 24 * 60 * 60.0
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; on success it takes the place of ``path``, on failure it is removed.
 
+    A link at ``path`` is replaced, not followed.
+
     Args:
         path: Final place of the file; its folder must exist.
 
     Raises:
         StorageError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
+        RunError: If the folder was :func:`held` and is not any more; the file there is left alone.
 
     Example:
         >>> import tempfile
@@ -36,10 +45,12 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    temporary = path.parent / f".{path.name}.{os.getpid()}.tmp"
+    # Not the number of the process, which two containers on one volume may share.
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
         yield temporary
         sync(temporary)
+        _require_held(path.parent)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
@@ -49,38 +60,171 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
+class Lock:
+    """A lock that this process holds, or would hold where the file system knew any.
+
+    Args:
+        file: Its place.
+        handle: The same file, open since then.
+    """
+
+    file: Path
+    handle: BinaryIO
+
+    def still_held(self) -> bool:
+        """Whether the file at its place is still the locked one; if not, another process may hold the new one."""
+        try:
+            return os.path.samestat(os.fstat(self.handle.fileno()), self.file.stat())
+        except FileNotFoundError:
+            return False
+
+
 @contextmanager
-def locked(file: Path, seconds: float = -1) -> Iterator[None]:
+def locked(file: Path, seconds: float) -> Iterator[Lock]:
     """Hold a lock that ends with the process; where the file system knows no locks, go on without.
 
     The file stays: were it removed, a process that waits for it and one that comes later could both hold the lock.
 
     Args:
         file: The lock; its folder must exist.
-        seconds: How long to wait for it; for ever by default.
+        seconds: How long to wait for it.
 
     Raises:
         filelock.Timeout: If another process still holds it.
         OSError: If the file cannot be made.
     """
-    lock = FileLock(file)
+    lock = FileLock(file, fallback_to_soft=False)  # a soft one would outlive its process
     try:
         lock.acquire(timeout=seconds)
     except OSError as error:
         if isinstance(error, Timeout) or error.errno not in _NO_LOCKS:
             raise
     try:
-        yield
+        with file.open("ab") as handle:
+            yield Lock(file, handle)
     finally:
         lock.release()
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the right to write ``folder``, with a lock beside it; waits for another process that holds it."""
+def exclusive(folder: Path, seconds: float = 3600) -> Iterator[None]:
+    """Hold the right to write ``folder``, with a lock beside it; waits for another process that holds it.
+
+    Args:
+        folder: The folder; it need not exist.
+        seconds: How long to wait.
+
+    Raises:
+        StorageError: If another process still holds it.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.parent / f".{folder.name}.lock"):
+    file = folder.parent / f".{folder.name}.lock"
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(file, seconds))
+        except Timeout:
+            raise StorageError(
+                f"Another process is writing to {folder} for more than {seconds:g} s: wait for its end, or remove "
+                f"{file} if no such process runs on any machine that shares the folder."
+            ) from None
         yield
+
+
+# The locks of the folders that this process holds.
+_held: dict[Path, Lock] = {}
+
+
+@contextmanager
+def held(folder: Path, seconds: float) -> Iterator[Lock]:
+    """Hold the right to write ``folder``, with a lock in it; rests of a killed holder's files are removed.
+
+    Until the block ends, :func:`replacing` writes to the folder only while it is still the one that was locked.
+
+    Args:
+        folder: The folder; made if needed.
+        seconds: How long to wait for another holder.
+
+    Raises:
+        filelock.Timeout: If another process still holds it.
+        OSError: If the folder cannot be made or written.
+
+    Example:
+        >>> import tempfile
+        >>> with held(Path(tempfile.mkdtemp()) / "run", seconds=1) as lock:
+        ...     lock.file.unlink()
+        ...     lock.still_held()
+        False
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock", seconds) as lock:
+        for rest in folder.glob(".*.tmp"):
+            rest.unlink(missing_ok=True)
+        _held[folder.absolute()] = lock
+        try:
+            yield lock
+        finally:
+            del _held[folder.absolute()]
+
+
+def _require_held(folder: Path) -> None:
+    lock = _held.get(folder.absolute())
+    if lock and not lock.still_held():
+        raise RunError(
+            f"{folder} was removed or replaced while this process wrote to it, and may be another one's now: "
+            "nothing more is written there. Start again under another name."
+        )
+
+
+def prune(folder: Path, keep: Path, pattern: str) -> None:
+    """Remove the files that a new one replaces, and what a killed process left half written a day ago or earlier.
+
+    A file that cannot be removed stays.
+
+    Args:
+        folder: Where to look.
+        keep: The new file.
+        pattern: What the names of the old ones match, for example ``"mini-test-*.safetensors"``.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("a-1", "a-2", "b-1"):
+        ...     (folder / name).touch()
+        >>> prune(folder, keep=folder / "a-2", pattern="a-*")
+        >>> sorted(file.name for file in folder.iterdir())
+        ['a-2', 'b-1']
+    """
+    stale = [file for file in folder.glob(pattern) if file != keep]
+    for file in folder.glob(".*.tmp"):
+        with suppress(OSError):
+            if file.lstat().st_mtime < time.time() - _DAY:
+                stale.append(file)
+    for file in stale:
+        with suppress(OSError):
+            file.unlink()
+
+
+def subfolder(folder: Path, name: str) -> Path:
+    """A folder within a folder, made if needed.
+
+    Args:
+        folder: The outer one.
+        name: Name of the inner one.
+
+    Raises:
+        StorageError: If it is a link, through which files elsewhere would be written, or cannot be made.
+
+    Example:
+        >>> import tempfile
+        >>> subfolder(Path(tempfile.mkdtemp()), "cache").is_dir()
+        True
+    """
+    inner = folder / name
+    if inner.is_symlink():
+        raise StorageError(f"{inner} is a link, and nothing is written through it: put a folder in its place.")
+    _make(inner)
+    return inner
 
 
 def require_writable(folder: Path) -> None:
@@ -109,29 +253,62 @@ def sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, follow_links: bool = True) -> None:
     """Write a text file so that it is whole or absent, making its folder if needed.
 
-    A link stays a link to the file that is replaced; a device or a pipe is written to.
+    Args:
+        path: Its place.
+        text: Its content.
+        follow_links: Whether a link stays a link to the file that is replaced, and a device or a pipe is written to,
+            as is right where a user names the file. Otherwise the file takes the place of whatever is there.
+
+    Raises:
+        StorageError: If it cannot be written.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if follow_links and path.exists() and not path.is_file() and not path.is_dir():
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
         return
-    path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"Cannot make the folder {path.parent}: {error.strerror or error}.") from error
+    if follow_links:
+        path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
+    _make(path.parent)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file so that it is whole or absent."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"Cannot make the folder {folder}: {error.strerror or error}.") from error
+
+
+def write_json(path: Path, content: Any, follow_links: bool = True) -> None:
+    """Write a JSON file so that it is whole or absent, as :func:`write_text` does."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", follow_links)
+
+
+def damaged_member(file: Path) -> str | None:
+    """Name of the first member of a zip file whose content does not fit its checksum, None if there is none.
+
+    PyTorch's files are such archives, but it does not compare the checksums when it reads them. It can also be told
+    to write none; the members of such a file are believed.
+
+    Args:
+        file: The archive, read from its beginning to its end.
+
+    Raises:
+        zipfile.BadZipFile: If it is no whole archive.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.testzip() if any(member.CRC for member in archive.infolist()) else None
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # its list names a place before its beginning
+            raise zipfile.BadZipFile("File is not a zip file") from error
+        raise
 
 
 def read_json(file: Path) -> Any:

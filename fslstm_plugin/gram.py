@@ -1,4 +1,4 @@
-"""An episode after the backbone: its Gram matrix, kernels as functions of it, its extension by mixtures.
+"""An episode after the backbone: its Gram matrix, and its extension by mixtures.
 
 Every head of the paper is a kernel machine, so it sees features only through inner products. The linear Gram
 matrix is computed once an episode; kernels are elementwise functions of it, and support points that are
@@ -7,134 +7,17 @@ averages or copies of queries (pseudo supports, candidates) extend it by small m
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from .errors import UnknownNameError, UsageError, require_not_negative, require_positive, require_whole
+from .errors import UsageError
+from .kernels import TINY, Kernel, Linear
+from .tracing import values_known
 
-_TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
-
-
-class Kernel(ABC):
-    """An elementwise function of inner products and squared norms; subclass it to add a kernel."""
-
-    @abstractmethod
-    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
-        """The kernel of every left point with every right point.
-
-        Args:
-            inner: Inner products ``(..., a, b)``.
-            left_norms: Squared Euclidean norms ``(..., a)`` of the left points.
-            right_norms: Squared Euclidean norms ``(..., b)`` of the right points.
-            dim: Number of features d, for scales that depend on it.
-
-        Returns:
-            Kernel values ``(..., a, b)``.
-        """
-
-
-@dataclass(frozen=True)
-class Linear(Kernel):
-    """``k(x, y) = x.y``, the paper's kernel."""
-
-    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
-        """See `Kernel`."""
-        return inner
-
-
-@dataclass(frozen=True)
-class RBF(Kernel):
-    """``k(x, y) = exp(-scale ||x - y||^2)``.
-
-    Args:
-        scale: Inverse squared length, above 0. Default None: 1/d, right for features of about unit size each.
-
-    Raises:
-        UsageError: If the scale is not above 0.
-    """
-
-    scale: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.scale is not None:
-            require_positive(scale=self.scale)
-
-    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
-        """See `Kernel`."""
-        distances = left_norms.unsqueeze(-1) + right_norms.unsqueeze(-2) - 2 * inner
-        # Rounding can make the distance of two equal points slightly negative.
-        return torch.exp(-_scale(self.scale, dim) * distances.clamp(min=0))
-
-
-@dataclass(frozen=True)
-class Polynomial(Kernel):
-    """``k(x, y) = (scale x.y + offset)^degree``.
-
-    Args:
-        degree: At least 1; default 3.
-        offset: At least 0 (below it the kernel is not positive semidefinite); default 1.
-        scale: Factor of the inner product, above 0. Default None: 1/d.
-
-    Raises:
-        UsageError: If an argument is outside its range.
-    """
-
-    degree: int = 3
-    offset: float = 1.0
-    scale: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.scale is not None:
-            require_positive(scale=self.scale)
-        require_not_negative(offset=self.offset)
-        require_whole("degree", self.degree, 1)
-
-    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
-        """See `Kernel`."""
-        return (_scale(self.scale, dim) * inner + self.offset) ** self.degree
-
-
-@dataclass(frozen=True)
-class Cosine(Kernel):
-    """``k(x, y) = x.y / (||x|| ||y||)``: the linear kernel on unit-length features (0 for a zero vector)."""
-
-    def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
-        """See `Kernel`."""
-        left = left_norms.clamp(min=_TINY).rsqrt().unsqueeze(-1)
-        right = right_norms.clamp(min=_TINY).rsqrt().unsqueeze(-2)
-        return inner * left * right
-
-
-_KERNELS: dict[str, type[Kernel]] = {
-    "linear": Linear,
-    "rbf": RBF,
-    "polynomial": Polynomial,
-    "cosine": Cosine,
-}
-
-
-def resolve_kernel(kernel: str | Kernel) -> Kernel:
-    """The kernel itself, or the one of that name with its default parameters.
-
-    Args:
-        kernel: ``"linear"``, ``"rbf"``, ``"polynomial"``, ``"cosine"`` or a `Kernel`.
-
-    Raises:
-        UnknownNameError: If no kernel has that name.
-
-    Example:
-        >>> resolve_kernel("rbf")
-        RBF(scale=None)
-    """
-    if isinstance(kernel, Kernel):
-        return kernel
-    if kernel not in _KERNELS:
-        raise UnknownNameError("kernel", str(kernel), _KERNELS)
-    return _KERNELS[kernel]()
+_ILL_CONDITIONED = 1e-4  # Smallest eigenvalue over the mean diagonal; networks' features have 5e-4 and more.
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,40 +74,23 @@ class EpisodeGram:
             transductive: See `from_features`.
         """
         exact = small_matrix_dtype(points.device)
+        # All in one product: a larger one is so much faster that half of it may be computed twice.
+        rows = points.shape[-2] if transductive else support_size
         # Half precision, also autocast's, loses the small differences between features that decide.
         with torch.autocast(points.device.type, enabled=False):
             points = points.to(_product_dtype(points))
-            gram = cls._multiplied(points, support_size, transductive)
+            products = _products(points, rows)
             if points.dtype != exact:
-                close = _close_together(gram.support)
-                if close.any():
-                    gram = gram._except(close, cls._multiplied(points.to(exact), support_size, transductive))
-        return gram
-
-    @classmethod
-    def _multiplied(cls, points: Tensor, support_size: int, transductive: bool) -> EpisodeGram:
-        """The products in the points' precision."""
-        exact = small_matrix_dtype(points.device)
-        support, query = points.tensor_split([support_size], dim=-2)
-        # All in one product: a larger one is so much faster that half of it may be computed twice.
-        product = ((points if transductive else support) @ points.mT).to(exact)
+                lost = _lost_to_rounding(products[0][..., :rows].detach(), support_size)
+                products = [each.to(exact) for each in products]
+                if lost.any():
+                    again = _products(points[lost].to(exact), rows)
+                    masks = lost[..., None, None], lost[..., None]
+                    products = [old.masked_scatter(*new) for old, *new in zip(products, masks, again, strict=True)]
+        product, norms = products
         own, crossing = product[..., :support_size, :].tensor_split([support_size], dim=-1)
-        if not transductive:
-            norms = torch.linalg.vector_norm(query, dim=-1).square().to(exact)
-            return cls(_symmetric(own), crossing.mT, norms, points.shape[-1])
-        block = _symmetric(product[..., support_size:, support_size:])
-        return cls(_symmetric(own), crossing.mT, _diagonal(block), points.shape[-1], block)
-
-    def _except(self, where: Tensor, other: EpisodeGram) -> EpisodeGram:
-        """The same, but for the episodes ``(...)`` that are taken from another."""
-        matrix, vector = where[..., None, None], where[..., None]
-        return EpisodeGram(
-            torch.where(matrix, other.support, self.support),
-            torch.where(matrix, other.cross, self.cross),
-            torch.where(vector, other.query_norms, self.query_norms),
-            self.dim,
-            None if self.query is None or other.query is None else torch.where(matrix, other.query, self.query),
-        )
+        query = _symmetric(product[..., support_size:, support_size:]) if transductive else None
+        return cls(_symmetric(own), crossing.mT, norms[..., support_size:], points.shape[-1], query)
 
     @classmethod
     def cat(cls, grams: Sequence[EpisodeGram]) -> EpisodeGram:
@@ -247,8 +113,8 @@ class EpisodeGram:
             >>> EpisodeGram.from_features(torch.eye(2) * 3, torch.ones(1, 2)).normalized().cross
             tensor([[0.7071, 0.7071]], dtype=torch.float64)
         """
-        left = self.query_norms.clamp(min=_TINY).rsqrt()
-        right = _diagonal(self.support).clamp(min=_TINY).rsqrt()
+        left = self.query_norms.clamp(min=TINY).rsqrt()
+        right = _diagonal(self.support).clamp(min=TINY).rsqrt()
         return EpisodeGram(
             self.support * right.unsqueeze(-1) * right.unsqueeze(-2),
             self.cross * left.unsqueeze(-1) * right.unsqueeze(-2),
@@ -333,24 +199,40 @@ class EpisodeGram:
         return kernel(norms.unsqueeze(-1), norms, norms, self.dim).squeeze((-1, -2))
 
 
-def _close_together(own: Tensor) -> Tensor:
-    """Episodes ``(...)`` whose points with products ``(..., n, n)`` lie far closer together than to the origin.
+def _products(points: Tensor, rows: int) -> list[Tensor]:
+    """The first rows' products with all points ``(..., n, d)``, and every point's squared norm, in their precision."""
+    product = points[..., :rows, :] @ points.mT
+    others = torch.linalg.vector_norm(points[..., rows:, :], dim=-1).square()
+    return [product, torch.cat([_diagonal(product), others], -1)]
 
-    Rounding of the large products would hide the small differences between points, which decide.
+
+def _lost_to_rounding(products: Tensor, support_size: int) -> Tensor:
+    """Episodes ``(...)`` whose products ``(..., n, n)``, rounded to single precision, may lose what decides.
+
+    Either the support points lie far closer together than to the origin: rounding of the large products hides their
+    small differences. Or some combination of the points nearly vanishes: a head divides by the smallest eigenvalue, or
+    by its ridge, and so makes the rounding of all products large.
     """
+    own = products[..., :support_size, :support_size]
     offset = own.mean((-2, -1))
-    spread = _diagonal(own).mean(-1) - offset
-    return spread < 0.01 * offset
+    close_together = _diagonal(own).mean(-1) - offset < 0.01 * offset
+    shifted = products.clone()
+    diagonal = _diagonal(shifted)
+    diagonal.sub_(_ILL_CONDITIONED * diagonal.mean(-1, keepdim=True))
+    # The smallest eigenvalue is above the shift exactly where the shifted matrix has a Cholesky factor.
+    return close_together | (torch.linalg.cholesky_ex(shifted).info != 0)
 
 
 def _product_dtype(points: Tensor) -> torch.dtype:
     """The precision of inner products of points ``(..., n, d)``: single at least.
 
     With more points than features the matrix is singular, so a rounding error of its entries would be divided by the
-    ridge alone. With so few features the exact product is cheap. And where PyTorch was told that it may multiply single
-    precision with fewer digits (TF32), which Lightning advises on some GPUs, only double precision keeps them.
+    ridge alone. With so few features the exact product is cheap. Where PyTorch was told that it may multiply single
+    precision with fewer digits (TF32), which Lightning advises on some GPUs, only double precision keeps them. And
+    where values cannot be read, there is no telling whether single precision is enough.
     """
-    if points.shape[-1] < points.shape[-2] or torch.get_float32_matmul_precision() != "highest":
+    too_few = points.shape[-1] < points.shape[-2]
+    if too_few or not values_known() or torch.get_float32_matmul_precision() != "highest":
         return small_matrix_dtype(points.device)
     return torch.promote_types(points.dtype, torch.float32)
 
@@ -367,7 +249,3 @@ def _symmetric(matrix: Tensor) -> Tensor:
 
 def _diagonal(matrix: Tensor) -> Tensor:
     return matrix.diagonal(dim1=-2, dim2=-1)
-
-
-def _scale(scale: float | None, dim: int) -> float:
-    return 1 / dim if scale is None else scale

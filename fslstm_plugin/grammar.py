@@ -77,7 +77,7 @@ def _argument(text: str) -> tuple[str, Any]:
     if "(" in key:
         part = Part.parse(text)
         return part.name, part
-    return key.strip(), _value(value.strip()) if sign else BARE
+    return key.strip(), read_value(value.strip()) if sign else BARE
 
 
 def parse(text: str) -> list[Part]:
@@ -108,7 +108,13 @@ def _split(text: str, separator: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
+    """A whole number, a number, true, false, none, or the word itself.
+
+    Example:
+        >>> [read_value(text) for text in ("10", "0.5", "true", "loo")]
+        [10, 0.5, True, 'loo']
+    """
     for kind in (int, float):
         try:
             return kind(text)

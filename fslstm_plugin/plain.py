@@ -1,32 +1,26 @@
-"""Dataclasses from the plain data of a JSON file, which a stranger may have written: every type is checked."""
+"""Typed data from the plain data of a JSON file, which a stranger may have written: every type and bound is checked."""
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import UsageError
+import msgspec
+
+from .errors import FSLSTMError, RunError, UsageError
 
 T = TypeVar("T")
 
 
-def from_plain(kind: type[T], values: Any) -> T:
-    """The dataclass whose ``dataclasses.asdict`` this is, also after a way through JSON.
-
-    Args:
-        kind: A dataclass of numbers, texts, paths, tuples of them, other such dataclasses, and None where its types say
-            so.
-        values: A dictionary of its fields; those with a default may be absent.
+def from_plain(kind: type[T] | Any, values: Any) -> T:
+    """The struct or dataclass that plain data describe.
 
     Raises:
-        UsageError: If a field is missing, unknown or of another type; or as the dataclass itself raises.
+        UsageError: If a field is missing, unknown, of another type or out of its range; or as the class itself raises.
 
     Example:
-        >>> @dataclasses.dataclass
-        ... class Point:
+        >>> class Point(msgspec.Struct, forbid_unknown_fields=True):
         ...     x: float
         ...     name: str = "origin"
         >>> from_plain(Point, {"x": 1})
@@ -34,39 +28,43 @@ def from_plain(kind: type[T], values: Any) -> T:
         >>> from_plain(Point, {"x": "1"})
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: x must be of type float, but got '1'.
+        fslstm_plugin.errors.UsageError: x: expected `float`, got `str`.
     """
-    if not isinstance(values, dict):
-        raise UsageError(f"A {kind.__name__} must be given by its fields, but got {_short(values)}.")
-    hints = typing.get_type_hints(kind)
-    for name in values.keys() - hints.keys():
-        raise UsageError(f"A {kind.__name__} has no field {_short(name)}.")
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if field.default is dataclasses.MISSING and field.name not in values:
-            raise UsageError(f"The field {field.name} of the {kind.__name__} is missing.")
-    return kind(**{name: _value(hints[name], value, name) for name, value in values.items()})
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(_sentence(error)) from error
 
 
-def _value(hint: Any, value: Any, name: str) -> Any:
-    if isinstance(hint, types.UnionType):
-        if value is None and types.NoneType in typing.get_args(hint):
-            return None
-        (hint,) = (choice for choice in typing.get_args(hint) if choice is not types.NoneType)
-    if dataclasses.is_dataclass(hint):
-        return from_plain(hint, value)  # type: ignore[arg-type]
-    if typing.get_origin(hint) is tuple and isinstance(value, (list, tuple)):
-        return tuple(_value(typing.get_args(hint)[0], item, name) for item in value)
-    if hint is float and type(value) is int:
-        return float(value) if abs(value) < 2**63 else _refuse(hint, value, name)
-    if hint is Path and isinstance(value, str):
-        return Path(value)
-    return value if type(value) is hint else _refuse(hint, value, name)
+def to_plain(value: Any) -> Any:
+    """Plain data that `from_plain` reads: dictionaries, lists, texts and numbers."""
+    return msgspec.to_builtins(value)
 
 
-def _refuse(hint: Any, value: Any, name: str) -> typing.NoReturn:
-    raise UsageError(f"{name} must be of type {getattr(hint, '__name__', hint)}, but got {_short(value)}.")
+def read_plain(file: Path, kind: type[T] | Any, fault: Callable[[str], FSLSTMError] = RunError) -> T:
+    """What a JSON file describes.
+
+    Args:
+        file: The file.
+        kind: A struct or dataclass, or a union of tagged ones.
+        fault: Makes the error from a sentence.
+
+    Raises:
+        FSLSTMError: If the file cannot be read, or is not of that form.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise fault(f"Cannot read {file}: {error.strerror or error}.") from error
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise fault(f"{file} is damaged: {_sentence(error)}") from error
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _sentence(error: Exception) -> str:
+    """A reader's words, the place first."""
+    text, _, place = str(error).rstrip(".").partition(" - at `$")
+    words = text[:1].lower() + text[1:] if text.startswith(("Expected", "Object", "Invalid")) else text
+    where = place.rstrip("`").removeprefix(".")
+    return f"{where}: {words}." if where else f"{words}."

@@ -2,41 +2,103 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal
 
 from filelock import Timeout
+from msgspec import Meta, Struct
 from torch import Tensor, nn
 
 from .errors import RunError, UsageError
-from .files import exclusive, locked, write_json
-from .plain import from_plain
+from .files import exclusive, held, subfolder, write_json
+from .plain import read_plain, to_plain
+from .recipes import MetaRecipe, PretrainRecipe
 from .weights import load_tensors, save_tensors
-
-T = TypeVar("T")
-
-FORMAT = 1
-
-MAX_IMAGE_SIZE = 1024  # far more than any backbone here is for; a damaged configuration may say anything
 
 # The processes that decode images hold the lock too, and need up to 5 seconds to see that their training was killed.
 _LOCK_SECONDS = 8.0
 
-_TEXT, _NUMBER, _MAYBE_TEXT, _MAYBE_NUMBER = (str,), (int,), (str, NoneType), (int, NoneType)
-_COMMON = {
-    "backbone": _TEXT, "image_size": _NUMBER, "recipe": (dict,), "max_steps": _MAYBE_NUMBER, "seed": _NUMBER,
-    "precision": _TEXT,
-}  # fmt: skip
-_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
-    "pretrain": {**_COMMON, "dataset": _MAYBE_TEXT, "places": _MAYBE_TEXT, "folder": _MAYBE_TEXT},
-    "train": {**_COMMON, "dataset": _TEXT, "algorithm": _TEXT, "validation": (dict,), "pretrained": _MAYBE_TEXT},
-}
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+ImageSize = Annotated[int, Meta(ge=16, le=1024)]  # a backbone's; far more than any here is for
+
+
+class Validation(Struct, frozen=True, forbid_unknown_fields=True):
+    """Episodes of the validation classes, by which the best weights are chosen."""
+
+    episodes: Annotated[int, Meta(ge=2, le=10**7, description="Episodes after each epoch.")] = 2000
+    ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode.")] = 5
+    shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class.")] = 5
+    queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class.")] = 15
+
+
+class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What both kinds of training have in their configuration.
+
+    Args:
+        backbone: Registered name.
+        image_size: Side of the images in pixels.
+        max_steps: Stop after so many steps; the schedule shrinks with it. None for all epochs.
+        seed: What every random choice follows from.
+        precision: Of the training.
+        format: Of the configuration.
+    """
+
+    backbone: str
+    image_size: ImageSize
+    max_steps: Annotated[int, Meta(ge=1, le=10**12)] | None
+    seed: Seed
+    precision: Literal["32", "bf16"]
+    format: Literal[2] = 2
+
+    @property
+    def kind(self) -> str:
+        """``"pretrain"`` or ``"train"``."""
+        return str(self.__struct_config__.tag)
+
+
+class PretrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="pretrain"):
+    """Configuration of a pretraining, on exactly one of three.
+
+    Args:
+        recipe: Epochs, batch size, schedule, augmentation.
+        dataset: Name of a benchmark, whose training classes are used.
+        places: Folder of Places365-standard.
+        folder: Folder of class folders.
+    """
+
+    recipe: PretrainRecipe
+    dataset: str | None = None
+    places: str | None = None
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(bool(source) for source in (self.dataset, self.places, self.folder)) != 1:
+            raise UsageError("A pretraining must name one of 'dataset', 'places' and 'folder'.")
+
+
+class TrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="train"):
+    """Configuration of a meta-training.
+
+    Args:
+        dataset: Name of the data set.
+        algorithm: Name of the method, see :func:`~fslstm_plugin.methods.parse_method`.
+        recipe: Episodes, rates, schedule, augmentation.
+        validation: How the best weights are chosen.
+        pretrained: Run folder or weights file that the backbone begins from.
+    """
+
+    dataset: str
+    algorithm: str
+    recipe: MetaRecipe
+    validation: Validation
+    pretrained: str | None = None
+
+
+Config = PretrainConfig | TrainConfig
 
 
 @dataclass(frozen=True)
@@ -52,7 +114,7 @@ class Run:
     """
 
     path: Path
-    config: dict[str, Any]
+    config: Config
 
     def create(self) -> None:
         """Make the folder with its configuration.
@@ -64,7 +126,7 @@ class Run:
             raise RunError(
                 f"{self.path} already holds a run. Continue it with --resume, or choose another name with --name."
             )
-        write_json(self.path / "config.json", {"format": FORMAT, **self.config})
+        write_json(self.path / "config.json", to_plain(self.config), follow_links=False)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -77,14 +139,12 @@ class Run:
             OSError: If the folder cannot be made or written.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with locked(self.path / ".lock", _LOCK_SECONDS):
-                for rest in self.path.glob(".*.tmp"):  # of a training that was killed while it wrote
-                    rest.unlink(missing_ok=True)
+            with held(self.path, _LOCK_SECONDS):
                 yield
         except Timeout:
             raise RunError(
-                f"Another training is running in {self.path}: wait for its end, or choose another name with --name."
+                f"Another training is running in {self.path}: wait for its end, or choose another name with --name. "
+                f"If none runs on any machine that shares the folder, remove {self.path / '.lock'}."
             ) from None
 
     @classmethod
@@ -97,31 +157,7 @@ class Run:
         file = path / "config.json"
         if not file.is_file():
             raise RunError(f"There is no run at {path}: {file} is missing.")
-        try:
-            config = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunError(f"Cannot read {file}: {error}.") from error
-        if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise RunError(f"{file} is not a run configuration of format {FORMAT}.")
-        fault = _fault(config)
-        if fault:
-            raise RunError(f"{file} is damaged: {fault}.")
-        return cls(path, config)
-
-    def part(self, name: str, kind: type[T]) -> T:
-        """A part of the configuration as the dataclass that it was made from.
-
-        Args:
-            name: Its name in the configuration, for example ``"recipe"``.
-            kind: The dataclass.
-
-        Raises:
-            RunError: If it is damaged.
-        """
-        try:
-            return from_plain(kind, self.config[name])
-        except UsageError as error:
-            raise RunError(f"{self.path / 'config.json'} is damaged in '{name}': {error}") from error
+        return cls(path, read_plain(file, Config))
 
     @classmethod
     def newest(cls, folder: Path) -> Run:
@@ -155,13 +191,15 @@ class Run:
         """
         if name is None:
             checkpoints = sorted(folder.glob("*/last.ckpt"), key=lambda file: file.stat().st_mtime, reverse=True)
-            runs = [run for run in map(cls.open, (file.parent for file in checkpoints)) if run.config["kind"] == kind]
-            if not runs:
-                raise RunError(f"There is no {kind} run to resume in {folder}.")
-            return runs[0]
+            for file in checkpoints:
+                with suppress(RunError):  # a damaged neighbour is not the one that is wanted
+                    run = cls.open(file.parent)
+                    if run.config.kind == kind:
+                        return run
+            raise RunError(f"There is no {kind} run to resume in {folder}.")
         run = cls.open(folder / name)
-        if run.config["kind"] != kind:
-            raise RunError(f"{run.path} is a {run.config['kind']} run: resume it with 'fslstm {run.config['kind']}'.")
+        if run.config.kind != kind:
+            raise RunError(f"{run.path} is a {run.config.kind} run: resume it with 'fslstm {run.config.kind}'.")
         return run
 
     @classmethod
@@ -183,7 +221,7 @@ class Run:
     @property
     def resume_command(self) -> str:
         """What to type to continue this run."""
-        words = ["fslstm", self.config["kind"], "--resume", "--runs", str(self.path.parent), "--name", self.name]
+        words = ["fslstm", self.config.kind, "--resume", "--runs", str(self.path.parent), "--name", self.name]
         return shlex.join(words)
 
     @property
@@ -202,22 +240,22 @@ class Run:
             self.weights, {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
         )
 
-    def save_evaluation(self, command: str, rows: Sequence[Any]) -> Path:
-        """Keep the rows of an evaluation in the run folder, beside earlier ones.
+    def save_evaluation(self, command: str, content: Any) -> Path:
+        """Keep an evaluation in the run folder, beside earlier ones.
 
         Args:
-            command: Which command made them.
-            rows: Rows of :mod:`fslstm_plugin.evaluation.experiment`.
+            command: Which command made it.
+            content: What the file shall hold, as plain data.
 
         Returns:
             The new file ``evaluations/<command>-<number>.json``.
         """
-        folder = self.path / "evaluations"
-        with exclusive(folder):  # another evaluation of this run may end just now
+        folder = subfolder(self.path, "evaluations")
+        with exclusive(folder, seconds=60):  # another evaluation of this run may end just now
             numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
             taken = [int(number) for number in numbers if number.isdecimal()]
             file = folder / f"{command}-{max(taken, default=0) + 1}.json"
-            write_json(file, {"rows": [row.as_dict() for row in rows]})
+            write_json(file, content, follow_links=False)
         return file
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -227,21 +265,6 @@ class Run:
             RunError: If the file is missing or damaged.
         """
         return load_tensors(self.weights)
-
-
-def _fault(config: dict[str, Any]) -> str | None:
-    """What is wrong with a configuration, if anything."""
-    fields = _FIELDS.get(str(config.get("kind")))
-    if fields is None:
-        return f"its kind must be one of {', '.join(_FIELDS)}"
-    for name, types in fields.items():
-        if name not in config or type(config[name]) not in types:
-            return f"'{name}' must be of type {' or '.join(kind.__name__ for kind in types)}"
-    if config["kind"] == "pretrain" and sum(bool(config[name]) for name in ("dataset", "places", "folder")) != 1:
-        return "it must name one of 'dataset', 'places' and 'folder'"
-    if not 16 <= config["image_size"] <= MAX_IMAGE_SIZE:
-        return f"'image_size' must be between 16 and {MAX_IMAGE_SIZE}"
-    return None
 
 
 def new_run_folder(folder: Path, name: str | None, default: str) -> Path:

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
+import zipfile
 from pathlib import Path
 
 from torch import Tensor, nn
 
-from .errors import RunError, StorageError
-from .files import replacing
+from .errors import RunError
+from .files import damaged_member, replacing
+
+_CHECKSUM = "blake2b"
+_DIFFERS = "its content does not fit its checksum"
 
 
-def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file so that it is whole or absent.
+def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file with a checksum of its tensors, so that it is whole or absent.
 
     Args:
         file: Its place; the folder must exist.
         tensors: What to save, by name.
-        metadata: Strings to keep with them.
 
     Raises:
         StorageError: If the file cannot be written.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    try:
-        with replacing(file) as temporary:
-            temporary.touch()
-            mode = temporary.stat().st_mode
-            save_file(tensors, temporary, metadata)
-            temporary.chmod(mode)  # safetensors makes its files readable for their owner alone
-    except SafetensorError as error:
-        raise StorageError(f"Cannot write {file}: {error}.") from error
+    content = save(tensors, {_CHECKSUM: _checksum(tensors)})
+    with replacing(file) as temporary:  # safetensors' own writer would leave a file of its own when killed
+        temporary.write_bytes(content)
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    """Of names, types, shapes and numbers."""
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file, or of a ``.pth``/``.ckpt`` file read without running any code in it.
+
+    Checksums are compared where the file has some, as all of :func:`save_tensors` and nearly all of PyTorch have.
 
     Args:
         file: The file.
@@ -63,10 +74,11 @@ def _reason(error: Exception) -> str:
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:
     import torch
-    from safetensors.torch import load_file
 
     if file.suffix == ".safetensors":
-        return load_file(file)
+        return _read_safetensors(file)
+    if zipfile.is_zipfile(file) and damaged_member(file):
+        raise ValueError(_DIFFERS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pickles that PyTorch itself would not write
         content = torch.load(file, map_location="cpu", weights_only=True)
@@ -84,6 +96,17 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def _read_safetensors(file: Path) -> dict[str, Tensor]:
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as content:
+        tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
+        expected = (content.metadata() or {}).get(_CHECKSUM)
+    if expected not in (None, _checksum(tensors)):
+        raise ValueError(_DIFFERS)
+    return tensors
+
+
 def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:
     """Load a state whose names and shapes must fit exactly.
 
@@ -93,12 +116,13 @@ def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -
     own = module.state_dict()
     missing = sorted(own.keys() - state.keys())
     unexpected = sorted(state.keys() - own.keys())
-    reshaped = sorted(
-        f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}"
-        for key in own.keys() & state.keys()
-        if own[key].shape != state[key].shape
-    )
-    infinite = sorted(key for key in own.keys() & state.keys() if not state[key].to(own[key].dtype).isfinite().all())
+    common = sorted(own.keys() & state.keys())
+    fitting = [key for key in common if own[key].shape == state[key].shape]
+    reshaped = [
+        f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}" for key in common if key not in fitting
+    ]
+    # Only of these: a small file may hold a tensor that is expanded to any size.
+    infinite = [key for key in fitting if not state[key].to(own[key].dtype).isfinite().all()]
     faults = [
         f"{what}: {', '.join(keys[:4])}{f' and {len(keys) - 4} more' if len(keys) > 4 else ''}"
         for what, keys in (

@@ -27,7 +27,7 @@ from fslstm_plugin.algorithms.recipe import meta_training
 from fslstm_plugin.backbones import Conv4
 from fslstm_plugin.episodes import Episodes
 from fslstm_plugin.errors import FSLSTMError, UsageError
-from fslstm_plugin.gram import RBF
+from fslstm_plugin.kernels import RBF
 
 ALGORITHMS = [LightningPrototype, LightningRidge, LightningSVM, LightningLSSVM, LightningFSLSTM]
 

@@ -16,13 +16,14 @@ from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
 from fslstm_plugin.methods import parse_method
 
-GOLDEN = np.load(Path(__file__).parent / "golden" / "transductive_tim.npz")
+FOLDER = Path(__file__).parent / "golden"
+INPUTS, GOLDEN = np.load(FOLDER / "transductive.npz"), np.load(FOLDER / "transductive_tim.npz")
 CASES = ("5way1shot", "5way5shot", "unbalanced")
 
 
 def golden(case: str) -> EpisodeFeatures:
-    support, query = (torch.from_numpy(GOLDEN[f"{case}/{what}"]) for what in ("support", "query"))
-    return EpisodeFeatures(support, query, torch.from_numpy(GOLDEN[f"{case}/support_labels"]).long())
+    support, query = (torch.from_numpy(INPUTS[f"{case}/{what}"]) for what in ("support", "query"))
+    return EpisodeFeatures(support, query, torch.from_numpy(INPUTS[f"{case}/support_labels"]).long())
 
 
 def episodes(seed: int, *leading: int, shots=(2, 2, 2), queries: int = 15, dim: int = 24):

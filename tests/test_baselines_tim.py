@@ -16,7 +16,8 @@ from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
 from fslstm_plugin.methods import parse_method
 
-GOLDEN = np.load(Path(__file__).parent / "golden" / "transductive_tim.npz")
+FOLDER = Path(__file__).parent / "golden"
+INPUTS, GOLDEN = np.load(FOLDER / "transductive.npz"), np.load(FOLDER / "transductive_tim.npz")
 CASES = ("5way1shot", "5way5shot", "unbalanced", "onequery", "manyway")
 NAMES = {"tim": "tim_adm", "tim(solver=gd)": "tim_gd", "alpha-tim": "alpha_tim"}
 PUBLISHED = [
@@ -30,8 +31,8 @@ QUICK = ("tim(steps=20)", "tim(solver=gd,steps=20)", "alpha-tim(steps=20)")
 
 
 def golden(case: str, dtype: torch.dtype = torch.float32) -> EpisodeFeatures:
-    support, query = (torch.from_numpy(GOLDEN[f"{case}/{what}"]).to(dtype) for what in ("support", "query"))
-    return EpisodeFeatures(support, query, torch.from_numpy(GOLDEN[f"{case}/support_labels"]).long())
+    support, query = (torch.from_numpy(INPUTS[f"{case}/{what}"]).to(dtype) for what in ("support", "query"))
+    return EpisodeFeatures(support, query, torch.from_numpy(INPUTS[f"{case}/support_labels"]).long())
 
 
 def episodes(seed: int, *leading: int, shots=(3, 3, 3), queries: int = 8, dim: int = 16):
@@ -202,7 +203,7 @@ def test_names():
         assert str(parse_method(name)) == name
         assert parse_method(name).is_transductive
     assert (parse_method("tim").uses_gram, parse_method("tim(solver=gd)").uses_gram) == ("all", "none")
-    assert [str(each) for each in parse_method("alpha-tim").variants()][:2] == ["alpha-tim", "alpha-tim(alpha=1.5)"]
+    assert str(parse_method("alpha-tim").variants()[0]) == "alpha-tim(alpha=1.5)"
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fslstm_plugin.data.balance import QueryBalance
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.episodes import Episodes
 from fslstm_plugin.errors import UsageError
@@ -42,6 +45,48 @@ def test_an_episode_depends_on_seed_and_number_alone():
 def test_episodes_are_the_same_on_every_machine():
     sampler = EpisodeSampler(LABELS, 3, 1, 1, seed=0)
     assert sampler.batch(0, 2).tolist() == [[137, 199, 169, 143, 190, 150], [237, 175, 275, 233, 186, 277]]
+
+
+def learn2learns_episodes(labels, ways, images, seed, count):
+    """Indices of the tasks of learn2learn's own taskset."""
+    from learn2learn.data import MetaDataset, Taskset
+    from learn2learn.data.transforms import FusedNWaysKShots
+    from torch.utils.data import TensorDataset
+
+    members = {label: (labels == label).nonzero().flatten().tolist() for label in range(int(labels.max()) + 1)}
+    dataset = MetaDataset(TensorDataset(labels), labels_to_indices=members)
+    taskset = Taskset(dataset, [FusedNWaysKShots(dataset, n=ways, k=images)])
+    episodes = []
+    for episode in range(count):
+        random.seed(f"{seed}/{episode}")
+        episodes.append([description.index for description in taskset.sample_task_description()])
+    return torch.tensor(episodes).view(count, ways, images)
+
+
+@pytest.mark.parametrize("counts", [[600] * 20, [600] * 64, [120, 97, 300, 150, 98, 101]])
+@pytest.mark.parametrize(("ways", "shots", "queries"), [(5, 1, 15), (5, 5, 15), (2, 1, 1), (6, 10, 6)])
+@pytest.mark.parametrize("balance", [QueryBalance(), QueryBalance(2.0)])
+def test_episodes_are_learn2learns_index_for_index(counts, ways, shots, queries, balance):
+    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))]
+    for seed in (0, 2**32 - 1):
+        sampler = EpisodeSampler(labels, ways, shots, queries, seed, balance=balance)
+        images = shots + balance.most(ways, queries)
+        expected = learn2learns_episodes(labels, ways, images, seed, 5)
+        support, query = sampler.batch(0, 5).split([ways * shots, ways * queries], dim=1)
+        assert torch.equal(support, expected[..., :shots].flatten(1))
+        for episode, targets in enumerate(sampler.query_labels(0, 5)):
+            first = [expected[episode, way, shots:][: int((targets == way).sum())] for way in range(ways)]
+            assert torch.equal(query[episode], torch.cat(first))
+
+
+def test_drawing_imports_neither_learn2learn_nor_lightning():
+    code = (
+        "import sys, torch; from fslstm_plugin.data.sampler import EpisodeSampler as E;"
+        "E(torch.arange(5).repeat(9), 5, 1, 3, 0).batch(0, 2);"
+        "print({'learn2learn', 'pytorch_lightning', 'lightning_fabric'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
 
 
 def test_pythons_global_generator_is_left_alone():

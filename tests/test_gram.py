@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
-from fslstm_plugin.gram import RBF, Cosine, EpisodeGram, Kernel, Linear, Polynomial, resolve_kernel
+from fslstm_plugin.gram import EpisodeGram
+from fslstm_plugin.heads import LSSVMClassifier
+from fslstm_plugin.kernels import RBF, Cosine, Kernel, Linear, Polynomial, resolve_kernel
+from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule, TransductiveModule
 
 
 def explicit(kernel: Kernel, left: Tensor, right: Tensor) -> Tensor:
@@ -101,6 +104,75 @@ def test_wrong_kernels_are_named() -> None:
         Polynomial(offset=float("nan"))
     with pytest.raises(UsageError, match="scale must be positive"):
         RBF(scale=float("inf"))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_a_kernel_is_read_as_it_is_written(kernel: Kernel) -> None:
+    assert resolve_kernel(str(kernel)) == kernel
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rbf(scael=1)", "Did you mean 'scale'"),
+        ("rbf(scale=x)", r"must be numbers, as in rbf\(scale=0.1\), but got 'x'"),
+        ("rbf(scale=1", "lacks its closing parenthesis"),
+        ("rbf(scale=-1)", "scale must be positive"),
+        ("polynomial(degree=1.5)", "degree must be a whole number"),
+    ],
+)
+def test_arguments_of_a_kernel_that_are_wrong_say_why(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve_kernel(text)
+
+
+def low_rank(rank: int, norm: float, ways: int, shots: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Single-precision episodes whose points, of about that norm, lie in a subspace."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(ways).repeat(shots)
+    centres = torch.randn(10, ways, rank, generator=generator).repeat(1, shots + 3, 1)
+    points = centres + torch.randn(centres.shape, generator=generator)
+    features = points @ torch.linalg.qr(torch.randn(10, dim, rank, generator=generator)).Q.mT
+    features = features * norm / features.norm(dim=-1).mean()
+    return features[:, : len(labels)], labels, features[:, len(labels) :]
+
+
+@pytest.mark.parametrize("module", [None, PseudoSupportModule(10), CandidateSelection()], ids=["plain", "psm", "can"])
+@pytest.mark.parametrize("episodes", [(3, 289, 5, 5, 640), (24, 1e4, 5, 5, 640), (30, 50, 20, 5, 2560)], ids=str)
+def test_features_of_low_rank_get_the_predictions_of_double_precision(
+    episodes: tuple[int, float, int, int, int], module: TransductiveModule | None
+) -> None:
+    """Their Gram matrix is singular, so that a head divides its rounding by the ridge alone."""
+    support, labels, query = low_rank(*episodes)
+
+    def predictions(support: Tensor, query: Tensor) -> Tensor:
+        head = LSSVMClassifier()
+        logits = module(head, support, labels, query) if module else head.fit_(support, labels)(query)
+        return logits.argmax(-1)
+
+    assert torch.equal(predictions(support, query), predictions(support.double(), query.double()))
+
+
+def test_an_episode_of_low_rank_leaves_the_others_in_single_precision() -> None:
+    """Double precision costs several times as much, and ordinary features do not need it."""
+    torch.manual_seed(0)
+    points = torch.randn(6, 30, 640).relu()
+    points[2, 4] = points[2, 3]
+    got, wanted = EpisodeGram.from_points(points, 10), EpisodeGram.from_points(points.double(), 10)
+    exact = [torch.equal(one, other) for one, other in zip(got.support, wanted.support, strict=True)]
+    assert exact == [False, False, True, False, False, False]
+
+
+def test_gradients_flow_through_both_precisions() -> None:
+    torch.manual_seed(0)
+    points = torch.randn(2, 8, 40)
+    points[1, 1] = points[1, 0]
+    points.requires_grad_()
+    doubled = points.detach().double().requires_grad_()
+    for leaf in (points, doubled):
+        gram = EpisodeGram.from_points(leaf, 3)
+        (gram.support.sin().sum() + gram.cross.sin().sum() + gram.query_norms.sin().sum()).backward()
+    torch.testing.assert_close(points.grad.double(), doubled.grad, rtol=1e-3, atol=1e-3)
 
 
 def test_digits_are_kept_where_pytorch_may_drop_them() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
-from fslstm_plugin.gram import RBF, EpisodeGram
+from fslstm_plugin.gram import EpisodeGram
 from fslstm_plugin.heads import (
     Head,
     LSSVMClassifier,
@@ -22,6 +22,7 @@ from fslstm_plugin.heads import (
     SVMClassifier,
     one_hot,
 )
+from fslstm_plugin.kernels import RBF
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "heads.npz")
 PUBLISHED: dict[str, Callable[[], Head]] = {

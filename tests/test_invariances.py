@@ -14,8 +14,8 @@ from fslstm_plugin.data.cifarfs import split_classes
 from fslstm_plugin.data.glyphs import CHARACTERS
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.evaluation.engine import Method, run_methods
-from fslstm_plugin.gram import RBF, Cosine, Kernel, Linear, Polynomial
 from fslstm_plugin.heads import Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier
+from fslstm_plugin.kernels import RBF, Cosine, Kernel, Linear, Polynomial
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 
 Answer = Callable[[Head, Tensor, Tensor, Tensor], Tensor]

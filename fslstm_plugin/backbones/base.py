@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..normalization import IMAGENET_NORMALIZATION, Normalization
+from ..recipes import BackboneRecipe
 from ..registry import BACKBONES
 
 
@@ -27,10 +28,13 @@ class Backbone(nn.Module):
     Attributes:
         normalization: Normalisation that the published weights and recipes expect.
         out_features: Length of the feature vector.
+        map_shape: Shape (channels, height, width) of the pooled feature map, which the vector is made of.
         map_channels: Channels of the feature map before pooling.
+        recipe: The paper's rates for training it from pretrained weights.
     """
 
     normalization: ClassVar[Normalization] = IMAGENET_NORMALIZATION
+    recipe: ClassVar[BackboneRecipe]
     widths: ClassVar[tuple[int, int, int, int]]
     blocks: nn.Module
 
@@ -44,6 +48,7 @@ class Backbone(nn.Module):
         # At 84 x 84 the published models average the 5 x 5 map to 3 x 3; at 32 x 32 they keep it as it is.
         self.pool: nn.Module = nn.AvgPool2d(2, padding=1) if side > 2 else nn.Identity()
         pooled = side // 2 + 1 if side > 2 else side
+        self.map_shape = (self.map_channels, pooled, pooled)
         self.out_features = self.map_channels * pooled * pooled
 
     def feature_map(self, images: Tensor) -> Tensor:

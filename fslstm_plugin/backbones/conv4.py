@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from ..recipes import BackboneRecipe
 from .base import Backbone, initialize_convolutions
 
 
@@ -25,6 +26,7 @@ class Conv4(Backbone):
     """
 
     widths = (128, 192, 256, 512)
+    recipe = BackboneRecipe(lr=0.005, method_lr=0.01)
 
     def __init__(self, image_size: int = 84) -> None:
         super().__init__(image_size)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..normalization import Normalization
+from ..recipes import BackboneRecipe
 from .base import Backbone, initialize_convolutions
 from .dropblock import drop_block
 
@@ -69,6 +70,7 @@ class ResNet12(Backbone):
     """
 
     widths = (64, 160, 320, 640)
+    recipe = BackboneRecipe(lr=0.0005, method_lr=0.005)
     normalization = Normalization(
         (129.37731888 / 255, 124.10583864 / 255, 112.47758569 / 255),
         (68.20947949 / 255, 65.43124043 / 255, 70.45866994 / 255),

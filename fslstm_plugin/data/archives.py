@@ -6,7 +6,7 @@ import codecs
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, NamedTuple
@@ -17,6 +17,7 @@ from ..errors import DataError
 from .prepared import scratch_folder
 
 MAX_MEMBERS = 1_000_000
+_SPARE = 64 << 20  # bytes of the disk that an archive never fills
 _MAX_HEADER = 1 << 20  # bytes; real ones have a few hundred
 _IN_MEMORY = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -25,11 +26,13 @@ _IN_MEMORY = (
 
 
 class _Member(NamedTuple):
-    """One entry: its name, its size, and its content, None for a folder."""
+    """One entry: its name, and its content, None for a folder."""
 
     name: str
-    size: int
     content: IO[bytes] | None
+
+
+_Check = Callable[[int, int], None]
 
 
 def extract(archive: Path, target: Path, max_bytes: int) -> None:
@@ -41,19 +44,26 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
         max_bytes: The most that the files may hold together.
 
     Raises:
-        DataError: If the archive is missing, no archive, truncated, too large, or holds a link, a device
-            or a name that leads out of the folder; the message names the archive.
+        DataError: If the archive is missing, no archive, truncated, too large for the data set or for the disk, or
+            holds a link, a device or a name that leads out of the folder; the message names the archive.
     """
     check_file(archive)
-    total = 0
+    free = shutil.disk_usage(target).free
+
+    def check(size: int, members: int) -> None:
+        if size > max_bytes or members > MAX_MEMBERS:
+            raise DataError(
+                f"{archive} holds more than {max_bytes:,} bytes or {MAX_MEMBERS:,} files, "
+                "which is more than this data set has."
+            )
+        if size > free - _SPARE:
+            raise DataError(
+                f"{archive} holds at least {size:,} bytes, but only {free:,} are free in {target.parent}: "
+                "make room there."
+            )
+
     try:
-        for number, member in enumerate(_members(archive)):
-            total += member.size
-            if total > max_bytes or number >= MAX_MEMBERS:
-                raise DataError(
-                    f"{archive} holds more than {max_bytes:,} bytes or {MAX_MEMBERS:,} files, "
-                    "which is more than this data set has."
-                )
+        for member in _members(archive, check):
             _write(member, target / _safe(member, archive))
     except Exception as error:  # the standard library has many errors for the many ways of being damaged
         if isinstance(error, DataError) or getattr(error, "errno", None):  # a full disk, for example
@@ -102,9 +112,10 @@ def check_file(path: Path) -> None:
         raise DataError(f"{path} is a web page (HTML) in place of the data: download it again.")
 
 
-def _members(archive: Path) -> Iterator[_Member]:
+def _members(archive: Path, check: _Check) -> Iterator[_Member]:
+    """The entries; ``check`` is told the bytes and the number of those to come, as far ahead as they are known."""
     if zipfile.is_zipfile(archive):
-        return _zip_members(archive)
+        return _zip_members(archive, check)
     with archive.open("rb") as file:
         if file.read(4) == b"PK\x03\x04":  # begins as a zip file, but its directory at the end is missing
             raise DataError(f"{archive} is a truncated zip file: download it again.")
@@ -112,22 +123,21 @@ def _members(archive: Path) -> Iterator[_Member]:
         tarfile.open(archive, tarinfo=_Header).close()
     except tarfile.TarError as error:
         raise DataError(f"{archive} is neither a zip nor a tar archive, or it is truncated.") from error
-    return _tar_members(archive)
+    return _tar_members(archive, check)
 
 
-def _zip_members(archive: Path) -> Iterator[_Member]:
+def _zip_members(archive: Path, check: _Check) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as file:
-        for info in file.infolist():
+        entries = file.infolist()
+        check(sum(info.file_size for info in entries), len(entries))
+        for info in entries:
             if info.filename.endswith("/"):
-                yield _Member(info.filename, 0, None)
+                yield _Member(info.filename, None)
                 continue
-            if (info.external_attr >> 28) not in (
-                0,
-                8,
-            ):  # the upper bits of the Unix mode: 8 is a regular file
+            if (info.external_attr >> 28) not in (0, 8):  # the upper bits of the Unix mode: 8 is a regular file
                 raise _forbidden(archive, info.filename)
             with file.open(info) as content:
-                yield _Member(info.filename, info.file_size, content)
+                yield _Member(info.filename, content)
 
 
 class _OversizedHeader(Exception):
@@ -146,15 +156,15 @@ class _Header(tarfile.TarInfo):
         return header
 
 
-def _tar_members(archive: Path) -> Iterator[_Member]:
+def _tar_members(archive: Path, check: _Check) -> Iterator[_Member]:
+    size = 0
     with tarfile.open(archive, tarinfo=_Header) as file:
-        for info in file:
-            if info.isdir():
-                yield _Member(info.name, 0, None)
-                continue
-            if not info.isreg():
+        for number, info in enumerate(file, start=1):
+            if not info.isdir() and not info.isreg():
                 raise _forbidden(archive, info.name)
-            yield _Member(info.name, info.size, file.extractfile(info))
+            size += info.size
+            check(size, number)
+            yield _Member(info.name, file.extractfile(info))
 
 
 def _forbidden(archive: Path, name: str) -> DataError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -71,12 +72,21 @@ class QueryBalance:
             return [queries] * ways
         # Its own generator: learn2learn's choice of classes and images stays as it is.
         generator = random.Random(f"{seed}/{episode}/balance")
-        # A gamma variable can underflow to 0 when A is tiny; all of them at once would leave no proportions.
-        weights = [generator.gammavariate(self.concentration, 1.0) + 1e-300 for _ in range(ways)]
-        return _share(ways * queries, weights)
+        logarithms = [_log_gamma(generator, self.concentration) for _ in range(ways)]
+        most = max(logarithms)
+        return _share(ways * queries, [math.exp(logarithm - most) for logarithm in logarithms])
 
 
 BALANCED = QueryBalance()
+
+
+def _log_gamma(generator: random.Random, shape: float) -> float:
+    """Logarithm of a gamma variable, which itself underflows to 0 when the shape is small."""
+    if shape >= 0.1:
+        return math.log(generator.gammavariate(shape, 1.0) or math.ulp(0.0))
+    # A gamma variable of this shape is one of the shape plus 1, times a uniform one to the power of 1 / shape.
+    # The bound keeps the logarithm finite; one class takes all long before.
+    return math.log(generator.gammavariate(shape + 1, 1.0)) + math.log(1 - generator.random()) / max(shape, 1e-100)
 
 
 def _share(total: int, weights: list[float]) -> list[int]:

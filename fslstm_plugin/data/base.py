@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
+from filelock import Timeout
 
 from ..errors import DataError, UnknownNameError
 from ..files import exclusive
-from .prepared import RawSplit, open_images, read_index, whole_folder, write_prepared
-
-SPLITS = ("train", "val", "test")
+from ..recipes import DatasetRecipe
+from .prepared import (
+    SPLITS,
+    PreparedSplit,
+    RawSplit,
+    open_images,
+    partial_folder,
+    read_index,
+    remove_folder,
+    whole_folder,
+    write_prepared,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,7 @@ class Split:
         images: uint8 ``(N, H, W, 3)``, memory-mapped; writing to it never reaches the prepared file.
         labels: int64 ``(N,)``, 0 to classes - 1, images of one class together.
         class_names: Name of each class, by label.
+        digest: What stands for the images and their classes where they were prepared; empty if they were not.
     """
 
     dataset: str
@@ -36,6 +46,7 @@ class Split:
     images: torch.Tensor
     labels: torch.Tensor
     class_names: tuple[str, ...]
+    digest: str = ""
 
     def to(self, device: torch.device | str) -> Split:
         """The split with its images and labels on a device.
@@ -74,6 +85,7 @@ class Dataset(ABC):
         images_per_class: Number of images of every class, or None if it varies.
         source_option: What ``fslstm data prepare NAME`` needs besides, such as ``--archive cifar100.zip``.
         source_files: What the user must get for it, for error messages.
+        recipe: What meta-training must know of it.
         version: Raised when :meth:`read` comes to give other images, so that older ones are made again.
     """
 
@@ -84,6 +96,7 @@ class Dataset(ABC):
     images_per_class: ClassVar[int | None]
     source_option: ClassVar[str] = ""
     source_files: ClassVar[str] = ""
+    recipe: ClassVar[DatasetRecipe] = DatasetRecipe()
     version: ClassVar[int] = 1
 
     @abstractmethod
@@ -118,13 +131,16 @@ class Dataset(ABC):
             DataError: If the source is missing, damaged or something else, or the root cannot be written.
         """
         folder = self.folder(root)
-        if self._is_intact(root):
-            report(f"{self.title} is already prepared in {folder}.")
-            return
         if source is not None and not source.exists():
             raise DataError(f"The source {source} of {self.title} is not there.")
+        if self._is_intact(root):
+            self.clean(root)
+            anew = f" Remove that folder to prepare it from {source}." if source else ""
+            report(f"{self.title} is already prepared in {folder}.{anew}")
+            return
         try:
             with exclusive(folder):
+                self._remove_leftovers(root)
                 if self._is_intact(root):  # another process made it while this one waited
                     return
                 with whole_folder(folder) as partial, closing(self.read(root, source, report)) as splits:
@@ -133,17 +149,59 @@ class Dataset(ABC):
             raise DataError(f"{self.title} could not be prepared in {folder}: {error}.") from error
         report(f"{self.title} is prepared in {folder}.")
 
+    def clean(self, root: Path) -> None:
+        """Remove what killed preparations left, unless one is at work."""
+        if any(path.exists() for path in self.partial_folders(root)):
+            with suppress(OSError, Timeout), exclusive(self.folder(root), seconds=0):
+                self._remove_leftovers(root)
+
+    def partial_folders(self, root: Path) -> list[Path]:
+        """The folders that a preparation fills for a while; a killed one leaves them."""
+        return [partial_folder(self.folder(root)), self.archive_folder(root)]
+
+    def archive_folder(self, root: Path) -> Path:
+        """Where an archive is extracted for a while."""
+        return partial_folder(self.folder(root).with_name(f"{self.name}.archive"))
+
+    def _remove_leftovers(self, root: Path) -> None:
+        for path in self.partial_folders(root):
+            remove_folder(path)
+
+    def index(self, root: Path) -> dict[str, PreparedSplit]:
+        """What is prepared, by split, without a look at the images.
+
+        Raises:
+            DataError: If the data set is not prepared, of another version or damaged; the message says what to do.
+        """
+        folder = self.folder(root)
+        if not folder.exists():
+            raise DataError(f"{self.title} is not prepared in {folder}: {self.remedy(root)}")
+        with self._with_remedy(root):
+            index = read_index(folder, self._header())
+        if index is None:
+            raise DataError(f"{self.title} is of another version in {folder}: {self.remedy(root)}")
+        return index
+
+    @contextmanager
+    def _with_remedy(self, root: Path) -> Iterator[None]:
+        try:
+            yield
+        except DataError as error:
+            raise DataError(f"{str(error).rstrip('.')}: {self.remedy(root)}") from error
+
     def is_prepared(self, root: Path) -> bool:
         """Whether the prepared form is there, whole and of this version."""
-        return read_index(self.folder(root), self._header()) is not None
+        try:
+            self.index(root)
+        except DataError:
+            return False
+        return True
 
     def _is_intact(self, root: Path) -> bool:
         """Whether it is prepared, and every image is as it was written."""
-        if not self.is_prepared(root):
-            return False
         try:
-            for split in SPLITS:
-                open_images(self.folder(root), split)
+            for split in self.index(root).values():
+                open_images(split)
         except DataError:
             return False
         return True
@@ -164,18 +222,11 @@ class Dataset(ABC):
         """
         if split not in SPLITS:
             raise UnknownNameError("split", split, SPLITS)
-        folder = self.folder(root)
-        index = read_index(folder, self._header())
-        if index is None:
-            state = "damaged or of another version" if folder.exists() else "not prepared"
-            raise DataError(f"{self.title} is {state} in {folder}: {self.remedy(root)}")
-        counts = index[split]
-        labels = np.repeat(np.arange(len(counts)), list(counts.values()))
-        try:
-            images = torch.from_numpy(open_images(folder, split))
-        except DataError as error:
-            raise DataError(f"{str(error).rstrip('.')}: {self.remedy(root)}") from error
-        return Split(self.name, split, images, torch.from_numpy(labels), tuple(counts))
+        prepared = self.index(root)[split]
+        with self._with_remedy(root):
+            images = torch.from_numpy(open_images(prepared))
+        labels = torch.arange(len(prepared.classes)).repeat_interleave(torch.tensor(list(prepared.classes.values())))
+        return Split(self.name, split, images, labels, tuple(prepared.classes), prepared.digest)
 
     def remedy(self, root: Path) -> str:
         """What to do when the data is missing, with the exact command, to end an error message."""

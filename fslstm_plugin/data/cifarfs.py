@@ -19,7 +19,7 @@ from .archives import extract
 from .base import SPLITS, Dataset
 from .decode import read_rgb
 from .pickles import load_dict
-from .prepared import RawSplit, scratch_folder, whole_folder
+from .prepared import RawSplit, partial_folder, scratch_folder, whole_folder
 
 MAX_BYTES = 1 << 30  # the original archive holds 178 MB, learn2learn's 134 MB
 
@@ -61,16 +61,31 @@ class CIFARFS(Dataset):
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits, the images of a class ordered by file name; see :meth:`Dataset.read`."""
-        folder = root / "cifarfs" / "cifar100"
+        folder = self._images_folder(root)
         if source is None and folder.exists():
             report(f"Using the images in {folder}.")
             self._check_found(folder, root)
         else:
             self._fill(folder, root, source, report)
-        self._link_processed(root / "cifarfs" / "processed", report)
+        self._link_processed(self._links_folder(root), report)
         for split in SPLITS:
             report(f"Reading the {split} images.")
             yield _raw_split(folder / "data", split)
+
+    def partial_folders(self, root: Path) -> list[Path]:
+        """Those of learn2learn's folders too; see :meth:`Dataset.partial_folders`."""
+        own = [partial_folder(self._images_folder(root)), partial_folder(self._links_folder(root))]
+        return [*super().partial_folders(root), *own]
+
+    def archive_folder(self, root: Path) -> Path:
+        """On the disk of learn2learn's folders, into which its content is moved."""
+        return partial_folder(root / "cifarfs" / "archive")
+
+    def _images_folder(self, root: Path) -> Path:
+        return root / "cifarfs" / "cifar100"
+
+    def _links_folder(self, root: Path) -> Path:
+        return root / "cifarfs" / "processed"
 
     def _check_found(self, folder: Path, root: Path) -> None:
         """Refuse a folder that an interrupted download or extraction left."""
@@ -88,7 +103,7 @@ class CIFARFS(Dataset):
 
     def _fill(self, folder: Path, root: Path, source: Path | None, report: Callable[[str], None]) -> None:
         """Make learn2learn's folder from an archive, whole or not at all."""
-        with whole_folder(folder) as partial, scratch_folder(folder.parent / ".archive.partial") as scratch:
+        with whole_folder(folder) as partial, scratch_folder(self.archive_folder(root)) as scratch:
             archive = source or self._download(scratch, root, report)
             report(f"Extracting {archive}.")
             extract(archive, scratch, MAX_BYTES)

@@ -12,7 +12,7 @@ from ..errors import DataError
 
 
 def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
-    """Decode an image: greyscale, palette and CMYK become RGB, an alpha channel is dropped.
+    """Decode an image as a viewer shows it: in RGB, upright by its EXIF orientation, on white where it is transparent.
 
     Args:
         source: A file, or the encoded bytes.
@@ -35,7 +35,7 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
     name = source if isinstance(source, Path) else f"of {len(source)} bytes"
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            mode, rgb = image.mode, image.convert("RGB")
+            mode, rgb = image.mode, _on_white(_upright(image))
     except Exception as error:  # Pillow's decoders raise whatever comes on damaged files
         raise DataError(f"The image {name} is truncated or no image ({error}).") from error
     if mode.startswith(("I", "F")):  # Pillow would cut off what is above 255
@@ -43,3 +43,19 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
     if image_size is not None and rgb.size != (image_size, image_size):
         rgb = ImageOps.fit(rgb, (image_size, image_size), Image.Resampling.BICUBIC)
     return np.asarray(rgb)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # EXIF data that is damaged says nothing about the pixels
+        return image
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if "transparency" not in image.info and image.mode not in ("LA", "PA", "RGBA", "RGBa"):
+        return image.convert("RGB")
+    pixels = image.convert("RGBA")
+    white = Image.new("RGBA", pixels.size, "white")
+    return Image.alpha_composite(white, pixels).convert("RGB")

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from .base import Dataset, Split
 from .prepared import RawSplit
 
@@ -76,9 +76,12 @@ class Glyphs(Dataset):
             yield RawSplit(split, images, np.asarray)
 
     def load(self, root: Path, split: str) -> Split:
-        """Open one split, made first if it is not there; see :meth:`Dataset.load`."""
-        self.prepare(root)
-        return super().load(root, split)
+        """Open one split, made first if it is not there, or damaged; see :meth:`Dataset.load`."""
+        try:
+            return super().load(root, split)
+        except DataError:
+            self.prepare(root)
+            return super().load(root, split)
 
 
 class Glyphs84(Glyphs):

@@ -27,8 +27,7 @@ class _PickledBenchmark(Dataset):
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
-        scratch = self.folder(root).parent / f".{self.name}.archive.partial"
-        with opened(source or root, scratch, self.max_bytes) as folder:
+        with opened(source or root, self.archive_folder(root), self.max_bytes) as folder:
             for split in SPLITS:
                 report(f"Reading the {split} images.")
                 yield self.read_split(split, *(self._find(folder, name, split, root) for name in self.file_names))
@@ -61,7 +60,7 @@ class FC100Benchmark(_PickledBenchmark):
     images_per_class = 600
     source_files = "learn2learn's FC100_{train,val,test}.pickle (from its fc100.zip)"
     file_names = ("FC100_{split}.pickle",)
-    max_bytes = 1 << 30
+    max_bytes = 1 << 29  # the pickles hold 184 MB
 
     def read_split(self, split: str, *paths: Path) -> RawSplit:
         """One split from its pickle of ``data`` and ``labels``."""
@@ -89,7 +88,7 @@ class TieredImageNet(_PickledBenchmark):
     images_per_class = None
     source_files = "learn2learn's {train,val,test}_images_png.pkl and {train,val,test}_labels.pkl"
     file_names = ("{split}_images_png.pkl", "{split}_labels.pkl")
-    max_bytes = 64 << 30
+    max_bytes = 16 << 30  # 779,165 PNG files of 84x84 hold about 13 GB
 
     def read_split(self, split: str, *paths: Path) -> RawSplit:
         """One split from a pickled list of PNG files and a pickle of ``label_specific``."""

@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import DataError
+from ..recipes import DatasetRecipe
 from .archives import find_file, opened
 from .base import SPLITS, Dataset
 from .decode import read_rgb
 from .pickles import load_dict
 from .prepared import RawSplit
 
-MAX_BYTES = 32 << 30  # the pickles hold 1.3 GB, the original photographs about 7
+MAX_BYTES = 10 << 30  # the pickles hold 1.3 GB, the original photographs about 7
 
 # learn2learn's names of the splits
 _MODES = {"train": "train", "val": "validation", "test": "test"}
@@ -44,12 +45,13 @@ class MiniImageNet(Dataset):
     image_size = 84
     classes: ClassVar = {"train": 64, "val": 16, "test": 20}
     images_per_class = 600
+    recipe = DatasetRecipe(many_shots=15, iam_reduction=16)
     source_option = "--from DIR"
     source_files = "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl"
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
-        with opened(source or root, self.folder(root).parent / ".mini.archive.partial", MAX_BYTES) as folder:
+        with opened(source or root, self.archive_folder(root), MAX_BYTES) as folder:
             for split in SPLITS:
                 report(f"Reading the {split} images.")
                 pickled = find_file(folder, f"mini-imagenet-cache-{_MODES[split]}.pkl")

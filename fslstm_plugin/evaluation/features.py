@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,17 +15,24 @@ from ..backbones.base import normalization_of
 from ..backbones.folding import fold_batch_norm
 from ..data.base import Split
 from ..data.images import make_images
-from ..errors import RunError
-from ..normalization import Normalization
-from ..weights import save_tensors
+from ..errors import RunError, StorageError
+from ..files import prune, subfolder
+from ..weights import load_tensors, save_tensors
+
+Progress = Callable[[int, int], None]
+
+
+def _silent(done: int, total: int) -> None:
+    """Tell nobody."""
 
 
 def extract_features(
     backbone: nn.Module,
     split: Split,
     device: torch.device | str = "cpu",
+    precision: str = "32",
     batch_size: int = 256,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = _silent,
 ) -> Tensor:
     """Features of every image of a split.
 
@@ -32,27 +40,30 @@ def extract_features(
         backbone: Maps images to vectors; used in evaluation mode, not changed.
         split: The images.
         device: Where to compute.
-        batch_size: Images a forward pass.
-        report: Called with the number of images done and their total.
+        precision: ``"32"``, or ``"bf16"``: bfloat16 in the backbone's products.
+        batch_size: Images per forward pass.
+        progress: Called with the number of images done and their total.
 
     Returns:
         float32 ``(N, d)`` on the processor.
     """
+    device = torch.device(device)
     normalization = normalization_of(backbone)
     backbone = fold_batch_norm(backbone).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    reduced = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
     parts = []
-    with torch.inference_mode():
+    with torch.inference_mode(), reduced:
         for indices in torch.arange(len(split.labels)).split(batch_size):
             images = make_images(
                 split.images[indices].to(device), torch.arange(len(indices), device=device), normalization
             )
             parts.append(backbone(images).float().cpu())
-            report(int(indices[-1]) + 1, len(split.labels))
-    return torch.cat(parts)
+            progress(int(indices[-1]) + 1, len(split.labels))
+    return torch.cat(parts).clone()  # no inference tensor: a method may want gradients
 
 
-def cache_key(backbone: nn.Module, split: Split, normalization: Normalization) -> str:
-    """What features depend on: layers, weights, images and normalisation, as a short hexadecimal digest.
+def cache_key(backbone: nn.Module, split: Split, precision: str) -> str:
+    """What features depend on: layers, weights, images, normalisation, precision, as a short hexadecimal digest.
 
     A change of the code of a backbone's ``forward`` alone is not seen.
     """
@@ -60,65 +71,77 @@ def cache_key(backbone: nn.Module, split: Split, normalization: Normalization) -
     for name, value in sorted(backbone.state_dict().items()):
         digest.update(f"{name}{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    digest.update(f"{split.dataset}/{split.name}{tuple(split.images.shape)}{normalization}".encode())
-    digest.update(split.images.contiguous().numpy().data)
-    digest.update(f"{backbone} folded {torch.__version__}".encode())
+    digest.update(f"{split.dataset}/{split.name}{tuple(split.images.shape)}{normalization_of(backbone)}".encode())
+    digest.update(split.digest.encode() if split.digest else split.images.contiguous().numpy().data)
+    digest.update(f"{backbone} folded {precision} {torch.__version__}".encode())
     return digest.hexdigest()
 
 
-def cached_features(
-    folder: Path,
-    backbone: nn.Module,
-    split: Split,
-    device: torch.device | str = "cpu",
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> Tensor:
-    """Features of a split from the cache, or computed and put there.
+@dataclass(frozen=True)
+class FeatureStore:
+    """Features of splits, computed once and kept in a folder.
 
     Args:
-        folder: Cache folder; made if needed.
         backbone: Maps images to vectors.
-        split: The images.
-        device: Where to compute what is not cached.
-        report: Called with the number of images done and their total while computing.
-
-    Returns:
-        float32 ``(N, d)``. A cache file that is damaged or of something else is made anew.
-
-    Raises:
-        RunError: If there are features that are no finite numbers, from which any accuracy could come.
+        folder: The run's; its ``cache`` takes the files. None keeps nothing.
+        device: Where to compute.
+        precision: See :func:`extract_features`.
+        note: Called with a sentence if the files cannot be kept, which stops nothing.
     """
-    key = cache_key(backbone, split, normalization_of(backbone))
-    file = folder / f"{split.dataset}-{split.name}-{key}.safetensors"
-    features = _read(file, len(split.labels))
-    if features is None:
-        features = extract_features(backbone, split, device, report=report)
+
+    backbone: nn.Module
+    folder: Path | None
+    device: torch.device | str = "cpu"
+    precision: str = "32"
+    note: Callable[[str], None] = lambda sentence: None
+
+    def features(self, split: Split, progress: Progress = _silent) -> Tensor:
+        """Features of every image, float32 ``(N, d)``; a file that is damaged or of something else is made anew.
+
+        Raises:
+            RunError: If there are features that are no finite numbers, from which any accuracy could come.
+        """
+        return self._kept(split, "features", len(split.labels), progress, lambda features: features)
+
+    def mean(self, split: Split, progress: Progress = _silent) -> Tensor:
+        """Mean feature of the images, float32 ``(d,)``; see :meth:`features`."""
+
+        def averaged(features: Tensor) -> Tensor:
+            return features.double().mean(0, keepdim=True).float()
+
+        return self._kept(split, "mean", 1, progress, averaged)[0]
+
+    def _kept(
+        self, split: Split, what: str, rows: int, progress: Progress, reduce: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        stem = f"{split.dataset}-{split.name}-{what}-{self.precision}"
+        name = f"{stem}-{cache_key(self.backbone, split, self.precision)}.safetensors"
+        found = None if self.folder is None else _read(self.folder / "cache" / name, rows)
+        if found is not None:
+            return found
+        features = extract_features(self.backbone, split, self.device, self.precision, progress=progress)
         if not features.isfinite().all():
             raise RunError(
                 f"Features of {split.dataset} {split.name} are infinite or not numbers: the weights of this "
                 "backbone are damaged, or its training diverged."
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        save_tensors(file, {"features": features}, {"checksum": str(_checksum(features))})
-    return features
+        found = reduce(features)
+        if self.folder is not None:
+            try:
+                file = subfolder(self.folder, "cache") / name
+                save_tensors(file, {"features": found})
+                prune(file.parent, keep=file, pattern=f"{stem}-*.safetensors")
+            except StorageError as error:
+                self.note(f"The features are not kept: {error}")
+        return found
 
 
-def _checksum(features: Tensor) -> int:
-    return zlib.crc32(features.numpy().data)
-
-
-def _read(file: Path, images: int) -> Tensor | None:
-    """The features of so many images in a cache file, or None if it is absent or damaged."""
-    from safetensors import SafetensorError, safe_open
-
+def _read(file: Path, rows: int) -> Tensor | None:
+    """So many features from a file, or None if it is absent, damaged or of another form."""
     if not file.is_file():
         return None
     try:
-        with safe_open(file, framework="pt") as content:
-            features = content.get_tensor("features")
-            expected = (content.metadata() or {}).get("checksum")
-    except (SafetensorError, OSError, ValueError):
+        features = load_tensors(file)["features"]
+    except (RunError, KeyError):
         return None
-    # The checksum is of the numbers' bytes alone.
-    fits = features.dtype == torch.float32 and features.ndim == 2 and len(features) == images
-    return features if fits and expected == str(_checksum(features)) else None
+    return features if features.dtype == torch.float32 and features.ndim == 2 and len(features) == rows else None

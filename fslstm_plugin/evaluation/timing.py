@@ -10,7 +10,7 @@ from torch import nn
 from ..backbones.base import normalization_of
 from ..data.base import Split
 from ..data.images import make_images
-from .experiment import Setting
+from .setting import Setting
 
 
 def backbone_seconds(

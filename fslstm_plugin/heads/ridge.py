@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import require_positive
-from ..gram import Kernel
+from ..kernels import Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .linalg import solve_spd
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..errors import require_positive, require_whole
-from ..gram import EpisodeGram, Kernel
+from ..gram import EpisodeGram
+from ..kernels import Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .crammer_singer import solve_crammer_singer
 

@@ -15,9 +15,10 @@ from ..backbones.base import Backbone
 from ..data.base import Split
 from ..data.images import make_images
 from ..errors import UsageError
+from ..model import FewShotModel
 from ..normalization import Normalization
+from ..recipes import PretrainRecipe
 from ..runs import Run
-from .recipes import PretrainRecipe
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
@@ -127,4 +128,4 @@ class SaveEachEpoch(pl.Callback):
         """Save after an epoch, also after a last one that is not complete."""
         assert isinstance(module, Classification)
         if trainer.is_global_zero:
-            self.run.save_weights(module.backbone)
+            self.run.save_weights(FewShotModel.from_backbone(module.backbone))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
+import hashlib
 import importlib.util
 import io
+import json
 import logging
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,23 +26,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError
-from ..files import replacing
+from ..files import damaged_member, read_json, replacing
 from ..runs import Run
+from ..stopping import Interrupted, listen, listening
 from .metrics import Metrics
-
-
-class Interrupted(FSLSTMError):
-    """The training was stopped from outside; it can be continued.
-
-    Args:
-        message: The sentence for the user.
-        number: The signal. Its exit code is 130 after Ctrl-C, as usual; after a scheduler's warning it is 75, which
-            stands for a temporary failure (``EX_TEMPFAIL``), so that a job script knows to queue the job again.
-    """
-
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.exit_code = 130 if number == signal.SIGINT else 75
 
 
 class NonFiniteError(FSLSTMError):
@@ -62,20 +48,18 @@ class NonFiniteError(FSLSTMError):
         )
 
 
-# Ctrl-C, and what schedulers send before they kill; Windows has no SIGUSR1.
-_STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
-
 _LIGHTNING_PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
 
 
-def resolve_precision(precision: str) -> str:
+def resolve_precision(precision: str, accelerator: str = "auto") -> str:
     """The precision that an option means on this machine, to be kept in the run's configuration.
 
     Args:
-        precision: ``"auto"``, ``"32"`` or ``"bf16"``. ``"auto"`` is bfloat16 where the processor computes with it.
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``. ``"auto"`` is bfloat16 where the accelerator computes with it.
+        accelerator: Lightning's, for example ``"cpu"``, ``"gpu"`` or ``"auto"``.
 
     Raises:
-        UsageError: If it is none of these.
+        UsageError: If the precision is none of these.
 
     Example:
         >>> resolve_precision("32")
@@ -84,12 +68,12 @@ def resolve_precision(precision: str) -> str:
     if precision not in ("auto", *_LIGHTNING_PRECISION):
         raise UsageError(f"--precision must be auto, 32 or bf16, but got '{precision}'.")
     if precision == "auto":
-        return "bf16" if _has_bfloat16() else "32"
+        return "bf16" if _has_bfloat16(accelerator) else "32"
     return precision
 
 
-def _has_bfloat16() -> bool:
-    if torch.cuda.is_available():
+def _has_bfloat16(accelerator: str) -> bool:
+    if accelerator != "cpu" and torch.cuda.is_available():
         return torch.cuda.is_bf16_supported(including_emulation=False)
     probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
     return bool(probe and probe())
@@ -108,17 +92,50 @@ class StepSeed(pl.Callback):
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint beside its place, flushed, then renamed; on any number of devices.
+    """Writes a checkpoint beside its place, flushed, then renamed; reads it only if it is whole and of this training.
 
     Lightning would write it to the system's folder for temporary files first, and leave it there when killed.
+
+    Args:
+        run: Whose checkpoint it is.
+
+    Attributes:
+        origin: Digests of what must be the same when the training is continued, by what to call it.
     """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.origin: dict[str, str] = {}
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Write the checkpoint; the old one stays until the new one is whole."""
         content = io.BytesIO()  # torch would hide the system's reason for refusing to write
-        torch.save(checkpoint, content)
+        torch.save({**checkpoint, "origin": self.origin}, content)
         with replacing(Path(path)) as temporary:
             temporary.write_bytes(content.getbuffer())
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Read the checkpoint.
+
+        Raises:
+            RunError: If it is damaged, or was made with another configuration or other images.
+        """
+        damaged = damaged_member(Path(path))
+        if damaged:
+            raise _damaged(self.run, f"{damaged} does not fit its checksum")
+        checkpoint = super().load_checkpoint(path, *args, **kwargs)
+        for what, digest in self.origin.items():
+            if checkpoint["origin"][what] != digest:
+                raise RunError(
+                    f"The training cannot continue from {path}: {what} changed since it began. "
+                    "Undo that, or start a new run."
+                )
+        return checkpoint
+
+
+def _origin(run: Run, data_digest: str) -> dict[str, str]:
+    content = json.dumps(read_json(run.path / "config.json"), sort_keys=True)  # its spaces and order mean nothing
+    return {"config.json": hashlib.blake2b(content.encode(), digest_size=16).hexdigest(), "the images": data_digest}
 
 
 class Checkpoints(pl.Callback):
@@ -151,21 +168,11 @@ class Checkpoints(pl.Callback):
             raise KeyboardInterrupt
         self.stop_signal = number
 
-    def listen(self) -> dict[int, Any]:
-        """Handle the signals that end a training.
-
-        Returns:
-            The handlers until now; none outside the main thread, where Python gives no signals.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            return {}
-        return {number: signal.signal(number, self.request_stop) for number in _STOP_SIGNALS}
-
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Count the steps from here, and take the signals back from Lightning, which exits without saving."""
         self.saved = trainer.global_step
         self.started = True
-        self.listen()
+        listen(self.request_stop)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save when it is time, and end the training if a signal came."""
@@ -305,22 +312,11 @@ def _quiet_lightning() -> Iterator[None]:
 
 
 @contextmanager
-def _signals(checkpoints: Checkpoints) -> Iterator[None]:
-    """Signals end the training between two steps while the block runs."""
-    old = checkpoints.listen()
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
 def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[None]:
     """What stops a training, as one sentence that says how to go on."""
     try:
         yield
-    except SystemExit as end:  # Lightning's answer to a second Ctrl-C
+    except (KeyboardInterrupt, SystemExit) as end:  # a second signal; Lightning answers with an exit
         if not checkpoints.stop_signal:
             raise
         raise Interrupted(
@@ -329,12 +325,12 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
     except BrokenPipeError:
         raise
     except (OSError, StorageError) as error:
-        if isinstance(error, OSError) and error.errno == errno.EINVAL and resume and not checkpoints.started:
-            raise _damaged(run, error) from error  # PyTorch seeks to before the start of a truncated file
         reason = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {error.strerror}."
-        raise StorageError(
-            f"{reason.rstrip('.')}. What was saved before is intact: mend this and continue with {run.resume_command}."
-        ) from error
+        if resume or checkpoints.started or (run.path / "config.json").is_file():
+            advice = f"What was saved before is intact: mend this and continue with {run.resume_command}."
+        else:
+            advice = "Nothing was trained yet: mend this and start again."
+        raise StorageError(f"{reason.rstrip('.')}. {advice}") from error
     except FSLSTMError:
         raise
     except Exception as error:  # torch, pickle and Lightning have many errors for the many ways of being damaged
@@ -345,11 +341,10 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
             ) from error
         if not resume or checkpoints.started:
             raise
-        raise _damaged(run, error) from error
+        raise _damaged(run, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
 
 
-def _damaged(run: Run, error: Exception) -> RunError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+def _damaged(run: Run, reason: str) -> RunError:
     return RunError(
         f"The training cannot continue from {run.checkpoint}, which is damaged or of another training ({reason}): "
         "start a new run."
@@ -387,6 +382,7 @@ def fit(
     progress: TrainingProgress,
     callbacks: Sequence[pl.Callback] = (),
     resume: bool = False,
+    data_digest: str = "",
 ) -> None:
     """Train until ``max_steps`` optimiser steps, or continue up to there.
 
@@ -401,6 +397,7 @@ def fit(
         progress: The progress display.
         callbacks: Further Lightning callbacks, run before the checkpoint is written.
         resume: Continue from the run's last checkpoint instead of making the run folder.
+        data_digest: What tells these images from others; the checkpoint keeps it.
 
     Raises:
         UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy, or a step
@@ -408,24 +405,26 @@ def fit(
         Interrupted: If the user stopped the training; the state is saved.
         NonFiniteError: If the loss or a weight is not a number.
         StorageError: If the run folder cannot be written, for example because the disk is full.
-        RunError: If the run folder holds another run, another training runs in it, or its checkpoint is damaged.
+        RunError: If the run folder holds another run or was replaced, another training runs in it, its checkpoint is
+            damaged, or the configuration or images are not those that the checkpoint was made with.
     """
     log_every = max(1, min(50, steps_per_epoch // 10))
     metrics = Metrics(run, log_every)
     checkpoints = Checkpoints(run, metrics, options.checkpoint_every)
-    with _quiet_lightning(), _signals(checkpoints):
+    storage = WholeCheckpoints(run)
+    with _quiet_lightning(), listening(checkpoints.request_stop):
         try:
             trainer = pl.Trainer(
                 accelerator=options.accelerator,
                 devices=options.devices,
                 num_nodes=options.num_nodes,
                 strategy=options.strategy,
-                precision=_LIGHTNING_PRECISION[run.config["precision"]],  # type: ignore[arg-type]
+                precision=_LIGHTNING_PRECISION[run.config.precision],  # type: ignore[arg-type]
                 max_steps=max_steps,
                 limit_train_batches=steps_per_epoch,
                 callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],
                 logger=_loggers(run),
-                plugins=[WholeCheckpoints()],
+                plugins=[storage],
                 log_every_n_steps=log_every,
                 default_root_dir=run.path,
                 enable_checkpointing=False,
@@ -444,6 +443,8 @@ def fit(
         with _explained(run, checkpoints, resume), run.held() if first else nullcontext():
             if first and not resume:
                 run.create()
+            if first or resume:
+                storage.origin = _origin(run, data_digest)
             # A run that was stopped before its first checkpoint begins again.
             checkpoint = run.checkpoint if resume and run.checkpoint.is_file() else None
             module.to(memory_format=torch.channels_last)

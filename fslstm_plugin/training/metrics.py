@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from contextlib import suppress
 from typing import Any
 
 import pytorch_lightning as pl
 
+from ..errors import FSLSTMError
 from ..files import replacing
 from ..runs import Run
 
@@ -50,7 +52,9 @@ class Metrics(pl.Callback):
 
     def on_exception(self, trainer: pl.Trainer, *_: Any) -> None:
         """Write also what came after the last checkpoint: it may tell why the training failed."""
-        if trainer.is_global_zero:
+        if not trainer.is_global_zero or not self.rows:  # before a checkpoint is restored the file has more
+            return
+        with suppress(FSLSTMError):  # the reason of the failure matters more
             self.write()
 
     def write(self) -> None:

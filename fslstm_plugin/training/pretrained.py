@@ -10,6 +10,7 @@ from ..errors import RunError
 from ..runs import Run
 from ..weights import load_into, load_tensors
 
+_SCALE = "scale"  # of a model's logits, which every training begins anew
 _PREFIXES = ("features.", "backbone.", "encoder.", "module.")
 
 
@@ -39,4 +40,4 @@ def load_backbone(backbone: nn.Module, source: Path) -> list[str]:
     # How far DropBlock's schedule has come belongs to a training, and is no weight.
     passes = {key: value for key, value in backbone.state_dict().items() if key.endswith(".passes")}
     load_into(backbone, {**part, **passes}, origin)
-    return sorted(key for key in state if not key.startswith(prefix))
+    return sorted(key for key in state if not key.startswith(prefix) and key != _SCALE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from argparse import ArgumentParser
 from typing import Any, ClassVar
 
@@ -9,19 +10,25 @@ import torch
 from learn2learn.algorithms.lightning import LightningEpisodicModule
 from torch import Tensor, nn
 
+from ..adapters import InverseAttentionModule
 from ..episodes import Episodes
-from ..errors import UsageError
-from ..gram import EpisodeGram
+from ..errors import UnknownNameError, UsageError
+from ..features import EpisodeFeatures
+from ..grammar import read_value
 from ..heads import one_hot
+from ..methods import KernelMethod, Method, parse_method
+from ..model import FewShotModel, feature_size
+from ..recipes import MetaRecipe
 from ..registry import HEADS
-from ..transduction import InverseAttentionModule, PseudoSupportModule
-from .recipe import MetaRecipe
+from ..transduction import PseudoSupportModule
 
 Batch = Episodes | tuple[Tensor, Tensor]
 
+_NEAR = 0.85  # Share of letters in common from which an unknown option is taken for a misspelt one.
+
 
 class LightningFewShot(LightningEpisodicModule):
-    """A backbone, the Inverse Attention Module if wanted, and a head, trained on episodes.
+    """A model trained on episodes: a backbone, and a head with the Inverse Attention Module, or any other method.
 
     Works like learn2learn's own algorithms: under ``pytorch_lightning.Trainer`` (the package of that name, not
     ``lightning``) with learn2learn's ``EpisodicBatcher`` and tasksets, with the options of
@@ -36,10 +43,12 @@ class LightningFewShot(LightningEpisodicModule):
         loss: Function of logits ``(n, ways)`` and labels ``(n,)``; default cross entropy with label smoothing.
         recipe: The paper's optimiser and schedule over so many steps; default learn2learn's Adam with ``lr``,
             ``scheduler_step`` and ``scheduler_decay``.
+        method: What is trained on the features, or its name; default the class's own head, with IAM if ``iam`` is on.
         **options: Any of the class attributes below by name; other names are ignored, as learn2learn does, so that
             all options of a parser can be passed.
 
     Attributes:
+        model: The :class:`~fslstm_plugin.model.FewShotModel` in training.
         train_ways, train_shots, train_queries: Shape of the training tasks.
         test_ways, test_shots, test_queries: Shape of the validation and test tasks.
         lr, scheduler_step, scheduler_decay: Adam's learning rate, multiplied by the decay every so many epochs.
@@ -51,10 +60,11 @@ class LightningFewShot(LightningEpisodicModule):
         feature_size: Length d of the vectors, for a backbone without ``out_features``; needed with ``iam``.
 
     Raises:
-        UsageError: If ``iam`` is on and the feature size is unknown.
+        UnknownNameError: If an option is none of these but close to one.
+        UsageError: If the method has weights and the feature size is unknown.
     """
 
-    head_name: ClassVar[str]
+    head_name: ClassVar[str] = "lssvm"
     head_options: ClassVar[tuple[str, ...]] = ()
     task_options: ClassVar[tuple[str, ...]] = (
         "train_ways",
@@ -79,27 +89,40 @@ class LightningFewShot(LightningEpisodicModule):
     psm_iterations: int = 0
     feature_size: int | None = None
 
-    def __init__(self, features: nn.Module, loss: Any = None, recipe: MetaRecipe | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        features: nn.Module,
+        loss: Any = None,
+        recipe: MetaRecipe | None = None,
+        method: Method | str | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        for name in (*self.task_options, *self.head_options, "iam", "feature_size"):
+        names = (*self.task_options, *self.head_options, "iam", "feature_size")
+        for name in options.keys() - set(names):
+            if difflib.get_close_matches(name, names, n=1, cutoff=_NEAR):
+                raise UnknownNameError(f"option of {type(self).__name__}", name, names)
+        for name in names:
             setattr(self, name, options.get(name, getattr(self, name)))
         self.loss = loss or nn.CrossEntropyLoss(label_smoothing=self.label_smoothing)
         self.recipe = recipe
-        self.features = features
-        self.head = HEADS.get(self.head_name)(**{name: getattr(self, name) for name in self.head_options})
-        self.scale = nn.Parameter(torch.ones(()))
-        self.attention: InverseAttentionModule | None = None
-        if self.iam:
-            size = self.feature_size or getattr(features, "out_features", None)
-            if size is None:
-                raise UsageError(
-                    "The Inverse Attention Module needs the length of the feature vectors, but "
-                    f"{type(features).__name__} has no out_features: pass feature_size=."
-                )
-            self.attention = InverseAttentionModule(size, self.iam_reduction, self.iam_dropout)
-        self.psm = PseudoSupportModule(self.psm_iterations)
-        names = (*self.task_options, *self.head_options, "iam", "feature_size")
+        self.feature_size = self.feature_size or feature_size(features)
+        if isinstance(method, str):
+            method = parse_method(method, dim=self.feature_size)
+        self.model = FewShotModel(features, method or self._own_method(features))
         self.save_hyperparameters({name: getattr(self, name) for name in names})
+
+    def _own_method(self, features: nn.Module) -> Method:
+        """The class's head with the options that were given."""
+        head = HEADS.get(self.head_name)(**{name: getattr(self, name) for name in self.head_options})
+        if not self.iam:
+            return KernelMethod(head)
+        if self.feature_size is None:
+            raise UsageError(
+                "The Inverse Attention Module needs the length of the feature vectors, but "
+                f"{type(features).__name__} has no out_features: pass feature_size=."
+            )
+        return KernelMethod(head, [InverseAttentionModule(self.feature_size, self.iam_reduction, self.iam_dropout)])
 
     @classmethod
     def add_model_specific_args(cls, parent_parser: ArgumentParser) -> ArgumentParser:
@@ -115,29 +138,25 @@ class LightningFewShot(LightningEpisodicModule):
         """
         parser = ArgumentParser(parents=[parent_parser], add_help=True, conflict_handler="resolve")
         for name in (*cls.task_options, *cls.head_options):
-            default = getattr(cls, name)
-            parser.add_argument(f"--{name}", type=type(default), default=default)
+            parser.add_argument(f"--{name}", type=read_value, default=getattr(cls, name))
         return parser
 
-    def logits(self, episodes: Episodes, psm: bool = False) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """Scaled logits of the queries.
 
         Args:
-            episodes: Episodes of features ``(batch, n + m, d)``.
-            psm: Whether to refine them with the Pseudo Support Module.
+            batch: Episodes of images, or images and labels of one task in any order, split as in testing.
 
         Returns:
             ``(batch, m, ways)`` in double precision, as the heads compute.
         """
-        with torch.autocast(episodes.samples.device.type, enabled=False):
-            support, query = episodes.support, episodes.query
-            targets = one_hot(episodes.support_labels, episodes.ways)
-            if self.attention is not None:
-                dtype = self.attention.norm.weight.dtype
-                support = self.attention.adjust(support.to(dtype), targets, query.to(dtype))
-            gram = EpisodeGram.from_features(support, query, transductive=psm)
-            logits = self.psm.refine(self.head, gram, targets) if psm else self.head.predict(gram, targets)
-            return self.scale * logits
+        features, _ = self._embedded(batch, self.test_ways, self.test_shots)
+        return self.model.logits(features)
+
+    def predict_step(self, batch: Batch, batch_idx: int = 0) -> Tensor:
+        """Scaled logits of the queries of a batch, refined as in testing; see :meth:`forward`."""
+        features, _ = self._embedded(batch, self.test_ways, self.test_shots)
+        return self._tested().logits(features)
 
     def meta_learn(
         self, batch: Batch, batch_idx: int, ways: int, shots: int, queries: int, psm: bool = False
@@ -148,19 +167,35 @@ class LightningFewShot(LightningEpisodicModule):
             batch: Episodes of images, or images and labels of one task in any order.
             batch_idx: Unused; part of learn2learn's form.
             ways: Classes of a task.
-            shots: Support images a class of a task; its other images are queries.
+            shots: Support images per class of a task; its other images are queries.
             queries: Unused, since all other images are queries; part of learn2learn's form.
             psm: Whether to refine the predictions with the Pseudo Support Module.
 
         Returns:
-            The loss and the share of queries predicted rightly, in [0, 1].
+            The loss and the share of queries correctly predicted, in [0, 1].
         """
-        episodes = batch if isinstance(batch, Episodes) else Episodes.from_task(*batch, ways=ways, shots=shots)
-        logits = self.logits(episodes.embed(self.features), psm)
-        labels = episodes.query_labels
-        precision = torch.promote_types(self.scale.dtype, torch.float32)  # a loss may have weights of its own
-        loss = self.loss(logits.flatten(0, -2).to(precision), labels.flatten())
+        features, labels = self._embedded(batch, ways, shots)
+        model = self._tested() if psm else self.model
+        loss, logits = model.loss(features, labels, self.loss)
         return loss, (logits.argmax(-1) == labels).float().mean()
+
+    def _embedded(self, batch: Batch, ways: int, shots: int) -> tuple[EpisodeFeatures, Tensor]:
+        """Features of a batch, and the labels of its queries."""
+        episodes = batch if isinstance(batch, Episodes) else Episodes.from_task(*batch, ways=ways, shots=shots)
+        points = episodes.embed(self.model.embed).samples
+        targets = one_hot(episodes.support_labels, episodes.ways)
+        features = EpisodeFeatures.from_points(points, targets, map_shape=self.model.map_shape)
+        return features, episodes.query_labels
+
+    def _tested(self) -> FewShotModel:
+        """The model as it is tested: with the Pseudo Support Module, if that is wanted."""
+        method = self.model.method
+        if not self.psm_iterations or not isinstance(method, KernelMethod) or method.transduction is not None:
+            return self.model
+        refined = KernelMethod(method.head, method.adapters, PseudoSupportModule(self.psm_iterations))
+        model = FewShotModel(self.model.backbone, refined)
+        model.scale = self.model.scale
+        return model
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One step; logs ``train_loss`` and ``train_accuracy``."""
@@ -186,20 +221,21 @@ class LightningFewShot(LightningEpisodicModule):
             on_step=stage == "train",
             on_epoch=stage != "train",  # Lightning forgets a half epoch's sum when a training is continued
             sync_dist=stage != "train",
+            prog_bar=True,
             batch_size=1,
         )
 
     def configure_optimizers(self) -> Any:
-        """The recipe's SGD with its own rate for backbone, IAM and scale; without a recipe learn2learn's Adam."""
+        """The recipe's SGD with its own rate for backbone, method and scale; without a recipe learn2learn's Adam."""
         if self.recipe is None:
             return super().configure_optimizers()
         recipe = self.recipe
         groups: list[dict[str, Any]] = [
-            {"params": self.features.parameters(), "lr": recipe.lr},
-            {"params": [self.scale, *self.head.parameters()], "lr": recipe.scale_lr},
+            {"params": list(self.model.backbone.parameters()), "lr": recipe.lr},
+            {"params": [self.model.scale], "lr": recipe.scale_lr},
+            {"params": list(self.model.method.parameters()), "lr": recipe.method_lr},
         ]
-        if self.attention is not None:
-            groups.append({"params": self.attention.parameters(), "lr": recipe.iam_lr})
+        groups = [group for group in groups if group["params"]]
         optimizer = torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True)
         total = self.trainer.estimated_stepping_batches
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.factor(step / total))
@@ -271,21 +307,3 @@ class LightningFSLSTM(LightningLSSVM):
 
     iam = True
     psm_iterations = 10
-
-
-def algorithm_for(head: str) -> type[LightningFewShot]:
-    """The Lightning module that trains with a registered head, also one of another package.
-
-    Args:
-        head: Registered name.
-
-    Raises:
-        UnknownNameError: If no head has that name.
-
-    Example:
-        >>> algorithm_for("rr").__name__
-        'LightningRidge'
-    """
-    HEADS.get(head)
-    named = {"nn": LightningPrototype, "rr": LightningRidge, "svm": LightningSVM, "lssvm": LightningLSSVM}
-    return named.get(head) or type(f"LightningFewShot_{head}", (LightningFewShot,), {"head_name": head})

@@ -1,6 +1,5 @@
-"""Lightning modules in learn2learn's form: a backbone, the Inverse Attention Module if wanted, and a head."""
+"""The bridge to learn2learn: Lightning modules in its form, its tasksets, and the registration of both."""
 
-from .composition import Composition
 from .few_shot import (
     LightningFewShot,
     LightningFSLSTM,
@@ -11,7 +10,6 @@ from .few_shot import (
 )
 
 __all__ = [
-    "Composition",
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",

@@ -7,8 +7,10 @@ from types import ModuleType
 import learn2learn as l2l
 import learn2learn.algorithms.lightning
 
-from . import algorithms, heads, transduction
-from .data.tasksets import register_tasksets
+import fslstm_plugin.learn2learn as plugin
+
+from .. import heads, transduction
+from ..data.tasksets import register_tasksets
 
 
 def _add(target: ModuleType, source: ModuleType, names: list[str]) -> None:
@@ -20,9 +22,8 @@ def _add(target: ModuleType, source: ModuleType, names: list[str]) -> None:
 
 def register_all() -> None:
     """See :func:`fslstm_plugin.register`."""
-    modules = [name for name in algorithms.__all__ if name.startswith("Lightning")]
-    _add(l2l.algorithms, algorithms, modules)
-    _add(l2l.algorithms.lightning, algorithms, modules)
+    _add(l2l.algorithms, plugin, plugin.__all__)
+    _add(l2l.algorithms.lightning, plugin, plugin.__all__)
     _add(l2l.nn, heads, [name for name in heads.__all__ if name.endswith("Classifier")])
     _add(l2l.nn, transduction, list(transduction.__all__))
     register_tasksets()

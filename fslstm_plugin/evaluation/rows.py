@@ -1,0 +1,190 @@
+"""The lines of a table: what a method reached, with intervals and paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from ..data.base import Split
+from ..grammar import options_of, value_text
+from ..methods import KernelMethod, Method
+from .runner import Outcome
+from .setting import Setting
+from .statistics import Estimate, estimate, estimate_over_classes
+
+
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of a table, as the JSON files hold it.
+
+    Args:
+        dataset: Name of the data set.
+        split: ``"test"``, ``"val"`` or ``"train"``.
+        backbone: Registered name.
+        run: Name of the run whose weights were used.
+        method: Name of the method, as it is typed.
+        head: Registered name of the head, or of the method itself.
+        modules: Names of what surrounds the head, for example ``["iam", "psm"]``.
+        options: Arguments of the head or method that are not its defaults.
+        adapters: What the features go through first, as it is typed.
+        transductive: Whether predictions depend on the other queries.
+        iterations: Refits of the transductive module; None without one, or if it has no such number.
+        ways: Classes per episode.
+        shots: Support images per class.
+        queries: Query images per class.
+        episodes: Number of episodes.
+        seed: What the episodes follow from.
+        query_balance: How the queries are shared among the classes.
+        interval: What the 95 % intervals are over.
+        accuracy: Mean accuracy in percent.
+        ci95: Half width of its 95 % interval in percent.
+        seconds: Time from the features to the answers of all episodes; None where it was not measured with care.
+        difference: Mean paired difference to the best row of the same episodes, in percent.
+        difference_ci95: Half width of its 95 % interval; 0 for the best row itself.
+        reference: Name of the row that this one is measured against, see `reference`; None if there is none.
+        reference_run: Name of the run of that row.
+        gain: Mean paired difference to the reference, in percent.
+        gain_ci95: Half width of its 95 % interval.
+    """
+
+    dataset: str
+    split: str
+    backbone: str
+    run: str
+    method: str
+    head: str
+    modules: list[str]
+    options: dict[str, Any]
+    adapters: list[str]
+    transductive: bool
+    iterations: int | None
+    ways: int
+    shots: int
+    queries: int
+    episodes: int
+    seed: int
+    query_balance: str
+    interval: str
+    accuracy: float
+    ci95: float
+    seconds: float | None
+    difference: float
+    difference_ci95: float
+    reference: str | None = None
+    reference_run: str | None = None
+    gain: float | None = None
+    gain_ci95: float | None = None
+
+
+class Measured(NamedTuple):
+    """What a method of a run did.
+
+    Args:
+        run: Name of the run.
+        backbone: Name of its backbone.
+        outcome: What it did.
+    """
+
+    run: str
+    backbone: str
+    outcome: Outcome
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.outcome.method
+
+
+def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> list[Row]:
+    """Accuracy, interval, time and paired differences of methods that were run on the same episodes.
+
+    Args:
+        measured: What each method did, of one run or of several.
+        split: Where the episodes come from.
+        setting: Shape and number of the episodes.
+
+    Returns:
+        A row for each.
+    """
+    summarize = _summary(setting, split)
+    best = max(measured, key=lambda each: each.outcome.accuracies.mean().item()).outcome
+    rows = []
+    for each in measured:
+        accuracy = summarize(each.outcome.accuracies)
+        difference = summarize(each.outcome.accuracies - best.accuracies)
+        other = reference(each, measured)
+        gain = None if other is None else summarize(each.outcome.accuracies - other.outcome.accuracies)
+        rows.append(
+            Row(
+                dataset=split.dataset,
+                split=split.name,
+                backbone=each.backbone,
+                run=each.run,
+                **_described(each.method),
+                **asdict(setting),
+                accuracy=accuracy.mean,
+                ci95=accuracy.ci95,
+                seconds=each.outcome.seconds,
+                difference=difference.mean,
+                difference_ci95=difference.ci95,
+                reference=None if other is None else str(other.method),
+                reference_run=None if other is None else other.run,
+                gain=None if gain is None else gain.mean,
+                gain_ci95=None if gain is None else gain.ci95,
+            )
+        )
+    return rows
+
+
+def _described(method: Method) -> dict[str, Any]:
+    """A method in the words of a row."""
+    kernel = isinstance(method, KernelMethod)
+    options = options_of(method.head) if isinstance(method, KernelMethod) else options_of(method)
+    return {
+        "method": str(method),
+        "head": method.family,
+        "modules": list(method.module_names),
+        "options": {name: _plain(value) for name, value in options.items()},
+        "adapters": list(method.adapter_texts) if isinstance(method, KernelMethod) else [],
+        "transductive": method.is_transductive,
+        "iterations": getattr(method.transduction, "iterations", None) if kernel else None,
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str)) or value is None else value_text(value)
+
+
+def _summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
+    """Mean and interval of one number per episode, as the setting wants it."""
+    if setting.interval == "episodes":
+        return estimate
+    sampler = setting.sampler(split)
+    first_shots = sampler.batch(0, setting.episodes)[:, : sampler.num_support : setting.shots]
+    return partial(estimate_over_classes, classes=split.labels[first_shots])
+
+
+def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
+    """What a method is naturally measured against: `Method.reference` on the same run, or itself on the first run.
+
+    Returns:
+        None if neither is there.
+
+    Example:
+        >>> from fslstm_plugin.methods import parse_method
+        >>> plain, refined = (Outcome(parse_method(name), torch.zeros(2), 0.0) for name in ("nn", "nn+psm"))
+        >>> rows = [Measured("a", "conv4", plain), Measured("a", "conv4", refined), Measured("b", "conv4", plain)]
+        >>> [rows.index(found) if (found := reference(row, rows)) else None for row in rows]
+        [None, 0, 0]
+    """
+    wanted = (each.run, each.method.reference), (measured[0].run, str(each.method))
+    for run, method in wanted:
+        for other in measured:
+            if (other.run, str(other.method)) == (run, method) and other is not each:
+                return other
+    return None

@@ -1,0 +1,240 @@
+"""Many episodes and several methods at once, all on the same features."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..data.sampler import EpisodeSampler
+from ..errors import DataError
+from ..features import EpisodeFeatures
+from ..heads import one_hot
+from ..methods import Method
+from .parallel import map_in_threads
+from .ranks import ALONE, Ranks
+
+Adapters = tuple[Hashable, ...]
+Report = Callable[[int, Sequence[float]], None]
+
+_FEATURES_AT_A_TIME = 16  # Episodes multiplied out together: some 13 MB, little enough for the cache.
+_BATCH_BYTES = 2**28  # Of the features and Gram matrices of a batch, for each thread.
+_BATCH_EPISODES = 128
+
+
+@dataclass(frozen=True)
+class FeatureSource:
+    """Where the features of episodes come from.
+
+    Args:
+        points: From image indices ``(batch, N)`` to features ``(batch, N, d)``.
+        map_shape: Shape of the maps that the features are made of, if they are.
+        base_mean: Mean feature ``(d,)`` of the base classes, for methods that need it.
+        reentrant: Whether it may be called from several threads.
+    """
+
+    points: Callable[[Tensor], Tensor]
+    map_shape: tuple[int, int, int] | None = None
+    base_mean: Tensor | None = None
+    reentrant: bool = True
+
+
+def indexed(
+    features: Tensor, map_shape: tuple[int, int, int] | None = None, base_mean: Tensor | None = None
+) -> FeatureSource:
+    """Features looked up in those of a whole split ``(N, d)``."""
+    return FeatureSource(lambda indices: features[indices], map_shape, base_mean)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method did.
+
+    Args:
+        method: The method.
+        accuracies: Percent of the queries correctly predicted, one per episode ``(episodes,)``, float64.
+        seconds: Time from features to answers; of threads that work side by side, their mean.
+    """
+
+    method: Method
+    accuracies: Tensor
+    seconds: float
+
+
+class _Clock:
+    """Measures the time of its block, on any device."""
+
+    seconds: float
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __enter__(self) -> _Clock:
+        self._wait()
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait()
+        self.seconds = time.perf_counter() - self._began
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def run_methods(
+    source: FeatureSource,
+    sampler: EpisodeSampler,
+    methods: Sequence[Method],
+    episodes: int,
+    device: torch.device | str = "cpu",
+    batch_episodes: int | None = None,
+    report: Report = lambda done, accuracies: None,
+    workers: int | None = None,
+    ranks: Ranks = ALONE,
+) -> list[Outcome]:
+    """Evaluate methods on the same episodes.
+
+    Args:
+        source: Where the features come from.
+        sampler: Which images make an episode.
+        methods: What to evaluate, on the device. Methods with the same adapters share their Gram matrices; each is
+            charged the time of what it needs of them.
+        episodes: Number of episodes; the sampler's first ones.
+        device: Where to compute.
+        batch_episodes: Episodes at a time; the results do not depend on it. Default: up to 128, by their size.
+        report: Called with the number of episodes done by this process, and each method's mean accuracy in them.
+        workers: Threads that share the batches between them, on the processor; the results do not depend on it.
+            Default: as many as PyTorch has.
+        ranks: The processes that share the episodes; every one gets all outcomes. Default: this one alone.
+
+    Returns:
+        An outcome for each method, in their order.
+
+    Raises:
+        DataError: If a feature is infinite or not a number.
+    """
+    device = torch.device(device)
+    if device.type != "cpu" or not source.reentrant:
+        workers = 1  # A device works on all episodes of a batch side by side.
+    elif workers is None:
+        workers = torch.get_num_threads()
+    targets = one_hot(sampler.labels[: sampler.num_support].to(device), sampler.ways)
+    for method in methods:
+        method.eval()
+
+    def run(batch: tuple[Tensor, Tensor]) -> list[tuple[Tensor, float]]:
+        indices, query_labels = batch
+        with torch.no_grad():  # not inference mode: a method may take gradients of its own
+            return _run_batch(source, indices.to(device), targets, query_labels, methods)
+
+    def episodes_from(start: int, count: int) -> tuple[Tensor, Tensor]:
+        return sampler.batch(start, count), sampler.query_labels(start, count)
+
+    # The first call of anything is slow (threads, libraries): make it before the clock runs.
+    run(episodes_from(0, 1))
+    if batch_episodes is None:
+        batch_episodes = _fitting_batch(source, sampler)
+    mine = ranks.share(episodes)
+    starts = mine[::batch_episodes]
+    batches = (episodes_from(start, min(batch_episodes, mine.stop - start)) for start in starts)
+    parts: list[list[tuple[Tensor, float]]] = []
+    done, sums = 0, torch.zeros(len(methods), dtype=torch.float64)
+    for part in map_in_threads(run, batches, workers):
+        parts.append(part)
+        accuracies = torch.stack([of_method for of_method, _ in part])
+        done, sums = done + accuracies.shape[1], sums + accuracies.sum(1)
+        report(done, (sums / done).tolist())
+    outcomes = []
+    for index, method in enumerate(methods):
+        accuracies = torch.cat([torch.empty(0, dtype=torch.float64), *(part[index][0] for part in parts)])
+        seconds = sum(part[index][1] for part in parts) / workers
+        outcomes.append(Outcome(method, *ranks.gather(accuracies, seconds)))
+    return outcomes
+
+
+def _fitting_batch(source: FeatureSource, sampler: EpisodeSampler) -> int:
+    """As many episodes as fit into the memory for a batch, with room for a handful of matrices of their points."""
+    indices = sampler.batch(0, 1)
+    points = indices.shape[1]
+    dim = source.points(indices).shape[-1] if source.reentrant else 0
+    return max(1, min(_BATCH_EPISODES, _BATCH_BYTES // (points * (4 * dim + 4 * 8 * points))))
+
+
+class _Group:
+    """Methods whose features went through the same adapters, and the time of what they share.
+
+    Args:
+        methods: The methods.
+        whole: Whether the queries' own block is needed.
+        share: Part of a whole product that the rows of the support alone would have taken.
+    """
+
+    def __init__(self, methods: Sequence[Method], whole: bool, share: float) -> None:
+        self.methods, self.whole, self.share = methods, whole, share
+        self.adapting = self.multiplying = 0.0
+        self.follows = False
+
+    def prepare(self, part: EpisodeFeatures) -> None:
+        """Compute what the methods share, while the features lie in the cache."""
+        adapted = self.methods[0].prepare(part)
+        self.follows = not adapted.has_own_product
+        uses = {method.uses_gram for method in self.methods}
+        with _Clock(part.targets.device) as adapting:
+            found = [] if self.follows and uses != {"none"} else [adapted.points]
+        with _Clock(part.targets.device) as multiplying:
+            if uses != {"none"}:
+                gram = adapted.gram if self.whole else adapted.support_gram
+                found = [gram.support, gram.query_norms]
+        if not all(values.isfinite().all() for values in found):
+            raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
+        self.adapting += adapting.seconds
+        self.multiplying += multiplying.seconds
+
+    def charge(self, method: Method, parent: _Group | None) -> float:
+        """Seconds that a method is charged; one that needs the support's rows alone, no more than their part."""
+        before = parent.charge(method, None) if parent is not None and self.follows else 0.0
+        share = {"none": 0.0, "support": self.share if self.whole else 1.0, "all": 1.0}[method.uses_gram]
+        return before + self.adapting + share * self.multiplying
+
+
+def _run_batch(
+    source: FeatureSource, indices: Tensor, targets: Tensor, query_labels: Tensor, methods: Sequence[Method]
+) -> list[tuple[Tensor, float]]:
+    """Accuracies and seconds of each method."""
+    groups = _groups(methods, targets.shape[-2] / indices.shape[1])
+    parts = []
+    for some in indices.split(_FEATURES_AT_A_TIME):
+        mine = targets.expand(len(some), -1, -1)
+        part = EpisodeFeatures.from_points(source.points(some), mine, source.base_mean, source.map_shape)
+        for group in groups.values():
+            group.prepare(part)
+        parts.append(part)
+    features = EpisodeFeatures.join(parts)
+    results = []
+    for method in methods:
+        key = _adapter_keys(method)
+        with _Clock(indices.device) as own:
+            predictions = method.logits(features).argmax(-1)
+        seconds = groups[key].charge(method, groups.get(key[:-1]) if key else None) + own.seconds
+        correct = predictions.cpu() == query_labels
+        results.append((correct.double().mean(-1) * 100, seconds))
+    return results
+
+
+def _groups(methods: Sequence[Method], share: float) -> dict[Adapters, _Group]:
+    """Methods by their adapters; those that others' Gram matrices may follow from come first."""
+    keys = sorted({_adapter_keys(method) for method in methods}, key=len)
+    groups = {}
+    for key in keys:
+        whole = any(_adapter_keys(each)[: len(key)] == key and each.uses_gram == "all" for each in methods)
+        groups[key] = _Group([each for each in methods if _adapter_keys(each) == key], whole, share)
+    return groups
+
+
+def _adapter_keys(method: Method) -> Adapters:
+    return tuple(adapter.key for adapter in method.adapters)

@@ -1,0 +1,212 @@
+"""One model on one split: its features, its methods by name, and what they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..backbones.base import normalization_of
+from ..backbones.episode_statistics import episode_statistics
+from ..data.base import Split
+from ..data.images import make_images
+from ..data.root import load_split
+from ..errors import UsageError
+from ..methods import Method
+from ..model import FewShotModel
+from ..runs import Run
+from .features import FeatureStore, Progress
+from .ranks import ALONE, Ranks
+from .rows import Measured, Row, rows_of
+from .runner import FeatureSource, Outcome, indexed, run_methods
+from .setting import Setting
+
+PassReport = Callable[[Sequence[str], int, Sequence[float]], None]
+Tell = Callable[[str, int], AbstractContextManager[Callable[[int, int], None]]]
+
+
+def _quiet(title: str, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Show nothing."""
+    return nullcontext(lambda done, total: None)
+
+
+def _silent(sentence: str) -> None:
+    """Say nothing."""
+
+
+def _untold(methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
+    """Tell nothing."""
+
+
+@dataclass
+class Session:
+    """A trained model and the images that its methods are evaluated on.
+
+    Args:
+        run: The run; its folder keeps features and evaluations.
+        split: The images.
+        device: Where to compute.
+        precision: Of the backbone, ``"32"`` or ``"bf16"``.
+        data_root: Where the data sets are; the default root if None.
+        cache: Whether features are kept beside the run, and taken from there.
+        ranks: The processes that evaluate together.
+        tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
+        note: Called with a sentence on what could not be kept.
+
+    Attributes:
+        model: The run's model on the device.
+    """
+
+    run: Run
+    split: Split
+    device: torch.device
+    precision: str = "32"
+    data_root: Path | None = None
+    cache: bool = True
+    ranks: Ranks = ALONE
+    tell: Tell = _quiet
+    note: Callable[[str], None] = _silent
+    model: FewShotModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        size, expected = self.split.images.shape[1], self.run.config.image_size
+        if size != expected:
+            raise UsageError(
+                f"The run {self.run.name} is for images of {expected} pixels, but {self.split.dataset} has {size}."
+            )
+        self.model = FewShotModel.from_run(self.run).to(self.device)
+
+    @property
+    def trained_method(self) -> str:
+        """Name of the method that the run was trained with; ``lssvm`` for a pretraining."""
+        return str(self.model.method)
+
+    def methods(self, names: Iterable[str]) -> list[Method]:
+        """Methods by name, with the run's trained parts, on the device.
+
+        Raises:
+            UsageError: If a name is wrong, or needs weights that the run has not.
+        """
+        return [self.model.method_of(name).to(self.device) for name in names]
+
+    @cached_property
+    def features(self) -> Tensor:
+        """Features ``(N, d)`` of the split on the device."""
+        return self._computed(self.split, self._store.features)
+
+    @cached_property
+    def base_mean(self) -> Tensor:
+        """Mean feature ``(d,)`` of the base classes, on the device.
+
+        Raises:
+            UsageError: If the run was trained on a folder of images, which has no base classes.
+        """
+        dataset = self.run.config.dataset
+        if dataset is None:
+            raise UsageError(
+                f"center=base needs base classes, but the run {self.run.name} was pretrained on a folder of images: "
+                "use center=episode."
+            )
+        return self._computed(load_split(dataset, "train", self.data_root), self._store.mean)
+
+    @property
+    def _store(self) -> FeatureStore:
+        folder = self.run.path if self.cache else None
+        return FeatureStore(self.model.backbone, folder, self.device, self.precision, self.note)
+
+    def _computed(self, split: Split, compute: Callable[[Split, Progress], Tensor]) -> Tensor:
+        with self.ranks.first_alone(), self.tell(f"Features of {split.dataset} {split.name}", len(split.labels)) as say:
+            return compute(split, say).to(self.device)
+
+    def measure(
+        self,
+        methods: Sequence[Method],
+        setting: Setting,
+        batch_episodes: int | None = None,
+        report: PassReport = _untold,
+    ) -> list[Measured]:
+        """What methods do in the episodes of a setting; those with episode batch norm in a pass of their own.
+
+        Args:
+            methods: Of this session.
+            setting: The episodes.
+            batch_episodes: See `run_methods`.
+            report: Called in each pass with its methods' names, the episodes done, and the mean accuracies in them.
+        """
+        sampler = setting.sampler(self.split)
+        found: dict[int, Outcome] = {}
+        for statistics in (False, True):
+            mine = [method for method in methods if method.episode_statistics == statistics]
+            if mine:
+                source = self._episode_source() if statistics else self._source(mine)
+                tell = partial(report, [str(method) for method in mine])
+                outcomes = run_methods(
+                    source, sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
+                )
+                found |= {id(outcome.method): outcome for outcome in outcomes}
+        name, backbone = self.run.name, self.run.config.backbone
+        return [Measured(name, backbone, found[id(method)]) for method in methods]
+
+    @staticmethod
+    def passes(methods: Sequence[Method]) -> int:
+        """How many passes over the episodes these methods take."""
+        return len({method.episode_statistics for method in methods})
+
+    def _source(self, methods: Sequence[Method]) -> FeatureSource:
+        mean = self.base_mean if any(method.needs_base_mean for method in methods) else None
+        return indexed(self.features, self.model.map_shape, mean)
+
+    def _episode_source(self) -> FeatureSource:
+        """Features computed episode by episode with the batch statistics of the episode's own images ("+BN")."""
+        backbone, normalization = self.model.backbone, normalization_of(self.model.backbone)
+
+        def embedded(episode: Tensor) -> Tensor:
+            images = self.split.images[episode.cpu()].to(self.device)
+            return backbone(make_images(images, torch.arange(len(images), device=self.device), normalization)).float()
+
+        def points(indices: Tensor) -> Tensor:
+            with episode_statistics(backbone):
+                return torch.stack([embedded(episode) for episode in indices])
+
+        # The backbone keeps an episode's statistics while it is in it.
+        return FeatureSource(points, self.model.map_shape, reentrant=False)
+
+
+def measure_together(
+    parts: Sequence[tuple[Session, Sequence[Method]]],
+    setting: Setting,
+    batch_episodes: int | None = None,
+    report: PassReport = _untold,
+) -> list[Row]:
+    """Rows of methods of several runs on the same episodes, so that all differences are paired.
+
+    Args:
+        parts: Sessions on the same split, each with its methods.
+        setting: The episodes.
+        batch_episodes: See `run_methods`.
+        report: See `Session.measure`; names begin with the run's if there are several.
+
+    Raises:
+        UsageError: If the sessions are on different images.
+    """
+    first = parts[0][0].split
+    for session, _ in parts:
+        if (session.split.dataset, session.split.name) != (first.dataset, first.name):
+            raise UsageError("Methods can be compared on the same images only, but the runs have different data sets.")
+    measured = []
+    for session, methods in parts:
+        prefix = f"{session.run.name}: " if len(parts) > 1 else ""
+        measured += session.measure(methods, setting, batch_episodes, partial(_prefixed, report, prefix))
+    return rows_of(measured, first, setting)
+
+
+def _prefixed(
+    report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]
+) -> None:
+    report([f"{prefix}{method}" for method in methods], done, accuracies)
+

@@ -1,0 +1,64 @@
+"""The episodes of one column of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..data.balance import QueryBalance
+from ..data.base import Split
+from ..data.sampler import EpisodeSampler
+from ..errors import UnknownNameError, UsageError
+
+INTERVALS = ("episodes", "classes")
+_MAX_EPISODES = 10**9
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Number and shape of episodes.
+
+    Args:
+        ways: Classes per episode.
+        shots: Support images per class.
+        queries: Query images per class.
+        episodes: Number of episodes.
+        seed: What the episodes follow from.
+        query_balance: ``"uniform"`` or ``"dirichlet:A"``, see :class:`~fslstm_plugin.data.balance.QueryBalance`.
+        interval: What the 95 % intervals are over: ``"episodes"``, or ``"classes"`` for statements about new classes.
+    """
+
+    ways: int = 5
+    shots: int = 5
+    queries: int = 15
+    episodes: int = 1000
+    seed: int = 0
+    query_balance: str = "uniform"
+    interval: str = "episodes"
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.episodes <= _MAX_EPISODES:
+            raise UsageError(f"There can be 2 to {_MAX_EPISODES:,} episodes, but got {self.episodes}.")
+        QueryBalance.parse(self.query_balance)
+        if self.interval not in INTERVALS:
+            raise UnknownNameError("interval", self.interval, INTERVALS)
+
+    def sampler(self, split: Split) -> EpisodeSampler:
+        """The episodes of a split.
+
+        Raises:
+            UsageError: If an episode needs more classes or images than there are.
+        """
+        balance = QueryBalance.parse(self.query_balance)
+        return EpisodeSampler(split.labels, self.ways, self.shots, self.queries, self.seed, split.class_names, balance)
+
+    def check(self, split: Split) -> None:
+        """Refuse what cannot be measured on a split, before anything is computed.
+
+        Raises:
+            UsageError: If an episode needs more classes or images than there are, or the intervals cannot be taken.
+        """
+        self.sampler(split)
+        if self.interval == "classes":
+            from .statistics import require_classes
+
+            require_classes(self.ways, len(split.class_names), self.episodes)

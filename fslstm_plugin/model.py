@@ -1,0 +1,127 @@
+"""A model: a backbone with its preprocessing, a method, and the scale of its logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from .backbones.base import build_backbone, normalization_of
+from .errors import UsageError
+from .features import EpisodeFeatures
+from .methods import Criterion, Method, parse_method
+from .runs import PretrainConfig, Run
+from .weights import load_into
+
+
+class FewShotModel(nn.Module):
+    """What a run folder holds, what the Lightning modules train, and what evaluation loads.
+
+    ``to(device)`` moves all of it: the backbone, and every part of the method that has tensors.
+
+    Args:
+        backbone: Any module from normalised images ``(batch, 3, H, W)`` to vectors ``(batch, d)``.
+        method: The method that works on its features.
+
+    Attributes:
+        scale: Factor of the logits, learned in training; from 1.
+        normalization: Of the pixels, as the backbone expects it.
+
+    Example:
+        >>> model = FewShotModel.from_backbone("conv4", "lssvm+psm", image_size=32).eval()
+        >>> features = model.embed(torch.zeros(8, 3, 32, 32))
+        >>> episode = EpisodeFeatures(features[:2], features[2:], torch.tensor([0, 1]))
+        >>> model.logits(episode).shape
+        torch.Size([6, 2])
+    """
+
+    def __init__(self, backbone: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.backbone, self.method = backbone, method
+        self.scale = nn.Parameter(torch.ones(()))
+        self.normalization = normalization_of(backbone)
+
+    @classmethod
+    def from_backbone(cls, backbone: str | nn.Module, method: str | Method = "lssvm", image_size: int = 84) -> Self:
+        """A model with fresh weights for what has to be trained.
+
+        Args:
+            backbone: A registered name, or a module.
+            method: The method, or its name.
+            image_size: Side of the images in pixels, for a name; default 84.
+
+        Raises:
+            UsageError: If a name is wrong, or the method has weights and the backbone does not say ``out_features``.
+        """
+        if isinstance(backbone, str):
+            backbone = build_backbone(backbone, image_size)
+        if isinstance(method, str):
+            method = parse_method(method, dim=feature_size(backbone))
+        return cls(backbone, method)
+
+    @classmethod
+    def from_run(cls, run: Run | Path | str) -> Self:
+        """The model of a run folder with its chosen weights, in evaluation mode.
+
+        Args:
+            run: The run, or its folder.
+
+        Raises:
+            RunError: If weights are missing, damaged, or of another model.
+        """
+        run = run if isinstance(run, Run) else Run.open(Path(run))
+        algorithm = "lssvm" if isinstance(run.config, PretrainConfig) else run.config.algorithm
+        model = cls.from_backbone(run.config.backbone, algorithm, run.config.image_size)
+        load_into(model, run.load_weights(), run.weights)
+        return model.eval()
+
+    def method_of(self, name: str) -> Method:
+        """The method of a name, with this model's trained parts.
+
+        Raises:
+            UsageError: If the name is wrong, or needs weights that this model has not; see `parse_method`.
+        """
+        return parse_method(name, learned=self.method)
+
+    @property
+    def map_shape(self) -> tuple[int, int, int] | None:
+        """Shape (channels, height, width) of the maps that the backbone flattens, where it says so."""
+        return getattr(self.backbone, "map_shape", None)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Features ``(batch, d)`` of normalised images ``(batch, 3, H, W)``."""
+        return self.backbone(images)
+
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        """Scaled logits ``(..., m, ways)`` of the queries, never in reduced precision."""
+        with torch.autocast(self.scale.device.type, enabled=False):
+            return self.scale * self.method.logits(features)
+
+    def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
+        """The method's loss and logits.
+
+        Args:
+            features: A batch of episodes.
+            query_labels: int64 ``(..., m)``.
+            criterion: Loss of scaled logits ``(n, ways)`` and labels ``(n,)``.
+
+        Returns:
+            See `Method.loss`.
+        """
+
+        def of_scaled(logits: Tensor, labels: Tensor) -> Tensor:
+            precision = torch.promote_types(self.scale.dtype, torch.float32)  # a criterion may have weights of its own
+            return criterion((self.scale * logits).flatten(0, -2).to(precision), labels.flatten())
+
+        with torch.autocast(self.scale.device.type, enabled=False):
+            return self.method.loss(features, query_labels, of_scaled)
+
+
+def feature_size(backbone: nn.Module) -> int | None:
+    """Length of a backbone's vectors, where it says so."""
+    size = getattr(backbone, "out_features", None)
+    if size is not None and not isinstance(size, int):
+        raise UsageError(f"out_features of {type(backbone).__name__} must be a whole number, but is {size!r}.")
+    return size

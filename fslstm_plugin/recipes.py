@@ -1,0 +1,218 @@
+"""How things are trained, as plain data with bounds: the published recipes, and what data sets and backbones add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from .errors import UsageError
+from .plain import from_plain, to_plain
+
+Count = Annotated[int, Meta(ge=1, le=10**9)]
+Rate = Annotated[float, Meta(gt=0, le=1e6)]
+Amount = Annotated[float, Meta(ge=0, le=1e6)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
+    """Random crop with zero padding, colour jitter and horizontal flip, drawn for each image alone.
+
+    Args:
+        padding: Pixels of padding on each side before the crop to the old size.
+        jitter: Brightness, contrast and saturation are each scaled by a factor from [1 - jitter, 1 + jitter], in
+            this order.
+        flip: Probability of a horizontal flip.
+
+    Source: paper, supplementary material, "Training scheme".
+    """
+
+    padding: Annotated[int, Meta(ge=0, le=1024, description="Pixels of padding before the random crop.")]
+    jitter: Annotated[float, Meta(ge=0, le=1, description="Strength of the colour jitter.")] = 0.4
+    flip: Annotated[float, Meta(ge=0, le=1, description="Probability of a flip.")] = 0.5
+
+    def require_fit(self, image_size: int) -> None:
+        """Refuse a crop that may lie beside the image altogether.
+
+        Raises:
+            UsageError: If the padding is not less than the image's side in pixels.
+        """
+        if self.padding >= image_size:
+            raise UsageError(f"Padding must be less than the images' {image_size} pixels, but got {self.padding}.")
+
+    @classmethod
+    def published(cls, image_size: int) -> Augmentation:
+        """The paper's setting: padding 4 at 32 pixels, 8 at 84."""
+        return cls(padding=4 if image_size <= 32 else 8)
+
+
+class BackboneRecipe(Struct, frozen=True, kw_only=True):
+    """What meta-training must know of a backbone that begins from pretrained weights.
+
+    A backbone names its own in a class attribute ``recipe``; one that names none gets no other's rates.
+
+    Args:
+        lr: Initial learning rate of the backbone.
+        method_lr: Initial learning rate of the method's weights, such as the Inverse Attention Module's.
+    """
+
+    lr: float
+    method_lr: float
+
+
+class DatasetRecipe(Struct, frozen=True, kw_only=True):
+    """What meta-training must know of a data set.
+
+    Args:
+        many_shots: Support images per class in training for tests of 5 and more shots; 5 for fewer.
+        iam_reduction: Reduction ratio of the Inverse Attention Module.
+    """
+
+    many_shots: int = 5
+    iam_reduction: int = 8
+
+
+class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Meta-training of a backbone with a method."""
+
+    augmentation: Augmentation
+    lr: Annotated[Rate, Meta(description="Initial learning rate of the backbone.")]
+    method_lr: Annotated[Rate, Meta(description="Initial learning rate of the method's weights (IAM's, for example).")]
+    scale_lr: Annotated[Rate, Meta(description="Initial learning rate of the logit scale.")] = 0.1
+    epochs: Annotated[Count, Meta(description="Number of epochs.")] = 60
+    steps_per_epoch: Annotated[Count, Meta(description="Optimiser steps per epoch.")] = 1000
+    episodes_per_step: Annotated[
+        int, Meta(ge=1, le=10_000, description="Episodes per optimiser step, over all devices.")
+    ] = 8
+    ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode.")] = 5
+    shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class.")] = 5
+    queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class.")] = 6
+    momentum: Annotated[Share, Meta(description="Nesterov momentum.")] = 0.9
+    weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")] = 5e-4
+    label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.1
+    milestones: Annotated[
+        tuple[Annotated[float, Meta(ge=0, le=1)], ...],
+        Meta(description="Share of the training after which the rates fall; repeat it, with a --factor for each."),
+    ] = (20 / 60, 40 / 60, 50 / 60)
+    factors: Annotated[
+        tuple[Amount, ...], Meta(description="What the initial rates are multiplied with after each milestone.")
+    ] = (0.06, 0.012, 0.0024)
+
+    def __post_init__(self) -> None:
+        if len(self.milestones) != len(self.factors) or list(self.milestones) != sorted(self.milestones):
+            raise UsageError(
+                f"Milestones must ascend, with a factor for each, but got {self.milestones} and {self.factors}."
+            )
+
+    def factor(self, progress: float) -> float:
+        """Multiplier of the learning rates after a share ``progress`` of the training.
+
+        Example:
+            >>> recipe = MetaRecipe(augmentation=Augmentation.published(32), lr=0.1, method_lr=0.1)
+            >>> [recipe.factor(epoch / 60) for epoch in (0, 19, 20, 40, 50)]
+            [1.0, 1.0, 0.06, 0.012, 0.0024]
+        """
+        passed = sum(progress >= milestone for milestone in self.milestones)
+        return 1.0 if passed == 0 else self.factors[passed - 1]
+
+
+class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Classification of a data set's training classes, or of a folder of images."""
+
+    epochs: Annotated[Count, Meta(description="Passes over the images.")]
+    batch_size: Annotated[int, Meta(ge=2, le=10**6, description="Images per step.")]
+    lr: Annotated[Rate, Meta(description="Highest learning rate.")]
+    schedule: Annotated[
+        Literal["one-cycle", "steps"],
+        Meta(description="one-cycle: rises, then anneals to zero; steps: divided by 10 after each third."),
+    ]
+    weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")]
+    momentum: Annotated[Share, Meta(description="Momentum of gradient descent.")] = 0.9
+    nesterov: Annotated[bool, Meta(description="Nesterov's form of the momentum.")] = False
+    augmentation: Augmentation | None = None
+
+    def steps_per_epoch(self, images: int) -> int:
+        """Whole batches in so many images.
+
+        Raises:
+            UsageError: If there is not even one.
+        """
+        if images < self.batch_size:
+            raise UsageError(f"There are {images} images, fewer than one batch of {self.batch_size}.")
+        return images // self.batch_size
+
+
+def meta_training(
+    dataset: Any, backbone: Any, pretrained: bool, test_shots: int = 5, given: Mapping[str, Any] | None = None
+) -> MetaRecipe:
+    """The paper's recipe for a data set, backbone and number of shots in testing.
+
+    Args:
+        dataset: The data set; its ``recipe`` and ``image_size`` are asked for.
+        backbone: The backbone's class; its ``recipe`` is asked for.
+        pretrained: Whether the backbone begins from pretrained weights; its rates are then lower.
+        test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
+        given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
+
+    Raises:
+        UsageError: If the rates for pretrained weights are neither given nor known, or a value is out of its range.
+
+    Source: paper, supplementary material, "Training scheme".
+    """
+    known: BackboneRecipe | None = getattr(backbone, "recipe", None)
+    rates = {"lr": 0.1, "method_lr": 0.1}
+    if pretrained:
+        rates = {} if known is None else {"lr": known.lr, "method_lr": known.method_lr}
+    shots = dataset.recipe.many_shots if test_shots >= 5 else 5
+    values = {"shots": shots, "augmentation": Augmentation.published(dataset.image_size), **rates}
+    missing = sorted({"lr", "method_lr"} - values.keys() - (given or {}).keys())
+    if missing:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise UsageError(
+            f"The backbone {getattr(backbone, '__name__', backbone)} has no recipe for training from pretrained "
+            f"weights: give {options}, or name a BackboneRecipe in its attribute 'recipe'."
+        )
+    return changed(MetaRecipe, values, given or {})
+
+
+def folder_pretraining() -> PretrainRecipe:
+    """The published pretraining on Places365: 90 epochs, divided by 10 every 30."""
+    return PretrainRecipe(epochs=90, batch_size=256, lr=0.1, schedule="steps", weight_decay=1e-4)
+
+
+def base_class_pretraining(image_size: int) -> PretrainRecipe:
+    """A short pretraining on the base classes of a benchmark, ours: 12 epochs, one cycle, crop and flip."""
+    augmentation = Augmentation(Augmentation.published(image_size).padding, jitter=0.0)
+    return PretrainRecipe(
+        epochs=12,
+        batch_size=128,
+        lr=0.1,
+        schedule="one-cycle",
+        weight_decay=5e-4,
+        nesterov=True,
+        augmentation=augmentation,
+    )
+
+
+def changed(kind: type[Struct], values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """A recipe of these values, with those given in their place; bounds are checked.
+
+    Args:
+        kind: The recipe's class.
+        values: Its fields.
+        given: Values by field of the recipe or of its augmentation.
+
+    Raises:
+        UsageError: If a value is out of its range, or there is no augmentation to change.
+    """
+    own = {name: value for name, value in given.items() if name in kind.__struct_fields__}
+    augmentation = {name: value for name, value in given.items() if name not in own}
+    merged = {**values, **own}
+    if merged.get("augmentation") is not None:
+        merged["augmentation"] = {**to_plain(merged["augmentation"]), **augmentation}
+    elif augmentation:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in augmentation)
+        raise UsageError(f"{options} cannot be used here: a folder of images gets a random resized crop.")
+    return from_plain(kind, merged)
+

@@ -1,0 +1,85 @@
+"""Signals that end a training: their exit codes, and what they do while no training runs."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from .errors import FSLSTMError
+
+# Ctrl-C, and what schedulers send before they kill; Windows has no SIGUSR1.
+STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+
+
+class Interrupted(FSLSTMError):
+    """The training was stopped from outside; it can be continued.
+
+    Args:
+        message: The sentence for the user.
+        number: The signal. Its exit code is 130 after Ctrl-C, as usual; after a scheduler's warning it is 75, which
+            stands for a temporary failure (``EX_TEMPFAIL``), so that a job script knows to queue the job again.
+    """
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 130 if number == signal.SIGINT else 75
+
+
+def listen(handler: Callable[..., None]) -> dict[int, Any]:
+    """Give the stop signals to a handler.
+
+    Returns:
+        The handlers until now; none outside the main thread, where Python gives no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, handler) for number in STOP_SIGNALS}
+
+
+@contextmanager
+def listening(handler: Callable[..., None]) -> Iterator[None]:
+    """Give the stop signals to a handler while the block runs."""
+    old = listen(handler)
+    try:
+        yield
+    finally:
+        for number, before in old.items():
+            signal.signal(number, before)
+
+
+class _Stop(BaseException):
+    """Comes, like KeyboardInterrupt, through code that catches every Exception, as some imports do."""
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Have a stop signal end a command at once, with its exit code, until a training takes the signals over.
+
+    It is made to be entered before the imports and the data, which take seconds to minutes; as a decorator, too.
+
+    Raises:
+        Interrupted: If one comes.
+
+    Example:
+        >>> with stoppable():
+        ...     signal.raise_signal(signal.SIGTERM)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.stopping.Interrupted: Stopped while no step was being trained; nothing is lost. ...
+    """
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise _Stop(number)
+
+    try:
+        with listening(stop):
+            yield
+    except _Stop as stopped:
+        raise Interrupted(
+            "Stopped while no step was being trained; nothing is lost. Type the same command again, or continue with "
+            "--resume if it has made its run already.",
+            stopped.args[0],
+        ) from None

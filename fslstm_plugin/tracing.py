@@ -1,0 +1,23 @@
+"""Whether Python may look at the values of tensors."""
+
+from __future__ import annotations
+
+import torch
+
+
+def values_known() -> bool:
+    """Whether tensors have values that Python may branch on.
+
+    They have none while compiling or exporting, under the transforms of `torch.func`, and as fake tensors.
+
+    Checks of values are left out where they have none; checks of shapes and types are not.
+
+    Example:
+        >>> values_known()
+        True
+        >>> _ = torch.func.vmap(lambda x: print(values_known()) or x)(torch.ones(2))
+        False
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.maybe_current_level() is None and torch._guards.detect_fake_mode() is None
