@@ -10,31 +10,30 @@ from typing import Annotated, Any, Optional
 import msgspec
 import typer
 
+_LARGE = 10_000  # A bound beyond it is checked with the configuration, but would only crowd the help.
 
-def with_recipe(panel: str, *kinds: type[msgspec.Struct], leave_out: tuple[str, ...] = ()) -> Callable[..., Any]:
+
+def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
     """Give a command an option for each field of the recipes; their values reach it as keyword arguments, None if absent.
 
     Args:
         panel: Heading of the options in the help.
         *kinds: Recipes, whose fields are annotated with bounds and a description; others are no options.
-        leave_out: Fields that are no options here.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(command)
+        signature = inspect.signature(command, eval_str=True)
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         added = []
         for kind in kinds:
             for name, hint in typing.get_type_hints(kind, include_extras=True).items():
                 description = _meta(hint, "description")
-                if description and name not in leave_out:
+                if description:
                     option = _option(name, hint, description, panel)
                     added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option))
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
         )
-        hints = {each.name: each.annotation for each in added}
-        command.__annotations__ = {**command.__annotations__, **hints}
         return command
 
     return decorate
@@ -56,7 +55,8 @@ def _option(name: str, hint: Any, description: str, panel: str) -> Any:
     if kind is bool:
         return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word}", **settings)]
     if kind in (int, float):
-        settings |= {"min": _meta(inner, "ge"), "max": _meta(inner, "le")}
+        most = _meta(inner, "le")
+        settings |= {"min": _meta(inner, "ge"), "max": None if most is None or most > _LARGE else most}
     value = list[kind] if several else kind if kind in (int, float) else str  # type: ignore[valid-type]
     return Annotated[Optional[value], typer.Option(f"--{word.removesuffix('s') if several else word}", **settings)]
 
@@ -74,4 +74,4 @@ def _meta(hint: Any, what: str) -> Any:
         return None
     inner, *metas = typing.get_args(hint)
     found = [getattr(each, what) for each in metas if isinstance(each, msgspec.Meta)]
-    return next((value for value in found if value is not None), None) or _meta(inner, what)
+    return next((value for value in [*found, _meta(inner, what)] if value is not None), None)

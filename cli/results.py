@@ -9,7 +9,7 @@ from datetime import date
 from functools import cache, partial
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -242,15 +242,14 @@ def give_out(
 
     from fslstm_plugin.errors import StorageError
     from fslstm_plugin.files import write_json, write_text
-    from fslstm_plugin.provenance import command_line
     from fslstm_plugin.reporting.statements import statements, verdict
-    from fslstm_plugin.reporting.tables import csv_text, json_content, latex_text, rich_table
+    from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
     console = Console()
     console.print(rich_table(rows))
     for sentence in statements(rows) if verbose else verdict(rows):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-    content = json_content(rows, command_line(), __version__, date.today().isoformat())
+    content = _content(rows)
     faults = []
     for file, write in (
         (json, lambda file: write_json(file, content)),
@@ -269,3 +268,18 @@ def give_out(
             say(Console(stderr=True), f"The evaluation is not kept in {run.path}: {error}")
     if faults:
         raise faults[0]
+
+
+def write_rows(json: Path | None, rows: Sequence[Row]) -> None:
+    """The rows' JSON file, if one was asked for."""
+    if json is not None:
+        from fslstm_plugin.files import write_json
+
+        write_json(json, _content(rows))
+
+
+def _content(rows: Sequence[Row]) -> dict[str, Any]:
+    from fslstm_plugin.provenance import command_line
+    from fslstm_plugin.reporting.tables import json_content
+
+    return json_content(rows, command_line(), __version__, date.today().isoformat())

@@ -33,7 +33,7 @@ def assert_equal(one, other):
 
 
 def test_tensors_come_back(tmp_path):
-    save_tensors(tmp_path / "a.safetensors", TENSORS, {"note": "kept"})
+    save_tensors(tmp_path / "a.safetensors", TENSORS)
     assert_equal(load_tensors(tmp_path / "a.safetensors"), TENSORS)
 
 
