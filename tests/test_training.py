@@ -17,12 +17,13 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from fslstm_dots import TinyBackbone
+from fslstm_plugin.algorithms.composition import Composition
+from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
+from fslstm_plugin.training.recipes import PretrainRecipe
 from rich.console import Console
 from safetensors.torch import save_file
 
 from fslstm_plugin import files
-from fslstm_plugin.algorithms.composition import Composition
-from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
 from fslstm_plugin.backbones import ResNet12
 from fslstm_plugin.data.images import Augmentation
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError, UsageError
@@ -34,7 +35,6 @@ from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
 from fslstm_plugin.training.meta_training import Validation, train, train_config
 from fslstm_plugin.training.pretrained import load_backbone
 from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
-from fslstm_plugin.training.recipes import PretrainRecipe
 from fslstm_plugin.weights import load_tensors
 
 QUIET = Console(quiet=True)
