@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from .adapters import FeatureAdapter
+from .adapters import Center, FeatureAdapter, Normalize, Power
 from .errors import UnknownNameError, UsageError
 from .features import EpisodeFeatures
 from .grammar import BARE, Part, build, needs_dim, options, options_of, parse, part_text, value_text
@@ -18,6 +19,9 @@ from .transduction import TransductiveModule
 
 if TYPE_CHECKING:
     from .recipes import MetaRecipe
+
+# What tuning does to the features of a head.
+_CHANGES = ([Normalize()], [Center(), Normalize()], [Power(negative="signed"), Normalize()])
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Gram = Literal["none", "support", "all"]
@@ -125,8 +129,8 @@ class Method(nn.Module, ABC):
         return self.family if options_of(self) else self.plain
 
     def variants(self) -> list[Method]:
-        """This method with every combination of its search space, its own arguments first."""
-        return [self, *(build(type(self), values, self.family) for values in _combinations(self))]
+        """This method with every other combination of arguments that ``fslstm tune`` may choose."""
+        return [build(type(self), {**options_of(self), **values}, self.family) for values in _combinations(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
@@ -197,6 +201,12 @@ class KernelMethod(Method):
         return tuple(_adapter_text(part) for part in self.adapters if not needs_dim(type(part)))
 
     @property
+    def learned_texts(self) -> tuple[str, ...]:
+        """The adapters with weights, as they are written after the head."""
+        learned = (part for part in self.adapters if needs_dim(type(part)))
+        return tuple(part_text(ADAPTERS.name_of(part), part) for part in learned)
+
+    @property
     def head_text(self) -> str:
         """The head with its arguments and the adapters that stand among them."""
         return part_text(self.family, self.head, self.adapter_texts)
@@ -219,6 +229,17 @@ class KernelMethod(Method):
         names = [(registry.name_of(part), part) for registry, part in parts]
         return bn + [(name, part_text(name, part)) for name, part in names]
 
+    def variants(self) -> list[Method]:
+        """See `Method`; the head's arguments, each with the features as they are and changed."""
+        kind, own = type(self.head), options_of(self.head)
+        heads = [self.head, *(build(kind, {**own, **values}, self.family) for values in _combinations(self.head))]
+        found = [
+            KernelMethod(head, [*self.adapters, *change], self.transduction, self.episode_statistics)
+            for head in heads
+            for change in ((), *_CHANGES)
+        ]
+        return [method for method in found if str(method) != str(self)]
+
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
         return "+".join([self.head_text, *(text for _, text in self._around())])
@@ -234,8 +255,6 @@ def _adapter_text(adapter: FeatureAdapter) -> str:
 
 def _combinations(part: Any) -> list[dict[str, Any]]:
     """The search space's combinations of arguments that are not the part's own already."""
-    from itertools import product
-
     space = part.search_space
     found = [dict(zip(space, values, strict=True)) for values in product(*space.values())] if space else []
     return [values for values in found if any(getattr(part, name) != value for name, value in values.items())]
@@ -271,6 +290,11 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
     if first.name not in HEADS.names():
         raise UnknownNameError("method or head", first.name, {*HEADS.names(), *METHODS.names()})
     return makes.kernel_method(first, rest)
+
+
+def whole_methods() -> list[str]:
+    """Names of the registered methods that are not heads and need no training."""
+    return [name for name in METHODS.names() if not needs_dim(METHODS.get(name))]
 
 
 class _Maker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,12 +242,12 @@ class Run:
             self.weights, {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
         )
 
-    def save_evaluation(self, command: str, rows: Sequence[Any]) -> Path:
-        """Keep the rows of an evaluation in the run folder, beside earlier ones.
+    def save_evaluation(self, command: str, content: Any) -> Path:
+        """Keep an evaluation in the run folder, beside earlier ones.
 
         Args:
-            command: Which command made them.
-            rows: Rows of :mod:`fslstm_plugin.evaluation.experiment`.
+            command: Which command made it.
+            content: What the file shall hold, as plain data.
 
         Returns:
             The new file ``evaluations/<command>-<number>.json``.
@@ -257,7 +257,7 @@ class Run:
             numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
             taken = [int(number) for number in numbers if number.isdecimal()]
             file = folder / f"{command}-{max(taken, default=0) + 1}.json"
-            write_json(file, {"rows": [row.as_dict() for row in rows]}, follow_links=False)
+            write_json(file, content, follow_links=False)
         return file
 
     def load_weights(self) -> dict[str, Tensor]:

@@ -20,11 +20,12 @@ from fslstm_dots import TinyBackbone
 from rich.console import Console
 from safetensors.torch import save_file
 
+from fslstm_plugin import files
 from fslstm_plugin.algorithms.composition import Composition
 from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
 from fslstm_plugin.backbones import ResNet12
 from fslstm_plugin.data.images import Augmentation
-from fslstm_plugin.errors import DataError, FSLSTMError, RunError, UsageError
+from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError, UsageError
 from fslstm_plugin.evaluation.features import cached_features
 from fslstm_plugin.plain import from_plain
 from fslstm_plugin.runs import Run, new_run_folder
@@ -240,6 +241,54 @@ def test_where_the_file_system_has_no_locks_training_goes_on(tmp_path, data_root
     assert run.weights.exists()
 
 
+def test_without_room_for_the_configuration_the_advice_is_to_start_again(tmp_path, data_root, monkeypatch):
+    """There is nothing yet that --resume could continue."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "sync", full)
+    run = meta_run(tmp_path / "run", max_steps=1)
+    with pytest.raises(
+        StorageError, match=r"config.json: No space left on device. Nothing was trained yet: mend"
+    ) as told:
+        train(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert "start again" in str(told.value)
+    assert "resume" not in str(told.value)
+
+
+class Line(pl.LightningModule):
+    """A regression, to train in a moment."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def training_step(self, batch, _):
+        return self.layer(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_other_images_are_refused_when_a_training_continues(tmp_path):
+    run = meta_run(tmp_path / "run")
+
+    def fit(steps, data_digest, resume):
+        batches = torch.utils.data.DataLoader(torch.ones(4, 1), 2)
+        engine.fit(
+            Line(), batches, run, max_steps=steps, steps_per_epoch=2, seed=0, options=OPTIONS, resume=resume,
+            progress=engine.TrainingProgress("points", 2, QUIET), data_digest=data_digest,
+        )  # fmt: skip
+
+    fit(2, "these", resume=False)
+    with pytest.raises(RunError, match=r"last.ckpt: the images changed since it began. Undo that, or start a new run"):
+        fit(4, "others", resume=True)
+    assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 2
+    fit(4, "these", resume=True)
+    assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 4
+
+
 DAMAGED_CONFIGS = [
     ({"kind": "test"}, "its kind must be one of pretrain, train"),
     ({"backbone": 5}, "'backbone' must be of type str"),
@@ -376,11 +425,20 @@ def test_names_of_new_runs(tmp_path):
             new_run_folder(tmp_path, name, "x")
 
 
-def test_precision_auto_follows_the_processor(monkeypatch):
-    monkeypatch.setattr(engine, "_has_bfloat16", lambda: True)
-    assert engine.resolve_precision("auto") == "bf16"
-    monkeypatch.setattr(engine, "_has_bfloat16", lambda: False)
-    assert engine.resolve_precision("auto") == "32"
+@pytest.mark.parametrize("bf16", [True, False])
+@pytest.mark.parametrize(
+    ("accelerator", "gpu", "asked"),
+    [
+        ("auto", True, "gpu"), ("gpu", True, "gpu"), ("cuda", True, "gpu"),
+        ("cpu", True, "cpu"), ("auto", False, "cpu"), ("cpu", False, "cpu"),
+    ],
+)  # fmt: skip
+def test_precision_auto_follows_the_accelerator(accelerator, gpu, asked, bf16, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: bf16 if asked == "gpu" else not bf16)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16 if asked == "cpu" else not bf16)
+    assert engine.resolve_precision("auto", accelerator) == ("bf16" if bf16 else "32")
+    assert engine.resolve_precision("32", accelerator) == "32"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
