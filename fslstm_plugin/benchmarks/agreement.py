@@ -71,9 +71,7 @@ def near_ties(logits: Tensor, tie: float = TIE) -> Tensor:
     return best[..., 0] - best[..., 1] <= tie * (best[..., 0] - logits.amin(-1))
 
 
-def require_same_accuracies(
-    case: str, ours: Tensor, expected: Tensor, reference: Tensor, tie: float = TIE
-) -> None:
+def require_same_accuracies(case: str, ours: Tensor, expected: Tensor, reference: Tensor, tie: float = TIE) -> None:
     """Compare the accuracies of a run of the engine with those of the predictions that were compared.
 
     Args:

@@ -54,7 +54,7 @@ def bd_cspn(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> Te
 
 
 def laplacian_shot(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor, weight: float = 1.0) -> Tensor:
-    """Ziko et al., "Laplacian regularized few-shot learning", 2020; one episode, since the whole batch stops at once."""
+    """Ziko et al., "Laplacian regularized few-shot learning", 2020; one episode at a time."""
     support, query = _unit(support - mean, query - mean)
     prototypes, query = _rectified(support, targets, query)
     unary = _squared(query, prototypes)
@@ -210,7 +210,7 @@ def proto_lp(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> T
 
 
 def _propagated(members: Tensor, targets: Tensor) -> Tensor:
-    """protoLP's labels over the graph of points and prototypes, balanced, the support's put back after each sweep."""
+    """Labels spread over the graph of points and prototypes, then balanced, the support's put back after each sweep."""
     n, ways = targets.shape[-2:]
     counts = torch.diag_embed(targets.sum(-2))
     laplacian = torch.eye(ways).to(members) - members.mT @ members / members.sum(-2).unsqueeze(-2)

@@ -133,9 +133,7 @@ class _OurSteps:
         self.clock = _StepClock()
         self.stream = EpisodeStream(
             split,
-            EpisodeSampler(
-                split.labels, recipe.ways, recipe.shots, recipe.queries, config.seed, split.class_names
-            ),
+            EpisodeSampler(split.labels, recipe.ways, recipe.shots, recipe.queries, config.seed, split.class_names),
             normalization_of(backbone),
             recipe.augmentation,
             recipe.episodes_per_step,
@@ -212,11 +210,11 @@ def _agreement(module: LightningFewShot, stock: StockTasks, episodes: int) -> Ag
 
     In evaluation mode: in training ours takes batch statistics and dropout over all episodes together.
     """
-    module.eval()
+    backbone = module.eval().model.backbone
     tasks = [stock.sample() for _ in range(episodes)]
     logits, labels = (
         torch.stack(parts)
-        for parts in zip(*(stock.logits(module.model.backbone, exact(paper_lssvm), *task) for task in tasks), strict=True)
+        for parts in zip(*(stock.logits(backbone, exact(paper_lssvm), *task) for task in tasks), strict=True)
     )
     their_loss = module.loss(logits.flatten(0, 1), labels.flatten())
     ordered = [(images[order], labels[order]) for images, labels in tasks for order in [stock.ordered(labels)]]
@@ -229,7 +227,7 @@ def _agreement(module: LightningFewShot, stock: StockTasks, episodes: int) -> Ag
     our_logits = module(batch)
     our_loss, _ = module.meta_learn(batch, 0, stock.ways, stock.shots, stock.queries)
     agreement = compare("train", our_logits.argmax(-1)[None], logits.detach()[None])
-    our_gradient, their_gradient = (_gradient(loss, module.model.backbone) for loss in (our_loss, their_loss))
+    our_gradient, their_gradient = (_gradient(loss, backbone) for loss in (our_loss, their_loss))
     for what, mine, other in (("loss", our_loss, their_loss), ("gradient", our_gradient, their_gradient)):
         if (mine - other).norm() > _SLACK * other.norm():
             raise Disagreement(

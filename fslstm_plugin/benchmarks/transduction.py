@@ -115,13 +115,14 @@ class _Bench:
         self.case, self.source = case, source
         self.method: Method = parse_method(case.method)
         self.every = DrawnEpisodes(drawn[: case.ours], WAYS, shots, QUERIES)
-        self.few = DrawnEpisodes(drawn[: min(case.episodes, case.ours)], WAYS, shots, QUERIES)
-        self.ours = partial(accuracies, source, self.every, [self.method], case.ours)
+        self.count = len(self.every.indices)
+        self.few = DrawnEpisodes(self.every.indices[: case.episodes], WAYS, shots, QUERIES)
+        self.ours = partial(accuracies, source, self.every, [self.method], self.count)
 
     def alone(self, rounds: int, target: float | None) -> Figure:
         """The time of ours."""
         self.ours()
-        (measured,) = race([Contender(self.case.method, clocked(self.ours), self.case.ours)], rounds)
+        (measured,) = race([Contender(self.case.method, clocked(self.ours), self.count)], rounds)
         what = f"{self.case.method}, an episode"
         return Figure("transduction", what, measured.median * 1e3, "ms", at_most=target)
 
@@ -137,7 +138,7 @@ class _Bench:
         theirs()
         our_times, their_times = race(
             [
-                Contender(name, clocked(self.ours), self.case.ours),
+                Contender(name, clocked(self.ours), self.count),
                 Contender(against, clocked(theirs), len(self.few.indices)),
             ],
             rounds,
