@@ -90,7 +90,7 @@ def compare(
         ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
     )
     console = Console(stderr=True)
-    chosen = [Run.find(name, runs) for name in dict.fromkeys(run or [None])]
+    chosen = [Run.find(name, runs) for name in dict.fromkeys(run)] if run else [Run.newest(runs)]
     sessions = [
         results.open_session(each, dataset, split, data_root, device, console, precision, cache) for each in chosen
     ]

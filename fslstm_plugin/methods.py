@@ -63,6 +63,7 @@ class Method(nn.Module, ABC):
     """
 
     is_transductive: bool
+    adapters: Sequence[FeatureAdapter]
     uses_gram: Gram = "none"
     episode_statistics: bool = False
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
@@ -70,7 +71,7 @@ class Method(nn.Module, ABC):
 
     def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:
         super().__init__()
-        self.adapters = nn.ModuleList(adapters)
+        self.adapters = nn.ModuleList(adapters)  # type: ignore[assignment]  # a sequence of them
 
     @abstractmethod
     def logits(self, features: EpisodeFeatures) -> Tensor:
@@ -105,7 +106,7 @@ class Method(nn.Module, ABC):
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """The features after the adapters, shared by all methods that have the same ones."""
         for adapter in self.adapters:
-            features = features.adapted(adapter)  # type: ignore[arg-type]
+            features = features.adapted(adapter)
         return features
 
     @property
@@ -119,7 +120,7 @@ class Method(nn.Module, ABC):
         return METHODS.name_of(self)
 
     @property
-    def modules(self) -> tuple[str, ...]:
+    def module_names(self) -> tuple[str, ...]:
         """Names of what surrounds the head: ``("iam", "psm")``."""
         return ()
 
@@ -191,7 +192,7 @@ class KernelMethod(Method):
         return HEADS.name_of(self.head)
 
     @property
-    def modules(self) -> tuple[str, ...]:
+    def module_names(self) -> tuple[str, ...]:
         """See `Method`; episode batch norm, adapters with weights, and the transductive module."""
         return tuple(name for name, _ in self._around())
 
@@ -203,8 +204,7 @@ class KernelMethod(Method):
     @property
     def learned_texts(self) -> tuple[str, ...]:
         """The adapters with weights, as they are written after the head."""
-        learned = (part for part in self.adapters if needs_dim(type(part)))
-        return tuple(part_text(ADAPTERS.name_of(part), part) for part in learned)
+        return tuple(part_text(ADAPTERS.name_of(part), part) for part in self._learned())
 
     @property
     def head_text(self) -> str:
@@ -224,10 +224,13 @@ class KernelMethod(Method):
     def _around(self) -> list[tuple[str, str]]:
         """Names and texts of what is written after the head."""
         bn = [(BATCH_NORM, BATCH_NORM)] if self.episode_statistics else []
-        parts = [(ADAPTERS, part) for part in self.adapters if needs_dim(type(part))]
-        parts += [] if self.transduction is None else [(TRANSDUCTION, self.transduction)]
-        names = [(registry.name_of(part), part) for registry, part in parts]
-        return bn + [(name, part_text(name, part)) for name, part in names]
+        parts: list[tuple[str, nn.Module]] = [(ADAPTERS.name_of(part), part) for part in self._learned()]
+        parts += [] if self.transduction is None else [(TRANSDUCTION.name_of(self.transduction), self.transduction)]
+        return bn + [(name, part_text(name, part)) for name, part in parts]
+
+    def _learned(self) -> list[FeatureAdapter]:
+        """The adapters with weights."""
+        return [part for part in self.adapters if needs_dim(type(part))]
 
     def variants(self) -> list[Method]:
         """See `Method`; the head's arguments, each with the features as they are and changed."""
@@ -311,7 +314,9 @@ class _Maker:
         inside = [self._adapter(name, value) for name, value in first.arguments.items() if name not in arguments]
         trained = self.learned if isinstance(self.learned, KernelMethod) else None
         head = self._made(HEADS.get(first.name), Part(first.name, arguments), [trained.head] if trained else [])
-        before, refits, bn = [], [], False
+        before: list[FeatureAdapter] = []
+        refits: list[TransductiveModule] = []
+        bn = False
         for part in rest:
             if refits:
                 raise UsageError(f"In '{self.text}' nothing can follow the transductive module.")

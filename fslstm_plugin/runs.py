@@ -19,8 +19,6 @@ from .plain import read_plain, to_plain
 from .recipes import MetaRecipe, PretrainRecipe
 from .weights import load_tensors, save_tensors
 
-FORMAT = 2
-
 # The processes that decode images hold the lock too, and need up to 5 seconds to see that their training was killed.
 _LOCK_SECONDS = 8.0
 
@@ -54,7 +52,7 @@ class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     max_steps: Annotated[int, Meta(ge=1, le=10**12)] | None
     seed: Seed
     precision: Literal["32", "bf16"]
-    format: Literal[2] = FORMAT
+    format: Literal[2] = 2
 
     @property
     def kind(self) -> str:

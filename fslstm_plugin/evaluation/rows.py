@@ -148,7 +148,7 @@ def _described(method: Method) -> dict[str, Any]:
     return {
         "method": str(method),
         "head": method.family,
-        "modules": list(method.modules),
+        "modules": list(method.module_names),
         "options": {name: _plain(value) for name, value in options.items()},
         "adapters": list(method.adapter_texts) if isinstance(method, KernelMethod) else [],
         "transductive": method.is_transductive,
