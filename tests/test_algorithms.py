@@ -112,8 +112,8 @@ def test_options_come_from_class_keyword_or_parser():
     parsed = Wide.add_model_specific_args(ArgumentParser(add_help=False)).parse_args(["--train_shots", "4"])
     module = Wide(TinyBackbone(32), **vars(parsed))
     assert (module.train_ways, module.train_shots, module.model.method.head.ridge) == (7, 4, 3.0)
-    by_itself = LightningRidge.add_model_specific_args(ArgumentParser(add_help=False)).parse_args(["--ridge", "loo"])
-    assert LightningRidge(TinyBackbone(32), **vars(by_itself)).model.method.head.ridge == "loo"
+    by_itself = LightningLSSVM.add_model_specific_args(ArgumentParser(add_help=False)).parse_args(["--ridge", "loo"])
+    assert LightningLSSVM(TinyBackbone(32), **vars(by_itself)).model.method.head.ridge == "loo"
     chosen = LightningLSSVM(TinyBackbone(32), kernel="rbf", decoding="hamming").model.method.head
     assert (chosen.kernel, chosen.decoding) == (RBF(), "hamming")
 
