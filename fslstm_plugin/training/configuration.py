@@ -1,0 +1,175 @@
+"""What a training is asked for, from few words: recipes, sizes and precision are filled in, every bound checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from ..backbones.base import build_backbone
+from ..errors import UsageError
+from ..grammar import Part, parse
+from ..methods import Method, parse_method
+from ..model import feature_size
+from ..plain import from_plain, to_plain
+from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining, changed, folder_pretraining, meta_training
+from ..registry import BACKBONES, DATASETS
+from ..runs import PretrainConfig, TrainConfig, Validation
+
+FOLDER_IMAGE_SIZE = 84  # Of the crops from a folder of images: the published one.
+
+C = TypeVar("C", PretrainConfig, TrainConfig)
+
+
+def pretrain_config(
+    backbone: str,
+    *,
+    dataset: str | None = None,
+    places: Path | None = None,
+    folder: Path | None = None,
+    image_size: int | None = None,
+    max_steps: int | None = None,
+    seed: int = 0,
+    precision: str = "auto",
+    accelerator: str = "auto",
+    given: Mapping[str, Any] | None = None,
+) -> PretrainConfig:
+    """The configuration of a pretraining, on exactly one of a benchmark, Places365-standard and a folder.
+
+    Args:
+        backbone: Registered name.
+        dataset: Name of a benchmark, whose training classes are used; it has its own image size.
+        places: Folder of Places365-standard.
+        folder: Folder of class folders.
+        image_size: Side of the crops from a folder in pixels; default 84.
+        max_steps: Stop after so many steps; the schedule shrinks with it. Default None: all epochs.
+        seed: What every random choice follows from.
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
+        accelerator: Lightning's, on which ``"auto"`` precision depends.
+        given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
+
+    Raises:
+        UnknownNameError: If there is no such backbone or data set.
+        UsageError: If not exactly one source is named, or a value is out of its range.
+
+    Example:
+        >>> config = pretrain_config("conv4", dataset="cifar-fs", precision="32", given={"epochs": 3})
+        >>> config.image_size, config.recipe.epochs, config.recipe.schedule
+        (32, 3, 'one-cycle')
+    """
+    if dataset is not None and image_size is not None:
+        raise UsageError("An image size is for a folder of images: a data set has its own.")
+    size = DATASETS.get(dataset).image_size if dataset is not None else image_size or FOLDER_IMAGE_SIZE
+    recipe = base_class_pretraining(size) if dataset is not None else folder_pretraining()
+    recipe = _with(recipe, given)
+    if recipe.augmentation is not None:
+        recipe.augmentation.require_fit(size)
+    BACKBONES.get(backbone)  # an unknown one is named before a folder is looked at
+    return _checked(
+        PretrainConfig(
+            backbone=backbone,
+            image_size=size,
+            max_steps=max_steps,
+            seed=seed,
+            precision=_resolved(precision, accelerator),
+            recipe=recipe,
+            dataset=dataset,
+            places=_absolute(places),
+            folder=_absolute(folder),
+        )
+    )
+
+
+def train_config(
+    dataset: str,
+    backbone: str,
+    algorithm: str,
+    *,
+    pretrained: Path | None = None,
+    max_steps: int | None = None,
+    seed: int = 0,
+    precision: str = "auto",
+    accelerator: str = "auto",
+    validation: Validation | None = None,
+    test_shots: int = 5,
+    given: Mapping[str, Any] | None = None,
+) -> TrainConfig:
+    """The configuration of a meta-training by the recipe of data set, backbone and method.
+
+    Args:
+        dataset: Name of the data set.
+        backbone: Registered name.
+        algorithm: Name of the method; an IAM without a reduction ratio gets the data set's.
+        pretrained: Run folder or weights file that the backbone begins from. Default None: fresh weights.
+        max_steps: Stop after so many steps; the schedule shrinks with it. Default None: all epochs.
+        seed: What every random choice follows from.
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
+        accelerator: Lightning's, on which ``"auto"`` precision depends.
+        validation: How the best weights are chosen; default the paper's 2,000 episodes.
+        test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
+        given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
+
+    Raises:
+        UnknownNameError: If there is no such data set, backbone or method.
+        UsageError: If the method's name is wrong, the backbone has no recipe for pretrained weights, or a value is out
+            of its range.
+
+    Example:
+        >>> config = train_config("mini", "conv4", "lssvm+iam", precision="32", given={"epochs": 3})
+        >>> config.algorithm, config.image_size, config.recipe.epochs, config.recipe.lr
+        ('lssvm+iam(reduction=16)', 84, 3, 0.1)
+    """
+    images, size = DATASETS.get(dataset), DATASETS.get(dataset).image_size
+    method = _fresh_method(algorithm, images.recipe.iam_reduction, backbone, size)
+    recipe = meta_training(images, BACKBONES.get(backbone), pretrained is not None, test_shots, given)
+    recipe = _with(method.recipe(recipe), given)
+    recipe.augmentation.require_fit(size)
+    return _checked(
+        TrainConfig(
+            backbone=backbone,
+            image_size=size,
+            max_steps=max_steps,
+            seed=seed,
+            precision=_resolved(precision, accelerator),
+            dataset=dataset,
+            algorithm=str(method),
+            recipe=recipe,
+            validation=validation or Validation(),
+            pretrained=_absolute(pretrained),
+        )
+    )
+
+
+def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size: int) -> Method:
+    """The method, its IAM with the data set's reduction ratio unless the name gives one; its weights take no memory."""
+    parts = [
+        Part(part.name, {"reduction": iam_reduction, **part.arguments}) if part.name == "iam" else part
+        for part in parse(algorithm)
+    ]
+    with torch.device("meta"):
+        return parse_method("+".join(map(str, parts)), dim=feature_size(build_backbone(backbone, image_size)))
+
+
+R = TypeVar("R", MetaRecipe, PretrainRecipe)
+
+
+def _with(recipe: R, given: Mapping[str, Any] | None) -> R:
+    """The recipe with the values given, in their bounds."""
+    return changed(type(recipe), to_plain(recipe), given or {})
+
+
+def _resolved(precision: str, accelerator: str) -> Any:
+    from .engine import resolve_precision  # which imports Lightning
+
+    return resolve_precision(precision, accelerator)
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())
+
+
+def _checked(config: C) -> C:
+    """The same configuration, if a run folder's would be read like this."""
+    return from_plain(type(config), to_plain(config))
