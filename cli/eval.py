@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -13,6 +12,9 @@ from fslstm_plugin.registry import HEADS, TRANSDUCTION
 
 from . import options, results
 
+if TYPE_CHECKING:
+    from fslstm_plugin.methods import Method
+
 EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -20,9 +22,9 @@ fslstm eval --psm-iters 10
 
 fslstm eval --run train-mini-resnet12-lssvm+iam --shots 1 --episodes 10000 --json results.json
 
-fslstm eval --no-iam --can --head rr
+fslstm eval --no-iam --can --head "rr(normalize)"
 
-fslstm eval --bn --psm-iters 0
+fslstm eval --method lssvm+iam --method "lssvm(center,normalize)+psm" --method tim
 
 fslstm eval --query-balance dirichlet:2 --interval classes
 """
@@ -31,10 +33,17 @@ fslstm eval --query-balance dirichlet:2 --interval classes
 def evaluate(
     run: results.RunOption = None,
     runs: options.RunsFolder = Path("runs"),
+    method: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="A method by its name, in place of the rows that the options below make; repeat it for several.",
+            show_default=False,
+        ),
+    ] = None,
     head: Annotated[
         Optional[str],
         typer.Option(
-            help="Another head than the run's; also lssvm(ridge=loo).",
+            help="Another head than the run's; also lssvm(ridge=loo), rr(normalize).",
             autocompletion=options.complete(HEADS),
             show_default=False,
         ),
@@ -54,7 +63,9 @@ def evaluate(
     iam: Annotated[
         Optional[bool],
         typer.Option(
-            "--iam/--no-iam", help="With the Inverse Attention Module; as the run was trained.", show_default=False
+            "--iam/--no-iam",
+            help="With the Inverse Attention Module only, or without it; both if the run has it.",
+            show_default=False,
         ),
     ] = None,
     bn: Annotated[
@@ -68,61 +79,67 @@ def evaluate(
     queries: results.Queries = 15,
     query_balance: results.QueryBalance = "uniform",
     interval: results.Interval = "episodes",
-    normalize: results.Normalize = None,
     tuned: results.Tuned = True,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 128,
+    batch_episodes: results.BatchEpisodes = None,
     device: results.Device = "auto",
+    precision: results.FeaturePrecision = "32",
+    cache: results.Cache = True,
     data_root: options.DataRoot = None,
+    verbose: results.Verbose = False,
     json: options.Json = None,
 ) -> None:
     """Evaluate a run: accuracy with 95 % interval, with and without the modules."""
+    if method and (head or can or transduction or iam is not None or bn or psm_iters != 10):
+        raise UsageError("--method names whole methods: write head, modules and their arguments in its name.")
+
     from rich.console import Console
 
-    from fslstm_plugin.evaluation.engine import Method
-    from fslstm_plugin.evaluation.experiment import Setting, cached_source, episode_statistics_source
-    from fslstm_plugin.evaluation.methods import build_head
-    from fslstm_plugin.evaluation.model import TrainedModel
+    from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.runs import Run
-    from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 
     setting = Setting(
         ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
     )
-    torch_device = results.pick_device(device)
-    modules = [TRANSDUCTION.get(name)() for name in transduction or []]
-    chosen = Run.find(run, runs)
-    model = TrainedModel.from_run(chosen)
-    if iam and model.attention is None:
-        raise UsageError(f"The run {chosen.name} was trained without IAM: train with --algorithm HEAD+iam for --iam.")
-    attention = model.attention.to(torch_device) if model.attention is not None and iam is not False else None
-    before = (("bn",) if bn else ()) + (("iam",) if attention is not None else ())
     console = Console(stderr=True)
-    (name,) = results.head_names(
-        chosen, [model.head_name if head is None else head], normalize, tuned, console, iam=attention is not None
+    session = results.open_session(
+        Run.find(run, runs), dataset, split, data_root, device, console, precision, cache
     )
-    base = Method(name.head, build_head(name, model), attention, None, before, name.normalize, name.options)
-    after: list[tuple[str, Any]] = [("psm", PseudoSupportModule(psm_iters))] if psm_iters else []
-    after += [("can", CandidateSelection())] if can else []
-    after += zip(transduction or [], modules, strict=True)
-    methods = [base]
-    methods += [replace(base, transduction=module, modules=(*before, label)) for label, module in after]
+    refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
+    refits += [*(["can"] if can else []), *(transduction or [])]
+    names = method or rows_for(session.model.method, head, refits, iam, bn)
+    methods = session.methods(results.as_tuned(session.run, names, tuned, console))
+    rows = results.measure([(session, methods)], shots or [1, 5], setting, batch_episodes, console)
+    results.give_out([session.run], "eval", rows, json, verbose=verbose)
 
-    data = results.load_split_for(chosen, dataset, split, data_root)
-    if bn:
-        source = episode_statistics_source(model, data, torch_device)
-    else:
-        source = cached_source(results.split_features(chosen, model, data, torch_device, console))
-    rows = results.measure(
-        chosen,
-        methods,
-        source,
-        data,
-        shots or [1, 5],
-        setting,
-        torch_device,
-        batch_episodes,
-        console,
-        reentrant=not bn,  # The backbone keeps an episode's statistics while it is in it.
-    )
-    results.give_out(chosen, "eval", rows, json)
+
+def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | None, bn: bool) -> list[str]:
+    """Names of the rows: the head, with what was trained around it, and then with each module that refits it.
+
+    Args:
+        trained: The run's method.
+        head: Another head, as it is typed.
+        refits: Transductive modules.
+        iam: Whether the adapters that were trained are used; None for both without and with them.
+        bn: Whether batch normalisation uses the episode's own statistics.
+    """
+    from fslstm_plugin.grammar import Part
+    from fslstm_plugin.methods import KernelMethod
+
+    own = trained if isinstance(trained, KernelMethod) else None
+    if own is None and head is None:
+        if iam is not None or bn:
+            raise UsageError(f"The run was trained with {trained}, which takes neither IAM nor batch norm's statistics.")
+        return [str(trained)]
+    text = head or (own.head_text if own else "")
+    same = own is not None and Part.parse(text).name == own.family
+    learned = own.learned_texts if own is not None and same else ()
+    if iam and not learned:
+        raise UsageError(
+            f"There is no IAM for {text} in this run, which was trained with {trained}: train with --algorithm "
+            f"{Part.parse(text).name}+iam for --iam."
+        )
+    plain = f"{text}+bn" if bn else text
+    base = "+".join([plain, *learned]) if iam is not False else plain
+    names = [plain, base] if iam is None else [base]
+    return list(dict.fromkeys([*names, *(f"{base}+{refit}" for refit in refits)]))

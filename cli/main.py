@@ -14,7 +14,7 @@ import typer
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
 
-from . import bench, compare_heads, data, demo, eval, pretrain, report, reproduce, train, tune
+from . import bench, compare, data, demo, eval, pretrain, report, reproduce, train, tune
 from .memory import keep_freed_memory
 
 app = typer.Typer(
@@ -39,7 +39,8 @@ def _add(panel: str, name: str, command: Callable[..., None], examples: str) -> 
 _add("Training", "pretrain", pretrain.pretrain, pretrain.EXAMPLES)
 _add("Training", "train", train.train, train.EXAMPLES)
 _add("Evaluation", "eval", eval.evaluate, eval.EXAMPLES)
-_add("Evaluation", "compare-heads", compare_heads.compare_heads, compare_heads.EXAMPLES)
+_add("Evaluation", "compare", compare.compare, compare.COMPARE_EXAMPLES)
+_add("Evaluation", "compare-heads", compare.compare_heads, compare.HEADS_EXAMPLES)
 _add("Evaluation", "tune", tune.tune, tune.EXAMPLES)
 _add("Evaluation", "bench", bench.bench, bench.EXAMPLES)
 _add("Reproduction", "reproduce", reproduce.reproduce, reproduce.EXAMPLES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
@@ -23,8 +23,18 @@ DataRoot = Annotated[
     Optional[Path],
     typer.Option(help="Where the data sets are; $FSLSTM_DATA_ROOT, then ~/data, if not given.", show_default=False),
 ]
-Dataset = Annotated[
-    str, typer.Option(help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=complete(DATASETS))
+TrainedDataset = Annotated[
+    Optional[str],
+    typer.Option(
+        "--dataset",
+        help="mini, cifar-fs, glyphs, or a registered one.",
+        autocompletion=complete(DATASETS),
+        show_default=False,
+    ),
+]
+MaxSteps = Annotated[
+    Optional[int],
+    typer.Option(min=1, max=10**12, help="Stop after so many steps; the schedule fits them.", show_default=False),
 ]
 Name = Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")]
@@ -82,6 +92,16 @@ def device_count(devices: str) -> int | str:
     return int(devices)
 
 
-def only_given(values: dict[str, Any]) -> dict[str, Any]:
-    """The options that the user gave, to replace a recipe's defaults."""
-    return {name: value for name, value in values.items() if value is not None}
+def no_dataset(command: str) -> str:
+    """What to say where a data set must be named."""
+    return (
+        f"Name the data set with --dataset: 'fslstm {command} --dataset glyphs' needs no download, cifar-fs an archive, "
+        f"mini files that are hard to get. Known: {', '.join(DATASETS.names())}; 'fslstm data list' shows what is there."
+    )
+
+
+def announce(sentence: str) -> None:
+    """Say something once, whatever the number of processes that train."""
+    from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+    rank_zero_only(typer.echo)(sentence)

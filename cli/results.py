@@ -1,34 +1,43 @@
-"""What ``eval`` and ``compare-heads`` share: finding the run, its features, and giving out the rows."""
+"""What the commands share that evaluate: finding runs, their sessions, progress, and giving out the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from datetime import date
+from functools import cache, partial
+from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
+
+from fslstm_plugin import __version__
 
 from . import options
 
 if TYPE_CHECKING:
-    import torch
     from rich.console import Console
-    from rich.progress import Progress, TaskID
 
-    from fslstm_plugin.data.base import Split
-    from fslstm_plugin.evaluation.engine import FeatureSource, Method
-    from fslstm_plugin.evaluation.experiment import Row, Setting
-    from fslstm_plugin.evaluation.methods import HeadName
-    from fslstm_plugin.evaluation.model import TrainedModel
     from fslstm_plugin.evaluation.ranks import Ranks
+    from fslstm_plugin.evaluation.rows import Row
+    from fslstm_plugin.evaluation.session import Session
+    from fslstm_plugin.evaluation.setting import Setting
+    from fslstm_plugin.methods import Method
     from fslstm_plugin.runs import Run
 
 RunOption = Annotated[
     Optional[str],
     typer.Option("--run", help="Run folder, or its name in --runs; the newest if not given.", show_default=False),
+]
+RunsOption = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--run",
+        help="Run folder, or its name in --runs; repeat it for several. The newest if not given.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 OtherDataset = Annotated[
@@ -42,12 +51,12 @@ OtherDataset = Annotated[
 ]
 SplitName = Annotated[str, typer.Option("--split", help="test, val or train.")]
 Episodes = Annotated[int, typer.Option(min=2, help="Number of episodes.")]
-Ways = Annotated[int, typer.Option(min=2, help="Classes an episode.")]
+Ways = Annotated[int, typer.Option(min=2, help="Classes per episode.")]
 Shots = Annotated[
     Optional[list[int]],
-    typer.Option(min=1, help="Support images a class; repeat it for several. Default 1 and 5.", show_default=False),
+    typer.Option(min=1, help="Support images per class; repeat it for several. Default 1 and 5.", show_default=False),
 ]
-Queries = Annotated[int, typer.Option(min=1, help="Query images a class.")]
+Queries = Annotated[int, typer.Option(min=1, help="Query images per class.")]
 QueryBalance = Annotated[
     str,
     typer.Option(
@@ -61,35 +70,23 @@ Interval = Annotated[
         help="What the 95 % intervals are over: episodes, or classes, for statements about classes never seen."
     ),
 ]
-Normalize = Annotated[
-    Optional[bool],
+Tuned = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for the run.")]
+BatchEpisodes = Annotated[
+    Optional[int],
     typer.Option(
-        "--normalize/--no-normalize",
-        help="Bring the features to unit length; as tuned, or else not.",
+        min=1, help="Episodes at a time: memory and speed, never the result. By their size if not given.",
         show_default=False,
     ),
+]  # fmt: skip
+FeaturePrecision = Annotated[str, typer.Option("--precision", help="Of the backbone's passes: 32, or bf16.")]
+Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and use kept ones.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print every paired difference in words.")]
+Csv = Annotated[
+    Optional[Path], typer.Option(help="Also write the rows to this CSV file.", show_default=False, dir_okay=False)
 ]
-Tuned = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for the run.")]
-BatchEpisodes = Annotated[int, typer.Option(min=1, help="Episodes at a time: memory and speed, never the result.")]
-
-
-def pick_device(name: str) -> torch.device:
-    """The torch device for ``--device``.
-
-    Raises:
-        UsageError: If there is no such device here.
-    """
-    import torch
-
-    from fslstm_plugin.errors import UsageError
-
-    if name == "auto":
-        name = f"cuda:{join_ranks().device_index}" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"There is no device '{name}' here: {str(error).splitlines()[0]}") from error
+Latex = Annotated[
+    Optional[Path], typer.Option(help="Also write a booktabs table to this file.", show_default=False, dir_okay=False)
+]
 
 
 @cache
@@ -101,12 +98,13 @@ def join_ranks() -> Ranks:
 
 
 @contextmanager
-def progress(console: Console, description: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
+def progress(console: Console, description: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """A progress bar, where one is shown."""
     from rich.progress import Progress
 
     with Progress(console=console, transient=True, disable=not shows_progress(console)) as bar:
-        yield bar, bar.add_task(description, total=total)
+        task = bar.add_task(description, total=total)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def shows_progress(console: Console) -> bool:
@@ -114,103 +112,87 @@ def shows_progress(console: Console) -> bool:
     return console.is_terminal and join_ranks().rank == 0
 
 
-def load_split_for(run: Run, dataset: str | None, split: str, root: Path | None) -> Split:
-    """The split to evaluate on: of the run's data set, or of another with images of the same size.
+def open_session(
+    run: Run,
+    dataset: str | None,
+    split: str,
+    data_root: Path | None,
+    device: str,
+    console: Console,
+    precision: str = "32",
+    cache: bool = True,
+) -> Session:
+    """A run's model on a split of its data set, or of another with images of the same size.
 
     Raises:
-        UsageError: If the images have another size than those of the run.
+        UsageError: If the images have another size than those of the run, or there is no such device or precision.
     """
     from fslstm_plugin.data.root import load_split
-    from fslstm_plugin.errors import UsageError
+    from fslstm_plugin.errors import UnknownNameError, UsageError
+    from fslstm_plugin.evaluation.session import Session
 
-    name = dataset or run.config["dataset"]
+    if precision not in ("32", "bf16"):
+        raise UnknownNameError("precision", precision, ("32", "bf16"))
+    name = dataset or run.config.dataset
     if name is None:
         raise UsageError(f"The run {run.name} was pretrained on a folder of images: name a data set with --dataset.")
-    data = load_split(name, split, root)
-    size, expected = data.images.shape[1], run.config["image_size"]
-    if size != expected:
-        raise UsageError(f"The run {run.name} is for images of {expected} pixels, but those of {name} have {size}.")
-    return data
+    ranks = join_ranks()
+    return Session(
+        run,
+        load_split(name, split, data_root),
+        ranks.device(device),
+        precision,
+        data_root,
+        cache,
+        ranks,
+        lambda title, total: progress(console, title, total),
+        lambda sentence: say(console, sentence),
+    )
 
 
-def head_names(
-    run: Run, heads: Sequence[str], normalize: bool | None, tuned: bool, console: Console, iam: bool = False
-) -> list[HeadName]:
-    """The heads that are asked for, with what was tuned for those whose defaults are asked for."""
-    from fslstm_plugin.evaluation.methods import HeadName
+def say(console: Console, sentence: str) -> None:
+    """A sentence on a line of its own, by the first process only."""
+    if join_ranks().rank == 0:
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def as_tuned(run: Run, names: Sequence[str], tuned: bool, console: Console) -> list[str]:
+    """Names of methods, with what ``fslstm tune`` chose for the run in place of plain ones, each once."""
     from fslstm_plugin.evaluation.tuning import load_choices, tuned_name
 
     choices = load_choices(run) if tuned else {}
-    names = []
-    for text in heads:
-        asked = HeadName.parse(text)
-        name = tuned_name(choices, asked, iam)
-        if name != asked:
-            words = f"{asked} is used as tuned on validation episodes: {name} (leave it with --no-tuned)."
-            console.print(words, highlight=False, soft_wrap=True)
-        names.append(name if normalize is None else replace(name, normalize=normalize))
-    return list({str(name): name for name in names}.values())
-
-
-def split_features(run: Run, model: TrainedModel, split: Split, device: torch.device, console: Console) -> torch.Tensor:
-    """The split's features from the run's cache, or computed now with a progress bar."""
-    from fslstm_plugin.evaluation.features import cached_features
-
-    title = f"Features of {split.dataset} {split.name}"
-    with join_ranks().first_alone(), progress(console, title, len(split.labels)) as (bar, task):
-        features = cached_features(
-            run.path / "cache",
-            model.backbone,
-            split,
-            device,
-            report=lambda done, _: bar.update(task, completed=done),
-        )
-    return features.to(device)
+    found: dict[str, None] = {}
+    for name in names:
+        chosen = tuned_name(choices, name)
+        if chosen != name and chosen not in found:
+            say(console, f"{name} is used as tuned on validation episodes: {chosen} (leave it with --no-tuned).")
+        found[chosen] = None
+    return list(found)
 
 
 def measure(
-    run: Run,
-    methods: Sequence[Method],
-    source: FeatureSource,
-    split: Split,
+    parts: Sequence[tuple[Session, Sequence[Method]]],
     shots: Sequence[int],
     setting: Setting,
-    device: torch.device,
-    batch_episodes: int,
+    batch_episodes: int | None,
     console: Console,
-    reentrant: bool = True,
 ) -> list[Row]:
-    """Rows of the methods for each number of shots, on the same episodes within it.
+    """Rows of the methods for each number of shots, on the same episodes within it."""
+    from fslstm_plugin.evaluation.session import measure_together
 
-    ``reentrant`` says whether the source may be called from several threads.
-    """
-    from fslstm_plugin.evaluation.experiment import evaluate
-
+    settings = [replace(setting, shots=count) for count in shots]
+    for each in settings:  # before anything is computed
+        each.check(parts[0][0].split)
     rows: list[Row] = []
-    mine = len(join_ranks().share(setting.episodes))
-    with running(console, methods, len(shots) * mine) as show:
-        for place, count in enumerate(shots):
-
-            def report(done: int, accuracies: Sequence[float], before: int = place * mine, count: int = count) -> None:
-                show(before + done, count, accuracies)
-
-            rows += evaluate(
-                methods,
-                source,
-                split,
-                run.config["backbone"],
-                replace(setting, shots=count),
-                device,
-                batch_episodes,
-                report,
-                workers=None if reentrant else 1,
-                ranks=join_ranks(),
-            )
+    passes = sum(session.passes(methods) for session, methods in parts)
+    with running(console, len(shots) * passes * len(join_ranks().share(setting.episodes))) as show:
+        for each in settings:
+            rows += measure_together(parts, each, batch_episodes, partial(show, each.shots))
     return rows
 
 
 @contextmanager
-def running(console: Console, methods: Sequence[Method], total: int) -> Iterator[Callable[..., None]]:
+def running(console: Console, total: int) -> Iterator[Callable[..., None]]:
     """The accuracies so far above a progress bar; where progress is shown."""
     from rich.console import Group
     from rich.live import Live
@@ -221,39 +203,83 @@ def running(console: Console, methods: Sequence[Method], total: int) -> Iterator
     if not shows_progress(console):
         yield lambda *_: None
         return
-    columns: dict[int, Sequence[float]] = {}
+    columns: dict[int, dict[str, float]] = {}
+    counts: dict[tuple[int, str], int] = {}
     bar = Progress(console=console)
     task = bar.add_task("Episodes", total=total)
     with Live(bar, console=console, transient=True) as live:
 
-        def show(done: int, shots: int, accuracies: Sequence[float]) -> None:
-            columns[shots] = accuracies
-            bar.update(task, completed=done)
-            live.update(Group(running_table([method.label for method in methods], columns), bar))
+        def show(shots: int, methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
+            columns.setdefault(shots, {}).update(zip(methods, accuracies, strict=True))
+            counts[shots, methods[0]] = done
+            bar.update(task, completed=sum(counts.values()))
+            names = list(dict.fromkeys(name for column in columns.values() for name in column))
+            numbers = {count: [column.get(name, nan) for name in names] for count, column in columns.items()}
+            live.update(Group(running_table(names, numbers), bar))
 
         yield show
 
 
 def give_out(
-    run: Run, kind: str, rows: Sequence[Row], json: Path | None, csv: Path | None = None, latex: Path | None = None
+    runs: Sequence[Run],
+    kind: str,
+    rows: Sequence[Row],
+    json: Path | None,
+    csv: Path | None = None,
+    latex: Path | None = None,
+    verbose: bool = False,
 ) -> None:
-    """Print the rows' table, which no full disk prevents, keep them in the run, write the files that were asked for."""
+    """Print the rows' table, which no full disk prevents, keep them in the runs, write the files that were asked for.
+
+    What cannot be written stops nothing else.
+
+    Raises:
+        StorageError: In the end, if a file that was asked for could not be written.
+    """
     if join_ranks().rank > 0:
         return
     from rich.console import Console
 
+    from fslstm_plugin.errors import StorageError
     from fslstm_plugin.files import write_json, write_text
-    from fslstm_plugin.reporting.statements import statements
+    from fslstm_plugin.reporting.statements import statements, verdict
     from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
     console = Console()
     console.print(rich_table(rows))
-    for sentence in statements(rows):
-        console.print(sentence, highlight=False, soft_wrap=True, style="yellow" if "warning" in sentence else None)
-    run.save_evaluation(kind, rows)
-    if json:
-        write_json(json, {"rows": [row.as_dict() for row in rows]})
-    if csv:
-        write_text(csv, csv_text(rows))
-    if latex:
-        write_text(latex, latex_text(rows))
+    for sentence in statements(rows) if verbose else verdict(rows):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    content = _content(rows)
+    faults = []
+    for file, write in (
+        (json, lambda file: write_json(file, content)),
+        (csv, lambda file: write_text(file, csv_text(rows))),
+        (latex, lambda file: write_text(file, latex_text(rows))),
+    ):
+        try:
+            if file is not None:
+                write(file)
+        except StorageError as error:
+            faults.append(error)
+    for run in runs:
+        try:
+            run.save_evaluation(kind, content)
+        except (StorageError, OSError) as error:
+            say(Console(stderr=True), f"The evaluation is not kept in {run.path}: {error}")
+    if faults:
+        raise faults[0]
+
+
+def write_rows(json: Path | None, rows: Sequence[Row]) -> None:
+    """The rows' JSON file, if one was asked for."""
+    if json is not None:
+        from fslstm_plugin.files import write_json
+
+        write_json(json, _content(rows))
+
+
+def _content(rows: Sequence[Row]) -> dict[str, Any]:
+    from fslstm_plugin.provenance import command_line
+    from fslstm_plugin.reporting.tables import json_content
+
+    return json_content(rows, command_line(), __version__, date.today().isoformat())

@@ -150,3 +150,20 @@ def require_whole(name: str, value: int, least: int = 0) -> int:
     if not isinstance(value, Integral) or value < least:
         raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
     return value
+
+
+def require_share(**values: float) -> None:
+    """Check named numbers.
+
+    Raises:
+        UsageError: Naming the first that is not above 0, or above 1.
+
+    Example:
+        >>> require_share(step=2)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: step must be above 0 and at most 1, but got 2.
+    """
+    for name, value in values.items():
+        if not 0 < value <= 1:
+            raise UsageError(f"{name.replace('_', ' ')} must be above 0 and at most 1, but got {value}.")

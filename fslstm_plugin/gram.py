@@ -85,7 +85,8 @@ class EpisodeGram:
                 products = [each.to(exact) for each in products]
                 if lost.any():
                     again = _products(points[lost].to(exact), rows)
-                    products = [each.index_put((lost,), new) for each, new in zip(products, again, strict=True)]
+                    masks = lost[..., None, None], lost[..., None]
+                    products = [old.masked_scatter(*new) for old, *new in zip(products, masks, again, strict=True)]
         product, norms = products
         own, crossing = product[..., :support_size, :].tensor_split([support_size], dim=-1)
         query = _symmetric(product[..., support_size:, support_size:]) if transductive else None
@@ -231,7 +232,7 @@ def _product_dtype(points: Tensor) -> torch.dtype:
     where values cannot be read, there is no telling whether single precision is enough.
     """
     too_few = points.shape[-1] < points.shape[-2]
-    if too_few or torch.get_float32_matmul_precision() != "highest" or not values_known():
+    if too_few or not values_known() or torch.get_float32_matmul_precision() != "highest":
         return small_matrix_dtype(points.device)
     return torch.promote_types(points.dtype, torch.float32)
 

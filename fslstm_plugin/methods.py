@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from .adapters import FeatureAdapter
+from .adapters import Center, FeatureAdapter, Normalize, Power
 from .errors import UnknownNameError, UsageError
 from .features import EpisodeFeatures
 from .grammar import BARE, Part, build, needs_dim, options, options_of, parse, part_text, value_text
@@ -18,6 +19,9 @@ from .transduction import TransductiveModule
 
 if TYPE_CHECKING:
     from .recipes import MetaRecipe
+
+# What tuning does to the features of a head.
+_CHANGES = ([Normalize()], [Center(), Normalize()], [Power(negative="signed"), Normalize()])
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Gram = Literal["none", "support", "all"]
@@ -59,6 +63,7 @@ class Method(nn.Module, ABC):
     """
 
     is_transductive: bool
+    adapters: Sequence[FeatureAdapter]
     uses_gram: Gram = "none"
     episode_statistics: bool = False
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
@@ -66,7 +71,7 @@ class Method(nn.Module, ABC):
 
     def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:
         super().__init__()
-        self.adapters = nn.ModuleList(adapters)
+        self.adapters = nn.ModuleList(adapters)  # type: ignore[assignment]  # a sequence of them
 
     @abstractmethod
     def logits(self, features: EpisodeFeatures) -> Tensor:
@@ -101,7 +106,7 @@ class Method(nn.Module, ABC):
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """The features after the adapters, shared by all methods that have the same ones."""
         for adapter in self.adapters:
-            features = features.adapted(adapter)  # type: ignore[arg-type]
+            features = features.adapted(adapter)
         return features
 
     @property
@@ -115,7 +120,7 @@ class Method(nn.Module, ABC):
         return METHODS.name_of(self)
 
     @property
-    def modules(self) -> tuple[str, ...]:
+    def module_names(self) -> tuple[str, ...]:
         """Names of what surrounds the head: ``("iam", "psm")``."""
         return ()
 
@@ -125,8 +130,8 @@ class Method(nn.Module, ABC):
         return self.family if options_of(self) else self.plain
 
     def variants(self) -> list[Method]:
-        """This method with every combination of its search space, its own arguments first."""
-        return [self, *(build(type(self), values, self.family) for values in _combinations(self))]
+        """This method with every other combination of arguments that ``fslstm tune`` may choose."""
+        return [build(type(self), {**options_of(self), **values}, self.family) for values in _combinations(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
@@ -187,7 +192,7 @@ class KernelMethod(Method):
         return HEADS.name_of(self.head)
 
     @property
-    def modules(self) -> tuple[str, ...]:
+    def module_names(self) -> tuple[str, ...]:
         """See `Method`; episode batch norm, adapters with weights, and the transductive module."""
         return tuple(name for name, _ in self._around())
 
@@ -195,6 +200,11 @@ class KernelMethod(Method):
     def adapter_texts(self) -> tuple[str, ...]:
         """The adapters without weights, as they stand among the head's arguments."""
         return tuple(_adapter_text(part) for part in self.adapters if not needs_dim(type(part)))
+
+    @property
+    def learned_texts(self) -> tuple[str, ...]:
+        """The adapters with weights, as they are written after the head."""
+        return tuple(part_text(ADAPTERS.name_of(part), part) for part in self._learned())
 
     @property
     def head_text(self) -> str:
@@ -214,10 +224,24 @@ class KernelMethod(Method):
     def _around(self) -> list[tuple[str, str]]:
         """Names and texts of what is written after the head."""
         bn = [(BATCH_NORM, BATCH_NORM)] if self.episode_statistics else []
-        parts = [(ADAPTERS, part) for part in self.adapters if needs_dim(type(part))]
-        parts += [] if self.transduction is None else [(TRANSDUCTION, self.transduction)]
-        names = [(registry.name_of(part), part) for registry, part in parts]
-        return bn + [(name, part_text(name, part)) for name, part in names]
+        parts: list[tuple[str, nn.Module]] = [(ADAPTERS.name_of(part), part) for part in self._learned()]
+        parts += [] if self.transduction is None else [(TRANSDUCTION.name_of(self.transduction), self.transduction)]
+        return bn + [(name, part_text(name, part)) for name, part in parts]
+
+    def _learned(self) -> list[FeatureAdapter]:
+        """The adapters with weights."""
+        return [part for part in self.adapters if needs_dim(type(part))]
+
+    def variants(self) -> list[Method]:
+        """See `Method`; the head's arguments, each with the features as they are and changed."""
+        kind, own = type(self.head), options_of(self.head)
+        heads = [self.head, *(build(kind, {**own, **values}, self.family) for values in _combinations(self.head))]
+        found = [
+            KernelMethod(head, [*self.adapters, *change], self.transduction, self.episode_statistics)
+            for head in heads
+            for change in ((), *_CHANGES)
+        ]
+        return [method for method in found if str(method) != str(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
@@ -234,8 +258,6 @@ def _adapter_text(adapter: FeatureAdapter) -> str:
 
 def _combinations(part: Any) -> list[dict[str, Any]]:
     """The search space's combinations of arguments that are not the part's own already."""
-    from itertools import product
-
     space = part.search_space
     found = [dict(zip(space, values, strict=True)) for values in product(*space.values())] if space else []
     return [values for values in found if any(getattr(part, name) != value for name, value in values.items())]
@@ -273,6 +295,11 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
     return makes.kernel_method(first, rest)
 
 
+def whole_methods() -> list[str]:
+    """Names of the registered methods that are not heads and need no training."""
+    return [name for name in METHODS.names() if not needs_dim(METHODS.get(name))]
+
+
 class _Maker:
     """Makes the parts of one name; see `parse_method`."""
 
@@ -287,7 +314,9 @@ class _Maker:
         inside = [self._adapter(name, value) for name, value in first.arguments.items() if name not in arguments]
         trained = self.learned if isinstance(self.learned, KernelMethod) else None
         head = self._made(HEADS.get(first.name), Part(first.name, arguments), [trained.head] if trained else [])
-        before, refits, bn = [], [], False
+        before: list[FeatureAdapter] = []
+        refits: list[TransductiveModule] = []
+        bn = False
         for part in rest:
             if refits:
                 raise UsageError(f"In '{self.text}' nothing can follow the transductive module.")

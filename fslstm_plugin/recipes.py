@@ -7,14 +7,48 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from .data.images import Augmentation
 from .errors import UsageError
 from .plain import from_plain, to_plain
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
-Rate = Annotated[float, Meta(gt=0, le=1e6)]
+Rate = Annotated[float, Meta(gt=0, le=1e30)]
 Amount = Annotated[float, Meta(ge=0, le=1e6)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
+    """Random crop with zero padding, colour jitter and horizontal flip, drawn for each image alone.
+
+    Args:
+        padding: Pixels of padding on each side before the crop to the old size.
+        jitter: Brightness, contrast and saturation are each scaled by a factor from [1 - jitter, 1 + jitter], in
+            this order.
+        flip: Probability of a horizontal flip.
+
+    Source: paper, supplementary material, "Training scheme".
+    """
+
+    padding: Annotated[int, Meta(ge=0, le=1024, description="Pixels of padding before the random crop.")]
+    jitter: Annotated[float, Meta(ge=0, le=1, description="Strength of the colour jitter.")] = 0.4
+    flip: Annotated[float, Meta(ge=0, le=1, description="Probability of a flip.")] = 0.5
+
+    def __post_init__(self) -> None:
+        if self.padding < 0 or not 0 <= self.jitter <= 1 or not 0 <= self.flip <= 1:
+            raise UsageError(f"Padding must be >= 0, jitter and flip in [0, 1], but got {self}.")
+
+    def require_fit(self, image_size: int) -> None:
+        """Refuse a crop that may lie beside the image altogether.
+
+        Raises:
+            UsageError: If the padding is not less than the image's side in pixels.
+        """
+        if self.padding >= image_size:
+            raise UsageError(f"Padding must be less than the images' {image_size} pixels, but got {self.padding}.")
+
+    @classmethod
+    def published(cls, image_size: int) -> Augmentation:
+        """The paper's setting: padding 4 at 32 pixels, 8 at 84."""
+        return cls(padding=4 if image_size <= 32 else 8)
 
 
 class BackboneRecipe(Struct, frozen=True, kw_only=True):

@@ -107,7 +107,21 @@ TRANSDUCTION = Registry(
     },
 )
 
-METHODS = Registry("method", "fslstm_plugin.methods", {})
+METHODS = Registry(
+    "method",
+    "fslstm_plugin.methods",
+    {
+        "alpha-tim": "fslstm_plugin.baselines:AlphaTIM",
+        "bd-cspn": "fslstm_plugin.baselines:BDCSPN",
+        "ilpc": "fslstm_plugin.baselines:ILPC",
+        "laplacian-shot": "fslstm_plugin.baselines:LaplacianShot",
+        "paddle": "fslstm_plugin.baselines:PADDLE",
+        "proto-lp": "fslstm_plugin.baselines:ProtoLP",
+        "pt-map": "fslstm_plugin.baselines:PTMAP",
+        "simpleshot": "fslstm_plugin.baselines:SimpleShot",
+        "tim": "fslstm_plugin.baselines:TIM",
+    },
+)
 
 BACKBONES = Registry(
     "backbone",

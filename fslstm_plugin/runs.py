@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +18,6 @@ from .files import exclusive, held, subfolder, write_json
 from .plain import read_plain, to_plain
 from .recipes import MetaRecipe, PretrainRecipe
 from .weights import load_tensors, save_tensors
-
-FORMAT = 2
 
 # The processes that decode images hold the lock too, and need up to 5 seconds to see that their training was killed.
 _LOCK_SECONDS = 8.0
@@ -54,7 +52,7 @@ class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     max_steps: Annotated[int, Meta(ge=1, le=10**12)] | None
     seed: Seed
     precision: Literal["32", "bf16"]
-    format: Literal[2] = FORMAT
+    format: Literal[2] = 2
 
     @property
     def kind(self) -> str:
@@ -242,12 +240,12 @@ class Run:
             self.weights, {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
         )
 
-    def save_evaluation(self, command: str, rows: Sequence[Any]) -> Path:
-        """Keep the rows of an evaluation in the run folder, beside earlier ones.
+    def save_evaluation(self, command: str, content: Any) -> Path:
+        """Keep an evaluation in the run folder, beside earlier ones.
 
         Args:
-            command: Which command made them.
-            rows: Rows of :mod:`fslstm_plugin.evaluation.experiment`.
+            command: Which command made it.
+            content: What the file shall hold, as plain data.
 
         Returns:
             The new file ``evaluations/<command>-<number>.json``.
@@ -257,7 +255,7 @@ class Run:
             numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
             taken = [int(number) for number in numbers if number.isdecimal()]
             file = folder / f"{command}-{max(taken, default=0) + 1}.json"
-            write_json(file, {"rows": [row.as_dict() for row in rows]}, follow_links=False)
+            write_json(file, content, follow_links=False)
         return file
 
     def load_weights(self) -> dict[str, Tensor]:

@@ -16,20 +16,19 @@ _CHECKSUM = "blake2b"
 _DIFFERS = "its content does not fit its checksum"
 
 
-def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file with a checksum of its tensors, so that it is whole or absent.
 
     Args:
         file: Its place; the folder must exist.
         tensors: What to save, by name.
-        metadata: Strings to keep with them.
 
     Raises:
         StorageError: If the file cannot be written.
     """
     from safetensors.torch import save
 
-    content = save(tensors, {**(metadata or {}), _CHECKSUM: _checksum(tensors)})
+    content = save(tensors, {_CHECKSUM: _checksum(tensors)})
     with replacing(file) as temporary:  # safetensors' own writer would leave a file of its own when killed
         temporary.write_bytes(content)
 

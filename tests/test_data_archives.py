@@ -6,6 +6,7 @@ import contextlib
 import io
 import tarfile
 import zipfile
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,29 @@ def test_bombs_are_refused(tmp_path: Path, target: Path, make, monkeypatch: pyte
     monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
     with pytest.raises(DataError, match="or 3 files"):
         extract(make(tmp_path / "b", {str(number): b"" for number in range(5)}), target, 1000)
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_what_the_disk_cannot_hold_is_refused(tmp_path: Path, target: Path, make, monkeypatch) -> None:
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda path: usage(1, 1, archives._SPARE + 1000))
+    usage = namedtuple("usage", "total used free")
+    extract(make(tmp_path / "small", {"a": b"0" * 600}), target, 10**6)
+    with pytest.raises(DataError, match=r"large holds at least 1,200 bytes, but only .* are free in .*: make room"):
+        extract(make(tmp_path / "large", {"b": b"0" * 600, "c": b"0" * 600}), target, 10**6)
+    assert not (target / "c").exists()
+
+
+def test_a_zip_file_is_refused_before_anything_is_written(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(DataError, match="more than 1,000 bytes"):
+        extract(make_zip(tmp_path / "a", {"a": b"0" * 600, "b": b"0" * 600}), target, 1000)
+    assert not any(target.iterdir())
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_names_of_strangers_are_escaped(tmp_path: Path, target: Path, make) -> None:
+    with pytest.raises(DataError) as failure:
+        extract(make(tmp_path / "a", {"../\x1b[2J\u202e": b""}), target, 100)
+    assert r"'../\x1b[2J\u202e'" in str(failure.value)
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])

@@ -31,6 +31,7 @@ def test_prepare_and_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert listed.exit_code == 0, listed.output
     assert "384" in listed.stdout
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["prepared"] for row in rows] == [True] * 3 + [False] * (len(rows) - 3)
     present = [row for row in rows if row["prepared"]]
     assert [(row["split"], row["classes"], row["images"]) for row in present] == [
         ("train", 64, 384),
@@ -39,6 +40,18 @@ def test_prepare_and_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ]
     assert {row["path"] for row in present} == {str(tmp_path / "fslstm" / "glyphs")}
     assert {"cifar-fs", "mini", "fc100", "tiered"} <= {row["dataset"] for row in rows if not row["prepared"]}
+
+
+def test_list_tells_what_is_damaged_and_removes_what_was_left(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(glyphs, "IMAGES_PER_CLASS", 1)
+    monkeypatch.setattr(glyphs.Glyphs, "images_per_class", 1)
+    call("prepare", "glyphs", "--data-root", tmp_path)
+    (tmp_path / "fslstm" / "glyphs" / "index.json").write_text("{}")
+    left = tmp_path / "cifarfs" / ".cifar100.partial"
+    left.mkdir(parents=True)
+    listed = call("list", "--data-root", tmp_path)
+    assert listed.stdout.count("damaged or of") == 3
+    assert not left.parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import json
 import multiprocessing
 import os
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fslstm_plugin.data.base import SPLITS, Dataset
 from fslstm_plugin.data.prepared import RawSplit
 from fslstm_plugin.data.root import VARIABLE, data_root, load_split
 from fslstm_plugin.errors import DataError, UnknownNameError
+from fslstm_plugin.files import exclusive
 
 
 class Toy(Dataset):
@@ -113,6 +115,26 @@ def test_a_killed_preparation_leaves_nothing_that_counts(tmp_path: Path) -> None
     assert leftovers(tmp_path) == []
 
 
+def leave_partial_folders(root: Path) -> None:
+    for path in Toy().partial_folders(root):
+        path.mkdir(parents=True)
+        (path / "half").write_bytes(b"x")
+
+
+def test_leftovers_of_any_preparation_are_removed(tmp_path: Path) -> None:
+    for _ in ("not prepared", "prepared"):
+        leave_partial_folders(tmp_path)
+        Toy().prepare(tmp_path)
+        assert leftovers(tmp_path) == []
+    leave_partial_folders(tmp_path)
+    with exclusive(Toy().folder(tmp_path)):
+        Toy().clean(tmp_path)  # another preparation is at work
+    assert leftovers(tmp_path) != []
+    Toy().clean(tmp_path)
+    assert leftovers(tmp_path) == []
+    assert Toy().is_prepared(tmp_path)
+
+
 @pytest.mark.parametrize("file", ["train.npy", "index.json"])
 def test_a_truncated_file_is_noticed_and_made_again(tmp_path: Path, file: str) -> None:
     Toy().prepare(tmp_path)
@@ -145,14 +167,111 @@ def test_changed_bytes_are_noticed_and_made_again(tmp_path: Path) -> None:
     assert Toy().load(tmp_path, "val").images.flatten()[:3].tolist() == [1, 2, 3]
 
 
-def test_what_an_earlier_version_prepared_without_a_checksum_is_opened(tmp_path: Path) -> None:
+def change_index(root: Path, change: Callable[[dict[str, Any]], Any], forge: bool = False) -> None:
+    """Change what the index says of the splits; forged, it also gets the checksum that fits."""
+    path = root / "fslstm" / "toy" / "index.json"
+    index = json.loads(path.read_text())
+    change(index["splits"])
+    if forge:
+        del index["checksum"]
+        index["checksum"] = prepared._digest(index)
+    path.write_text(json.dumps(index))
+
+
+BELIEVABLE = {
+    "counts of equal sum": lambda splits: splits["train"].update(classes={"three": 2, "two": 3}),
+    "another order": lambda splits: splits["train"].update(classes={"two": 2, "three": 3}),
+    "another name": lambda splits: splits["train"].update(classes={"three": 3, "zwei": 2}),
+}
+BROKEN = {
+    "another count": lambda splits: splits["train"]["classes"].update(two=3),
+    "a negative count": lambda splits: splits["train"].update(classes={"three": 8, "two": -3}),
+    "a count in words": lambda splits: splits["train"]["classes"].update(two="2"),
+    "a list of classes": lambda splits: splits["train"].update(classes=["three", "two"]),
+    "no checksum": lambda splits: splits["train"].pop("crc32"),
+    "a length in words": lambda splits: splits["train"].update(bytes="1088"),
+    "no split": lambda splits: splits.pop("train"),
+    "a split that is a list": lambda splits: splits.update(train=[]),
+}
+
+
+@pytest.mark.parametrize("change", [*BELIEVABLE.values(), *BROKEN.values()], ids=[*BELIEVABLE, *BROKEN])
+def test_an_index_that_was_changed_is_not_believed(tmp_path: Path, change: Callable[..., Any]) -> None:
+    Toy().prepare(tmp_path)
+    change_index(tmp_path, change)
+    with pytest.raises(DataError, match=r"index\.json is damaged: its checksum .*: run `fslstm data prepare toy"):
+        Toy().load(tmp_path, "train")
+    assert not Toy().is_prepared(tmp_path)
+    Toy().prepare(tmp_path)
+    assert Toy().load(tmp_path, "train").labels.tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
+def test_a_forged_index_is_one_sentence(tmp_path: Path, change: Callable[..., Any]) -> None:
+    Toy().prepare(tmp_path)
+    change_index(tmp_path, change, forge=True)
+    with pytest.raises(DataError, match=r"(index\.json|train\.npy) .*: run `fslstm data prepare toy"):
+        Toy().load(tmp_path, "train")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\ud800", '{"format": 2}', "1" * 5000])
+def test_an_index_that_is_none_is_one_sentence(tmp_path: Path, text: str) -> None:
+    Toy().prepare(tmp_path)
+    index = tmp_path / "fslstm" / "toy" / "index.json"
+    index.write_bytes(text.encode(errors="surrogatepass"))
+    with pytest.raises(DataError, match=r"(index\.json is damaged|another version).*: run `fslstm data prepare toy"):
+        Toy().load(tmp_path, "train")
+    index.unlink()
+    with pytest.raises(DataError, match=r"index\.json cannot be read \(No such file.*: run `fslstm data prepare toy"):
+        Toy().load(tmp_path, "train")
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"|u1", b"|i1"), (b"False", b"True "), (b"(5, 8, 8, 3)", b"(5, 8, 4, 6)")])
+def test_a_changed_header_of_an_array_is_noticed(tmp_path: Path, old: bytes, new: bytes) -> None:
+    Toy().prepare(tmp_path)
+    path = tmp_path / "fslstm" / "toy" / "train.npy"
+    content = path.read_bytes()
+    assert old in content[:128]
+    path.write_bytes(content.replace(old, new, 1))
+    with pytest.raises(DataError, match=r"train\.npy is damaged.*: run `fslstm data prepare toy"):
+        Toy().load(tmp_path, "train")
+
+
+def test_what_an_earlier_version_prepared_is_made_again(tmp_path: Path) -> None:
     Toy().prepare(tmp_path)
     path = tmp_path / "fslstm" / "toy" / "index.json"
-    index = json.loads(path.read_text())
-    for split in index["splits"].values():
-        del split["crc32"]
-    path.write_text(json.dumps(index))
-    assert len(Toy().load(tmp_path, "train").images) == 5
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(DataError, match=r"Toy is of another version in .*: run `fslstm data prepare toy"):
+        Toy().load(tmp_path, "train")
+    Toy().prepare(tmp_path)
+    assert (tmp_path / "reads").read_text() == "xx"
+
+
+def test_the_digest_stands_for_images_and_classes(tmp_path: Path) -> None:
+    class Other(Toy):
+        def decode(self, image: np.ndarray) -> np.ndarray:
+            return image ^ np.uint8(image[0, 0, 0] == 0)
+
+    class Renamed(Toy):
+        def read(self, *arguments: Any) -> Generator[RawSplit, None, None]:
+            for split in super().read(*arguments):
+                yield replace(split, classes={"three": split.classes["three"], "zwei": split.classes["two"]})
+
+    for number, dataset in enumerate((Toy, Toy, Other, Renamed)):
+        dataset().prepare(tmp_path / str(number))
+    first, again, other, renamed = (Toy().load(tmp_path / str(number), "train").digest for number in range(4))
+    assert first == again
+    assert len({first, other, renamed, Toy().load(tmp_path / "0", "val").digest}) == 4
+
+
+def test_a_source_without_a_split_is_refused(tmp_path: Path) -> None:
+    class Two(Toy):
+        def read(self, *arguments: Any) -> Generator[RawSplit, None, None]:
+            yield from [split for split in super().read(*arguments) if split.name != "val"]
+
+    with pytest.raises(DataError, match="splits must be train, val, test, but the source has train, test"):
+        Two().prepare(tmp_path)
+    assert not Toy().folder(tmp_path).exists()
 
 
 def test_a_new_version_is_made_again(tmp_path: Path) -> None:
@@ -207,6 +326,20 @@ def test_an_unknown_split_and_a_missing_source_are_named(tmp_path: Path) -> None
     with pytest.raises(DataError, match=r"The source nowhere\.zip of Toy is not there"):
         Toy().prepare(tmp_path, Path("nowhere.zip"))
     assert not any(tmp_path.iterdir())
+    Toy().prepare(tmp_path)
+    with pytest.raises(DataError, match=r"The source nowhere\.zip of Toy is not there"):
+        Toy().prepare(tmp_path, Path("nowhere.zip"))
+
+
+def test_names_of_strangers_are_escaped(tmp_path: Path) -> None:
+    class Hostile(Toy):
+        def read(self, *arguments: Any) -> Generator[RawSplit, None, None]:
+            for split in super().read(*arguments):
+                yield replace(split, classes={"\x1b[2J\u202e": [], "two": split.classes["two"]})
+
+    with pytest.raises(DataError) as failure:
+        Hostile().prepare(tmp_path)
+    assert str(failure.value).startswith(r"Class '\x1b[2J\u202e' (train)")
 
 
 def test_data_root_is_the_option_then_the_variable_then_learn2learns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 from PIL import Image, ImageFont
 
-from fslstm_plugin.data import glyphs
+from fslstm_plugin.data import base, glyphs
 from fslstm_plugin.data.base import SPLITS
 from fslstm_plugin.data.glyphs import CHARACTERS, GLYPHS, GLYPHS_84, draw
+from fslstm_plugin.data.prepared import open_images
 from fslstm_plugin.data.root import load_split
 
 GOLDEN = Path(__file__).parent / "golden" / "glyphs.npz"
@@ -28,6 +29,23 @@ def test_made_on_first_use(root: Path) -> None:
         assert loaded.images.shape == (classes * 300, 32, 32, 3)
         assert torch.bincount(loaded.labels).tolist() == [300] * classes
     assert loaded.class_names[0] == "armenian capital letter ayb"
+
+
+def test_one_split_is_opened_without_a_look_at_the_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load_split("glyphs", "test", root)
+    opened = []
+    monkeypatch.setattr(base, "open_images", lambda split: opened.append(split.file.name) or open_images(split))
+    load_split("glyphs", "test", root)
+    assert opened == ["test.npy"]
+
+
+def test_damaged_glyphs_are_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glyphs, "IMAGES_PER_CLASS", 2)
+    monkeypatch.setattr(glyphs.Glyphs, "images_per_class", 2)
+    before = load_split("glyphs", "val", tmp_path).images.clone()
+    path = GLYPHS.folder(tmp_path) / "val.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    assert torch.equal(load_split("glyphs", "val", tmp_path).images, before)
 
 
 def test_images_follow_from_the_version(root: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.heads import LSSVMClassifier, coding_matrix, exhaustive_code, random_code
+from fslstm_plugin.heads.linalg import solve_spd
 
 
 def episode(seed: int, ways: int, points: int = 9, dim: int = 7) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,6 +52,23 @@ def test_the_small_system_has_the_papers_solution(coding: str, ridge: float, cor
     np.testing.assert_allclose(soft, scores @ code.numpy().T, atol=1e-8)
     hamming = LSSVMClassifier(support, labels, decoding="hamming", **options)(query)
     np.testing.assert_array_equal(hamming, np.sign(scores) @ code.numpy().T)
+
+
+@pytest.mark.parametrize("code", [coding_matrix("one-vs-one", 4), [[1, 0], [-1, 1], [0, 1], [-1, -1]]])
+def test_a_column_solves_the_points_of_its_own_classes_alone(code, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems of all points would need 31 GB at 20-way 20-shot."""
+    from fslstm_plugin.heads import lssvm
+
+    solved = []
+    monkeypatch.setattr(lssvm, "solve_spd", lambda matrix, right: solved.append(matrix) or solve_spd(matrix, right))
+    support, labels, query = episode(3, ways=4, points=13)  # three points a class, but four of class 0
+    code = torch.as_tensor(code)
+    head = LSSVMClassifier(support, labels, coding=code, decoding="soft")
+    head(query)
+    most = int((code[labels] != 0).sum(0).max())
+    assert [matrix.shape for matrix in solved] == [(code.shape[1], most, most)]
+    expected = paper(support, labels, query, code.double(), 0.1, 2.0) @ code.numpy().T
+    np.testing.assert_allclose(head(query), expected, atol=1e-8)
 
 
 def test_gamma_is_the_inverse_ridge() -> None:

@@ -54,8 +54,9 @@ def test_the_chosen_ridge_has_the_least_error_of_explicit_refits() -> None:
     support, labels, query = episode(5)
     matrix = support @ support.mT + 0.5
     right = LSSVMClassifier().code(3).double()[labels]
-    chosen = choose_ridge(matrix, right, torch.ones(12, dtype=torch.float64)).item()
-    scale = matrix.diagonal().mean().item()
+    kernel = support @ support.mT
+    chosen = choose_ridge(kernel, matrix, right, torch.ones(12, dtype=torch.float64)).item()
+    scale = kernel.diagonal().mean().item()
     errors = {
         ridge: refitted_error(support, labels, ridge, "one-vs-all")
         for ridge in (scale * 10 ** (step / 2) for step in range(-8, 7))
@@ -64,6 +65,21 @@ def test_the_chosen_ridge_has_the_least_error_of_explicit_refits() -> None:
     assert min(errors) < chosen < max(errors), "the example has an optimum inside the grid"
     automatic = LSSVMClassifier(support, labels, ridge="loo")(query)
     torch.testing.assert_close(automatic, LSSVMClassifier(support, labels, ridge=chosen)(query))
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), power=st.floats(-5, 5))
+def test_the_choice_follows_the_scale_of_the_features(seed: int, power: float) -> None:
+    """Of features alone; the constant of the bias, which does not follow it, is the same to all small features."""
+    support, labels, query = episode(seed)
+    factor = 10**power
+
+    def logits(scale: float, bias_weight: float = 2.0) -> Tensor:
+        return LSSVMClassifier(scale * support, labels, ridge="loo", bias_weight=bias_weight)(scale * query)
+
+    torch.testing.assert_close(logits(factor, 2 / factor**2), logits(1), rtol=1e-6, atol=1e-6)
+    for small_or_large in (1e-4, 1e4):
+        torch.testing.assert_close(logits(small_or_large), logits(small_or_large**1.25), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("coding", ["one-vs-all", "one-vs-one"])

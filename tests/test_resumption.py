@@ -8,8 +8,10 @@ kills more often than the default of once for each kind of training and of momen
 from __future__ import annotations
 
 import copy
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -246,7 +248,7 @@ def test_a_stopped_training_continues_bit_for_bit(kind, number, kill, trainings,
     at = draw.randrange(int(lengths[kind]["any"]))
     code = trainings.run(kind, name, Moments(number, at))
     stopped = {signal.SIGINT: (130, 1), signal.SIGTERM: (75, -signal.SIGTERM)}[number]
-    assert code in (0, *stopped), trainings.log(name)  # the second before and after the training itself
+    assert code in (0, *stopped), trainings.log(name)  # the second before and after the command itself
     trainings.finish(kind, name)
 
 
@@ -330,6 +332,65 @@ def test_a_second_training_in_the_same_folder_is_refused(trainings, lengths, mon
     os.kill(first, signal.SIGKILL)
     assert trainings.wait(first) == -signal.SIGKILL
     trainings.finish("train", "held")
+
+
+def stopped_at_3(trainings: Trainings, kind: str, name: str) -> Path:
+    """Folder of a training that can be continued."""
+    assert trainings.wait(trainings.fork(kind, name, lambda: stop_in(3, signal.SIGTERM))) == 75, trainings.log(name)
+    return trainings.runs / name
+
+
+def assert_refused(trainings: Trainings, kind: str, name: str, reason: str) -> None:
+    """In one sentence, and the folder is as it was."""
+    before = {file.name: file.read_bytes() for file in (trainings.runs / name).iterdir() if file.is_file()}
+    assert {"last.ckpt", "metrics.csv"} < before.keys()
+    assert trainings.run(kind, name) == 1, trainings.log(name)
+    last = trainings.log(name).splitlines()[-1]
+    assert last.startswith(f"fslstm: The training cannot continue from {trainings.runs / name / 'last.ckpt'}")
+    assert reason in last
+    assert before == {file.name: file.read_bytes() for file in (trainings.runs / name).iterdir() if file.is_file()}
+
+
+def test_one_flipped_bit_of_a_checkpoint_is_seen(trainings, lengths):
+    """PyTorch itself reads such a file without a word."""
+    folder = stopped_at_3(trainings, "pretrain", "flipped")
+    whole = (folder / "last.ckpt").read_bytes()
+    weights = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]["classifier.weight"]
+    mantissa = whole.index(weights.numpy().tobytes())  # its lowest byte
+    (folder / "last.ckpt").write_bytes(whole[:mantissa] + bytes([whole[mantissa] ^ 1]) + whole[mantissa + 1 :])
+    torch.load(folder / "last.ckpt", weights_only=True)
+    assert_refused(trainings, "pretrain", "flipped", "does not fit its checksum")
+    (folder / "last.ckpt").write_bytes(whole)
+    trainings.finish("pretrain", "flipped")
+
+
+@pytest.mark.parametrize(("part", "value"), [("lr", 0.123), ("queries", 4)])
+def test_a_configuration_that_changed_is_refused(part, value, trainings, lengths):
+    name = f"changed-{part}"
+    file = stopped_at_3(trainings, "train", name) / "config.json"
+    config = json.loads(file.read_text())
+    assert config["recipe"][part] != value
+    file.write_text(json.dumps({**config, "recipe": {**config["recipe"], part: value}}))
+    assert_refused(trainings, "train", name, "config.json changed since it began. Undo that, or start a new run.")
+    file.write_text(json.dumps(dict(reversed(config.items()))))  # written differently, but it says the same
+    trainings.finish("train", name)
+
+
+@pytest.mark.parametrize("kind", ["train", "pretrain"])
+def test_a_training_does_not_write_to_the_folder_of_another(kind, trainings, lengths):
+    """Its own was deleted, and the name given to a new one."""
+    name = f"{kind}-replaced"
+    folder = trainings.runs / name
+
+    def replace() -> None:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / ".lock").touch()
+
+    assert trainings.wait(trainings.fork(kind, name, lambda: at_step(4, replace))) == 1
+    assert trainings.log(name).splitlines()[-1].startswith(f"fslstm: {folder} was removed or replaced while this")
+    assert "Traceback" not in trainings.log(name)
+    assert [file.name for file in folder.iterdir()] == [".lock"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from qpth.qp import QPFunction
 from torch import Tensor
 
+from fslstm_plugin.errors import SingularError
 from fslstm_plugin.heads import (
     ConvergenceWarning,
     SVMClassifier,
@@ -92,6 +93,32 @@ def test_absent_points_change_nothing(dim: int, scale: float) -> None:
     assert extended[:, 9:].abs().max() < 1e-12
     logits = kernel @ alpha
     torch.testing.assert_close(kernel @ extended[:, :9], logits, rtol=0, atol=1e-6 * logits.abs().max().item())
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4, 1e6])
+def test_singular_kernels_of_large_features_are_solved_or_warned_of(scale: float) -> None:
+    """25 points in 3 dimensions: rounding of the kernel outweighs the identity that the problem adds to it."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(5).repeat(5)
+    centres = torch.randn(4, 5, 3, generator=generator)
+    basis = torch.randn(3, 640, generator=generator)
+    support, query = (
+        scale * (centres[:, wanted] + torch.randn(4, len(wanted), 3, generator=generator)) @ basis
+        for wanted in (labels, labels.repeat(3))
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        logits = SVMClassifier(support, labels)(query)
+    assert logits.isfinite().all()
+    assert [each.category for each in caught] == [ConvergenceWarning] * (scale > 1e2)
+    small = SVMClassifier(support / scale * 100, labels)(query / scale * 100)
+    assert (logits.argmax(-1) == small.argmax(-1)).double().mean() > 0.75
+
+
+def test_a_kernel_that_is_no_kernel_is_named() -> None:
+    kernel, targets = problems(8, 1, ways=2, shots=2, dim=3)
+    with pytest.raises(SingularError, match="not positive definite; check the features"):
+        solve_crammer_singer(-100 * kernel, targets)
 
 
 def test_an_episode_does_not_depend_on_its_batch() -> None:

@@ -45,16 +45,16 @@ class Power(FeatureAdapter):
         """See `FeatureAdapter.adapt`.
 
         Raises:
-            UsageError: When the features are asked for, if some are below 0 and these are refused.
+            UsageError: If some features are below 0, and these are refused.
         """
+        if self.negative == "refuse" and features.points.numel() and features.points.amin() < 0:
+            raise UsageError(
+                "power needs features that are not negative, as after a ReLU, but these have negative ones: use "
+                "negative=signed, or leave the power out."
+            )
         return features.derived(self._raised)
 
     def _raised(self, points: Tensor) -> Tensor:
         if self.negative == "signed":
             return points.sign() * (points.abs() + _OFFSET) ** self.exponent
-        if (points < 0).any():
-            raise UsageError(
-                "power needs features that are not negative, as after a ReLU, but these have negative ones: use "
-                "negative=signed, or leave the power out."
-            )
         return (points + _OFFSET) ** self.exponent

@@ -134,6 +134,7 @@ class Dataset(ABC):
         if source is not None and not source.exists():
             raise DataError(f"The source {source} of {self.title} is not there.")
         if self._is_intact(root):
+            self.clean(root)
             anew = f" Remove that folder to prepare it from {source}." if source else ""
             report(f"{self.title} is already prepared in {folder}.{anew}")
             return

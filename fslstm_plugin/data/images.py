@@ -4,48 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import torch
-from msgspec import Meta, Struct
 from torch import Tensor
 
 from ..errors import UsageError
 from ..normalization import Normalization
+from ..recipes import Augmentation
 
 LUMA = (0.299, 0.587, 0.114)
-
-
-class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
-    """Random crop with zero padding, colour jitter and horizontal flip, drawn for each image alone.
-
-    Args:
-        padding: Pixels of padding on each side before the crop to the old size.
-        jitter: Brightness, contrast and saturation are each scaled by a factor from [1 - jitter, 1 + jitter], in
-            this order.
-        flip: Probability of a horizontal flip.
-
-    Source: paper, supplementary material, "Training scheme".
-    """
-
-    padding: Annotated[int, Meta(ge=0, le=1024, description="Pixels of padding before the random crop.")]
-    jitter: Annotated[float, Meta(ge=0, le=1, description="Strength of the colour jitter.")] = 0.4
-    flip: Annotated[float, Meta(ge=0, le=1, description="Probability of a flip.")] = 0.5
-
-    def require_fit(self, image_size: int) -> None:
-        """Refuse a crop that may lie beside the image altogether.
-
-        Raises:
-            UsageError: If the padding is not less than the image's side in pixels.
-        """
-        if self.padding >= image_size:
-            raise UsageError(f"Padding must be less than the images' {image_size} pixels, but got {self.padding}.")
-
-    @classmethod
-    def published(cls, image_size: int) -> Augmentation:
-        """The paper's setting: padding 4 at 32 pixels, 8 at 84."""
-        return cls(padding=4 if image_size <= 32 else 8)
 
 
 @dataclass(frozen=True)

@@ -237,4 +237,4 @@ def _groups(methods: Sequence[Method], share: float) -> dict[Adapters, _Group]:
 
 
 def _adapter_keys(method: Method) -> Adapters:
-    return tuple(adapter.key for adapter in method.adapters)  # type: ignore[union-attr]
+    return tuple(adapter.key for adapter in method.adapters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -23,9 +23,10 @@ from ..runs import Run
 from .features import FeatureStore, Progress
 from .ranks import ALONE, Ranks
 from .rows import Measured, Row, rows_of
-from .runner import FeatureSource, Outcome, Report, indexed, run_methods
+from .runner import FeatureSource, Outcome, indexed, run_methods
 from .setting import Setting
 
+PassReport = Callable[[Sequence[str], int, Sequence[float]], None]
 Tell = Callable[[str, int], AbstractContextManager[Callable[[int, int], None]]]
 
 
@@ -36,6 +37,10 @@ def _quiet(title: str, total: int) -> AbstractContextManager[Callable[[int, int]
 
 def _silent(sentence: str) -> None:
     """Say nothing."""
+
+
+def _untold(methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
+    """Tell nothing."""
 
 
 @dataclass
@@ -123,7 +128,7 @@ class Session:
         methods: Sequence[Method],
         setting: Setting,
         batch_episodes: int | None = None,
-        report: Report = lambda done, accuracies: None,
+        report: PassReport = _untold,
     ) -> list[Measured]:
         """What methods do in the episodes of a setting; those with episode batch norm in a pass of their own.
 
@@ -131,7 +136,7 @@ class Session:
             methods: Of this session.
             setting: The episodes.
             batch_episodes: See `run_methods`.
-            report: See `run_methods`; of each pass.
+            report: Called in each pass with its methods' names, the episodes done, and the mean accuracies in them.
         """
         sampler = setting.sampler(self.split)
         found: dict[int, Outcome] = {}
@@ -139,12 +144,18 @@ class Session:
             mine = [method for method in methods if method.episode_statistics == statistics]
             if mine:
                 source = self._episode_source() if statistics else self._source(mine)
+                tell = partial(report, [str(method) for method in mine])
                 outcomes = run_methods(
-                    source, sampler, mine, setting.episodes, self.device, batch_episodes, report, ranks=self.ranks
+                    source, sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
                 )
                 found |= {id(outcome.method): outcome for outcome in outcomes}
         name, backbone = self.run.name, self.run.config.backbone
         return [Measured(name, backbone, found[id(method)]) for method in methods]
+
+    @staticmethod
+    def passes(methods: Sequence[Method]) -> int:
+        """How many passes over the episodes these methods take."""
+        return len({method.episode_statistics for method in methods})
 
     def _source(self, methods: Sequence[Method]) -> FeatureSource:
         mean = self.base_mean if any(method.needs_base_mean for method in methods) else None
@@ -170,7 +181,7 @@ def measure_together(
     parts: Sequence[tuple[Session, Sequence[Method]]],
     setting: Setting,
     batch_episodes: int | None = None,
-    report: Report = lambda done, accuracies: None,
+    report: PassReport = _untold,
 ) -> list[Row]:
     """Rows of methods of several runs on the same episodes, so that all differences are paired.
 
@@ -178,7 +189,7 @@ def measure_together(
         parts: Sessions on the same split, each with its methods.
         setting: The episodes.
         batch_episodes: See `run_methods`.
-        report: See `run_methods`; of each pass of each session.
+        report: See `Session.measure`; names begin with the run's if there are several.
 
     Raises:
         UsageError: If the sessions are on different images.
@@ -187,6 +198,15 @@ def measure_together(
     for session, _ in parts:
         if (session.split.dataset, session.split.name) != (first.dataset, first.name):
             raise UsageError("Methods can be compared on the same images only, but the runs have different data sets.")
-    measured = [each for session, methods in parts for each in session.measure(methods, setting, batch_episodes, report)]
+    measured = []
+    for session, methods in parts:
+        prefix = f"{session.run.name}: " if len(parts) > 1 else ""
+        measured += session.measure(methods, setting, batch_episodes, partial(_prefixed, report, prefix))
     return rows_of(measured, first, setting)
+
+
+def _prefixed(
+    report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]
+) -> None:
+    report([f"{prefix}{method}" for method in methods], done, accuracies)
 

@@ -8,6 +8,7 @@ from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.sampler import EpisodeSampler
 from ..errors import UnknownNameError, UsageError
+from .statistics import require_classes
 
 INTERVALS = ("episodes", "classes")
 _MAX_EPISODES = 10**9
@@ -50,3 +51,13 @@ class Setting:
         """
         balance = QueryBalance.parse(self.query_balance)
         return EpisodeSampler(split.labels, self.ways, self.shots, self.queries, self.seed, split.class_names, balance)
+
+    def check(self, split: Split) -> None:
+        """Refuse what cannot be measured on a split, before anything is computed.
+
+        Raises:
+            UsageError: If an episode needs more classes or images than there are, or the intervals cannot be taken.
+        """
+        self.sampler(split)
+        if self.interval == "classes":
+            require_classes(self.ways, len(split.class_names), self.episodes)

@@ -1,14 +1,16 @@
-"""Means with 95 % intervals, over episodes or over classes."""
+"""Means with 95 % intervals: over episodes or over classes, of one method, or of all against the best."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from scipy.special import stdtrit
 from torch import Tensor
 
 from ..errors import UsageError
+
+_DRAWS = 20_000  # They leave the factor of simultaneous intervals uncertain by less than 1 %.
 
 
 class Estimate(NamedTuple):
@@ -19,7 +21,10 @@ class Estimate(NamedTuple):
 
 
 def estimate(values: Tensor) -> Estimate:
-    """Mean and ``1.96 sd / sqrt(n)``, as the paper reports.
+    """Mean and ``t sd / sqrt(n)``, t the 97.5 % point of Student's distribution with n - 1 degrees of freedom.
+
+    The paper has 1.96 in place of t: 0.1 % less at its 1000 episodes, and too little for few, where its interval of
+    5 episodes holds the true mean in 88 % of the cases.
 
     Args:
         values: One number an episode ``(n,)``.
@@ -29,13 +34,92 @@ def estimate(values: Tensor) -> Estimate:
 
     Example:
         >>> import torch
-        >>> estimate(torch.tensor([60.0, 80.0]))
-        Estimate(mean=70.0, ci95=19.6)
+        >>> estimate(torch.tensor([60.0, 80.0] * 500))
+        Estimate(mean=70.0, ci95=0.62085...)
     """
     values = values.double()
     if len(values) < 2:
         return Estimate(values.mean().item(), float("inf"))
-    return Estimate(values.mean().item(), round(1.96 * (values.std() / len(values) ** 0.5).item(), 12))
+    return Estimate(values.mean().item(), round(_student(len(values) - 1) * _error(values), 12))
+
+
+def estimate_to_the_best(accuracies: Tensor) -> list[Estimate]:
+    """Differences to the method with the highest mean, with intervals that hold all at once.
+
+    That method was chosen by the same numbers, so that the usual interval of a difference to it says too often that
+    the others are worse: with 12 equal methods, one of them in 3 of 4 tables. These intervals hold for the differences
+    of all pairs of methods with 95 % probability together, whichever is the best.
+
+    Source: Hothorn, Bretz and Westfall, "Simultaneous inference in general parametric models", 2008: the 95 % point of
+    the largest standardised difference under the normal distribution with the methods' covariance, which is drawn from
+    a fixed seed; here with Student's distribution in place of the normal one for each difference, for few episodes.
+
+    Args:
+        accuracies: One number for each method and episode ``(methods, n)``, of the same episodes.
+
+    Returns:
+        For each method, its mean less the best one's: 0 with an interval of 0 for the best itself (the first, if
+        several are equal), and for methods that were as good as it in every episode.
+
+    Example:
+        >>> import torch
+        >>> same = torch.arange(100.0)
+        >>> better = same + torch.tensor([1.0, 3.0] * 50)
+        >>> [[round(number, 2) for number in each] for each in estimate_to_the_best(torch.stack([same, better]))]
+        [[-2.0, 0.2], [0.0, 0.0]]
+    """
+    accuracies = accuracies.double()
+    methods, episodes = accuracies.shape
+    best = int(accuracies.mean(-1).argmax())
+    differences = accuracies - accuracies[best]
+    means = differences.mean(-1).tolist()
+    if episodes < 2:
+        infinite = (differences != 0).any(-1).tolist()
+        return [Estimate(mean, float("inf") if each else 0.0) for mean, each in zip(means, infinite, strict=True)]
+    factor = _simultaneous_factor(differences) if methods > 1 else 0.0
+    return [Estimate(mean, round(factor * _error(each), 12)) for mean, each in zip(means, differences, strict=True)]
+
+
+def _simultaneous_factor(values: Tensor) -> float:
+    """How many standard errors the differences of all pairs of rows ``(methods, n)`` stay within together."""
+    freedom = values.shape[1] - 1
+    covariance = torch.cov(values)
+    eigenvalues, vectors = torch.linalg.eigh(covariance)
+    normal = torch.from_numpy(np.random.default_rng(0).standard_normal((_DRAWS, len(values))))
+    drawn = normal * eigenvalues.clamp(min=0).sqrt() @ vectors.mT
+    variances = covariance.diagonal()
+    largest = torch.zeros(_DRAWS, dtype=torch.float64)
+    for row in range(len(values)):
+        variance = variances[row] + variances - 2 * covariance[row]
+        # Of equal methods rounding leaves a difference and its variance, whose ratio would mean nothing.
+        differ = variance > 1e-12 * (variances[row] + variances)
+        if differ.any():
+            standardised = (drawn[:, differ] - drawn[:, row, None]).abs() / variance[differ].sqrt()
+            largest = torch.maximum(largest, standardised.amax(-1))
+    # The point of one standard normal difference that is as likely, and its place in Student's distribution: the
+    # standard errors are estimates too.
+    return _student(freedom, max(0.975, torch.special.ndtr(largest.quantile(0.95)).item()))
+
+
+def require_classes(ways: int, classes: int, episodes: int) -> None:
+    """Check that an interval over classes can be taken, before anything is computed.
+
+    Args:
+        ways: Classes an episode.
+        classes: Classes of the split.
+        episodes: Number of episodes.
+
+    Raises:
+        UsageError: If a class is in every episode, or, to be expected, in fewer than two or absent from fewer.
+
+    Example:
+        >>> require_classes(ways=5, classes=5, episodes=1000)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: An interval over classes needs a split with more classes than ways, ...
+    """
+    if episodes * min(ways, classes - ways) < 2 * classes:
+        raise _cannot_leave_out(f"{episodes} episodes of {ways} of {classes} classes")
 
 
 def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
@@ -44,9 +128,11 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
     Episodes draw from the same few test classes and images again and again, so that more of them make the usual
     interval as narrow as one likes, and say nothing about other classes. The units of this interval are instead the
     classes with all their images, which are disjoint: it is the jackknife that leaves out one class, and every
-    episode with it, at a time. What the finite number of episodes adds to the jackknife's variance is taken out of it
-    and added once, so that the interval is never narrower than that over episodes, and shrinks to what the classes
-    leave uncertain, not to zero.
+    episode with it, at a time. The variance over episodes is added, so that the interval is never narrower than that,
+    and shrinks to what the classes leave uncertain, not to zero. The jackknife contains the noise of the episodes
+    once more. That is left in it: with an estimate of the noise subtracted, intervals of episodes that take 15 of 20
+    classes hold the true mean in 80 % of the cases. So the interval is on the wide side where episodes are few or
+    classes hardly differ; in simulations with 5 of 20 classes and 1000 episodes, by a tenth.
 
     Source: Arvesen, "Jackknifing U-statistics", 1969, for the delete-one jackknife of a mean over subsets of classes;
     Student's t with one degree of freedom less than there are classes.
@@ -59,7 +145,8 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
         The estimate.
 
     Raises:
-        UsageError: If a class is in every episode or in fewer than two, so that it cannot be left out or judged.
+        UsageError: If a class is in every episode or in fewer than two, so that it cannot be left out or judged; see
+            `require_classes`.
 
     Example:
         >>> import torch
@@ -71,22 +158,35 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
     number = int(classes.max()) + 1
     inside = torch.zeros(len(values), number, dtype=torch.bool).scatter_(1, classes, value=True)
     inside = inside[:, inside.any(0)]
-    leave_out, noise = zip(*(_leave_out(values, column) for column in inside.mT), strict=True)
-    count = len(leave_out)
-    between = (count - 1) / count * sum(shift**2 - variance for shift, variance in zip(leave_out, noise, strict=True))
-    within = values.var().item() / len(values)
-    deviation = (max(between, 0.0) + within) ** 0.5
-    return Estimate(values.mean().item(), round(float(stdtrit(count - 1, 0.975)) * deviation, 12))
+    shifts = torch.tensor([_leave_out(values, column) for column in inside.mT], dtype=torch.float64)
+    count = len(shifts)
+    between = (count - 1) / count * shifts.square().sum().item()
+    deviation = (between + _error(values) ** 2) ** 0.5
+    return Estimate(values.mean().item(), round(_student(count - 1) * deviation, 12))
 
 
-def _leave_out(values: Tensor, inside: Tensor) -> tuple[float, float]:
-    """What leaving out one class does to the mean, and the variance of that from the choice of episodes alone."""
-    without, with_it = values[~inside], values[inside]
-    if min(len(without), len(with_it)) < 2:
-        raise UsageError(
-            "An interval over classes needs a split with more classes than ways, and enough episodes that each class "
-            "is in some of them and absent from others: raise --episodes, or lower --ways."
-        )
-    share = len(with_it) / len(values)
-    shift = share * (without.mean() - with_it.mean()).item()
-    return shift, share**2 * (without.var() / len(without) + with_it.var() / len(with_it)).item()
+def _leave_out(values: Tensor, inside: Tensor) -> float:
+    """What leaving out one class does to the mean."""
+    without = values[~inside]
+    if min(len(without), len(values) - len(without)) < 2:
+        raise _cannot_leave_out("these episodes")
+    return (without.mean() - values.mean()).item()
+
+
+def _cannot_leave_out(what: str) -> UsageError:
+    return UsageError(
+        "An interval over classes needs a split with more classes than ways, and enough episodes that each class is in "
+        f"some of them and absent from others, but got {what}: raise --episodes, or lower --ways."
+    )
+
+
+def _error(values: Tensor) -> float:
+    """The standard error of a mean."""
+    return (values.std() / len(values) ** 0.5).item()
+
+
+def _student(freedom: int, share: float = 0.975) -> float:
+    """The point of Student's distribution below which that share lies; 1.96 in the limit."""
+    from scipy.special import stdtrit  # slow to import, and not all who import this module need it
+
+    return float(stdtrit(freedom, share))

@@ -1,82 +1,79 @@
-"""Arguments of heads chosen on validation episodes, kept in the run with their evidence."""
+"""Arguments of methods chosen on validation episodes, kept in the run with their evidence."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from itertools import product
-from typing import Any
+from typing import Literal
+
+from msgspec import Struct
 
 from ..errors import RunError
 from ..files import write_json
-from ..registry import HEADS
+from ..methods import Method
+from ..plain import read_plain, to_plain
 from ..runs import Run
-from .experiment import Row
-from .methods import HeadName
+from .rows import Row
 
 SPLIT = "val"
-_FORMAT = 1
 
 
-def candidates(head: str) -> list[HeadName]:
-    """What a head is tuned over: its search space, each with and without normalised features; its defaults first.
-
-    Example:
-        >>> [str(name) for name in candidates("nn")]
-        ['nn', 'nn(normalize)']
-    """
-    part = HEADS.get(head)
-    space: Mapping[str, Sequence[Any]] = getattr(part, "search_space", {})
-    default = part()
-    combinations = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
-    changed = [
-        options for options in combinations if any(value != getattr(default, key) for key, value in options.items())
-    ]
-    return [HeadName(head, options, normalize) for options in ({}, *changed) for normalize in (False, True)]
-
-
-def choose(rows: Iterable[Row]) -> dict[str, HeadName]:
-    """The candidate of each head with the best accuracy, averaged over the numbers of shots.
+class Tuning(Struct, frozen=True, forbid_unknown_fields=True):
+    """Content of a run's ``tuned.json``.
 
     Args:
-        rows: What the candidates reached, for every number of shots.
-
-    Returns:
-        Choices by head, with ``+iam`` where the candidates had it.
+        choices: For each method that was tuned, the candidate that was chosen.
+        rows: What every candidate reached.
+        format: Of the file.
     """
-    scores: dict[str, dict[str, float]] = {}
+
+    choices: dict[str, str]
+    rows: list[Row]
+    format: Literal[2] = 2
+
+
+def candidates(method: Method) -> list[str]:
+    """What a method is tuned over, the method itself first; see `Method.variants`.
+
+    Example:
+        >>> from fslstm_plugin.methods import parse_method
+        >>> candidates(parse_method("nn"))
+        ['nn', 'nn(normalize)', 'nn(center,normalize)', 'nn(power(negative=signed),normalize)']
+    """
+    return [str(method), *map(str, method.variants())]
+
+
+def choose(families: Mapping[str, Sequence[str]], rows: Iterable[Row]) -> dict[str, str]:
+    """The candidate of each method with the best accuracy, averaged over the numbers of shots.
+
+    Args:
+        families: For each method, the names of its candidates.
+        rows: What the candidates reached, for every number of shots.
+    """
+    reached: dict[str, float] = {}
     for row in rows:
-        of_head = scores.setdefault(_key(row.head, row.modules), {})
-        name = str(HeadName(row.head, row.options, row.normalize))
-        of_head[name] = of_head.get(name, 0.0) + row.accuracy
-    return {key: HeadName.parse(max(of_head, key=of_head.__getitem__)) for key, of_head in scores.items()}
+        reached[row.method] = reached.get(row.method, 0.0) + row.accuracy
+    return {name: max(mine, key=reached.__getitem__) for name, mine in families.items()}
 
 
-def evidence(choices: Mapping[str, HeadName], rows: Iterable[Row]) -> list[str]:
-    """Each choice with the accuracy that it reached and that of the head's defaults."""
-    reached: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        place = _key(row.head, row.modules), str(HeadName(row.head, row.options, row.normalize))
-        reached.setdefault(place, []).append(f"{row.accuracy:.2f} ± {row.ci95:.2f} ({row.shots}-shot)")
-    sentences = []
-    for key, name in choices.items():
-        default = ", ".join(reached[key, name.head])
-        sentences.append(f"{key}: {name} has {', '.join(reached[key, str(name)])}; the defaults have {default}.")
-    return sentences
+def evidence(choices: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
+    """Each choice with the accuracy that it reached and that of the method's own arguments."""
+
+    def reached(name: str) -> str:
+        mine = [row for row in rows if row.method == name]
+        return ", ".join(f"{row.accuracy:.2f} ± {row.ci95:.2f} ({row.shots}-shot)" for row in mine)
+
+    return [
+        f"{name}: {chosen} has {reached(chosen)}; the defaults have {reached(name)}."
+        for name, chosen in choices.items()
+    ]
 
 
-def save_choices(run: Run, choices: Mapping[str, HeadName], rows: Sequence[Row]) -> None:
+def save_choices(run: Run, choices: dict[str, str], rows: list[Row]) -> None:
     """Keep the choices and the rows that led to them as ``tuned.json`` of the run."""
-    content = {
-        "format": _FORMAT,
-        "choices": {key: asdict(name) for key, name in choices.items()},
-        "rows": [row.as_dict() for row in rows],
-    }
-    write_json(run.path / "tuned.json", content, follow_links=False)
+    write_json(run.path / "tuned.json", to_plain(Tuning(choices, rows)), follow_links=False)
 
 
-def load_choices(run: Run) -> dict[str, HeadName]:
+def load_choices(run: Run) -> dict[str, str]:
     """What was chosen for a run; nothing if it was never tuned.
 
     Raises:
@@ -86,22 +83,19 @@ def load_choices(run: Run) -> dict[str, HeadName]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if content["format"] != _FORMAT:
-            raise RunError(f"{file} is not of format {_FORMAT}: run 'fslstm tune' again.")
-        return {
-            key: HeadName.parse(str(HeadName(name["head"], name["options"], bool(name["normalize"]))))
-            for key, name in content["choices"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(f"{file} is damaged ({error}): run 'fslstm tune' again, or use --no-tuned.") from error
+        return read_plain(file, Tuning).choices
+    except RunError as error:
+        raise RunError(f"{str(error).rstrip('.')}: run 'fslstm tune' again, or use --no-tuned.") from error
 
 
-def tuned_name(choices: Mapping[str, HeadName], name: HeadName, iam: bool = False) -> HeadName:
-    """The choice for a head that is asked for with its defaults; else the name as it is."""
-    untouched = not name.options and not name.normalize
-    return choices.get(_key(name.head, ["iam"] if iam else []), name) if untouched else name
+def tuned_name(choices: Mapping[str, str], name: str) -> str:
+    """What was chosen for a method, which may have a transductive module after it; else the name as it is.
 
-
-def _key(head: str, modules: Sequence[str]) -> str:
-    return f"{head}+iam" if "iam" in modules else head
+    Example:
+        >>> tuned_name({"rr": "rr(ridge=1)"}, "rr+psm")
+        'rr(ridge=1)+psm'
+    """
+    for known in sorted(choices, key=len, reverse=True):
+        if name == known or name.startswith(f"{known}+"):
+            return choices[known] + name.removeprefix(known)
+    return name

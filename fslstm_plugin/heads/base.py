@@ -17,6 +17,7 @@ from ..kernels import Kernel, resolve_kernel
 from .validation import check_query, check_support
 
 POWERS_OF_TEN = tuple(10.0**power for power in range(-3, 4))
+_FIT = ("fitted_support", "fitted_targets")
 
 
 class Dual(NamedTuple):
@@ -35,7 +36,16 @@ class Head(nn.Module, ABC):
     """A base learner; a subclass says in `solve` how the support determines the dual coefficients.
 
     Whatever implements `solve` works with every transductive module, in training and in evaluation. Its class attribute
-    ``search_space`` names the arguments that ``fslstm tune`` should choose, each with its candidates.
+    ``search_space`` names the arguments that ``fslstm tune`` should choose, each with its candidates. A head may have
+    parameters and modules of its own. It keeps each argument of its constructor in an attribute of the same name.
+
+    The support that `fit_` takes is part of the head's state: it moves with ``to``, is saved by ``state_dict``, and
+    loading makes the head fitted to the saved support, or not fitted where none was saved. `predict`, which models
+    and evaluation call, neither uses nor changes it, so that weights of a model hold no episode.
+    `fit_`, the forward pass and `predict` work under ``torch.func.vmap`` over episodes, ``torch.compile`` and
+    ``torch.export``. Values cannot be looked at there, so that shapes and types are checked, values are not, and
+    ``ways`` must be given. `SVMClassifier` decides its steps by values, and so can be mapped, but not exported or
+    compiled as one graph.
 
     Args:
         support: Features ``(..., n, d)`` to fit at once. Default None: call `fit_` later.
@@ -68,8 +78,10 @@ class Head(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.kernel = resolve_kernel(kernel)
-        self._support: Tensor | None = None
-        self._targets: Tensor | None = None
+        self.fitted_support: Tensor | None
+        self.fitted_targets: Tensor | None
+        for name in _FIT:
+            self.register_buffer(name, None)
         if support is not None and labels is not None:
             self.fit_(support, labels, ways)
         elif support is not None or labels is not None:
@@ -136,8 +148,7 @@ class Head(nn.Module, ABC):
             UsageError: If a shape, type or value is wrong, or a class has no support point.
         """
         labels, ways = check_support(support, labels, ways)
-        self._support = support
-        self._targets = one_hot(labels, ways)
+        self.fitted_support, self.fitted_targets = support, one_hot(labels, ways)
         return self
 
     def forward(self, query: Tensor) -> Tensor:
@@ -152,11 +163,19 @@ class Head(nn.Module, ABC):
         Raises:
             UsageError: If the head is not fitted, or the queries do not fit the support.
         """
-        if self._support is None or self._targets is None:
+        support, targets = self.fitted_support, self.fitted_targets
+        if support is None or targets is None:
             raise UsageError(f"This {type(self).__name__} is not fitted: call fit_(support, labels) first.")
-        check_query(self._support, query)
-        logits = self.predict(EpisodeGram.from_features(self._support, query), self._targets)
-        return logits.to(query.dtype)
+        check_query(support, query)
+        gram = EpisodeGram.from_features(support, query)
+        return self.predict(gram, targets.to(gram.support)).to(query.dtype)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        """Become what was saved, fitted or not; `nn.Module` alone would refuse the difference."""
+        for name in _FIT:
+            saved = state_dict.get(prefix + name)
+            setattr(self, name, None if saved is None else torch.empty_like(saved))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def weight_roots(targets: Tensor) -> tuple[Tensor, Tensor]:

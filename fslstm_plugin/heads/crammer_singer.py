@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .linalg import cholesky
+
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
 _FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them might save, costs as much.
 _ACTIVE_SETS = 12  # Steps after which the active-set method is taken to run in circles.
@@ -106,7 +108,6 @@ class _Solution(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
         kernel: Tensor,
         targets: Tensor,
         start: Tensor | None,
@@ -126,9 +127,23 @@ class _Solution(torch.autograd.Function):
                 alpha[hard] = torch.where(better.view(-1, 1, 1), other, alpha[hard])
                 gap[hard] = torch.where(better, other_gap, gap[hard])
         _warn_unless_converged(gap, tolerance)
-        ctx.save_for_backward(kernel, targets, alpha)
-        ctx.C = C
         return alpha
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        kernel, targets, _, ctx.C, *_ = inputs
+        ctx.save_for_backward(kernel, targets, output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        """More episodes of the same batch: the solver looks at values, which vmap shows to nothing inside itself."""
+        *tensors, C, tolerance, max_iterations = inputs
+        together = [
+            None if tensor is None else _in_front(tensor, dim, info.batch_size).flatten(0, 1)
+            for tensor, dim in zip(tensors, in_dims, strict=False)
+        ]
+        alpha = _Solution.apply(*together, C, tolerance, max_iterations)
+        return alpha.unflatten(0, (info.batch_size, -1)), 0
 
     @staticmethod
     @once_differentiable
@@ -141,6 +156,11 @@ class _Solution(torch.autograd.Function):
         free = _free(ctx.C * targets - alpha, multiplier, _curvature(hessian), targets)
         product = _solve_free(hessian, grad, torch.zeros_like(alpha), free) @ alpha.mT
         return -(product + product.mT) / 2, None, None, None, None, None
+
+
+def _in_front(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    """A dimension moved to the front, or, where there is none, one of that size put there."""
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 def _admm(
@@ -343,7 +363,7 @@ def _add_identity(matrix: Tensor, factor: Tensor | float) -> Tensor:
 
 
 def _inverse(matrix: Tensor) -> Tensor:
-    return torch.cholesky_inverse(torch.linalg.cholesky_ex(matrix)[0])
+    return torch.cholesky_inverse(cholesky(matrix, matrix.dtype))
 
 
 def _warn_unless_converged(gap: Tensor, tolerance: float) -> None:

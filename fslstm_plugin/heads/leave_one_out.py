@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Multiples of the kernel's mean diagonal, so that the choice does not depend on the scale of the features.
+# Multiples of the kernel's mean diagonal, so that the candidates follow the scale of the features.
 _FACTORS = tuple(10.0 ** (step / 2) for step in range(-8, 7))
 
 
@@ -42,10 +42,15 @@ def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights:
     return ((solution / diagonal.unsqueeze(-1)).square().sum(-1) * weights.square()).sum(-1)
 
 
-def choose_ridge(matrix: Tensor, right: Tensor, weights: Tensor) -> Tensor:
+def choose_ridge(kernel: Tensor, matrix: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     """The ridge with the least leave-one-out error, of 15 from 1e-4 to 1e3 times the kernel's mean diagonal.
 
+    Features multiplied by s have candidates multiplied by ``s^2``. What does not follow the scale is the bias constant
+    in the matrix: a free bias beside small features, and none beside large ones. With ``bias_weight`` multiplied by
+    ``1 / s^2``, the choice and every prediction are the same at any scale.
+
     Args:
+        kernel: The support's own kernel matrix ``(..., n, n)``, weighted as the matrix is; its diagonal is the scale.
         matrix: See `leave_one_out_errors`.
         right: See `leave_one_out_errors`.
         weights: See `leave_one_out_errors`.
@@ -53,10 +58,11 @@ def choose_ridge(matrix: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     Returns:
         ``(...)``; its gradient is that of the mean diagonal, the choice of the multiple being held fixed.
     """
-    scale = matrix.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) / weights.sum(-1, keepdim=True)
-    factors = torch.tensor(_FACTORS, dtype=matrix.dtype, device=matrix.device)
-    # Features of zeros alone have no scale.
-    ridges = scale.clamp(min=torch.finfo(matrix.dtype).tiny ** 0.5) * factors
+    own, whole = (each.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) for each in (kernel, matrix))
+    # Features of zeros alone have no scale, and a ridge that rounding of the bias constant outweighs solves nothing.
+    least = torch.finfo(matrix.dtype).eps / _FACTORS[0] * whole
+    scale = torch.maximum(own, least.detach()) / weights.sum(-1, keepdim=True)
+    ridges = scale * torch.tensor(_FACTORS, dtype=matrix.dtype, device=matrix.device)
     with torch.no_grad():
         best = leave_one_out_errors(matrix, right, ridges, weights).argmin(-1, keepdim=True)
     return ridges.gather(-1, best.expand(*ridges.shape[:-1], 1)).squeeze(-1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import UnknownNameError, UsageError, require_positive
 from ..gram import EpisodeGram
 from ..kernels import Kernel
+from ..tracing import values_known
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
 from .coding import check_coding, coding_matrix
 from .leave_one_out import choose_ridge
@@ -41,8 +42,9 @@ class LSSVMClassifier(Head):
         ridge: ``1 / gamma``, in units of a squared feature norm, above 0; default 0.1. The right value
             depends on the features' scale. ``"loo"`` chooses it for each episode (with a code that has 0, for each
             binary problem) by the leave-one-out error of the support, see `leave_one_out_errors`; gradients take the
-            multiple of the mean diagonal that it chose as constant. With one shot, leaving a point out leaves its
-            class out, and the error prefers large ridges.
+            multiple of the mean diagonal that it chose as constant. Its candidates follow the features' scale; the
+            bias does not, see `choose_ridge`. With one shot, leaving a point out leaves its class out, and the error
+            prefers large ridges.
         bias_weight: The number in the system's corner block, above 0; default 2.
         coding: ``"one-vs-all"`` (default), ``"one-vs-one"``, ``"ecoc"``, or a matrix ``(ways, L)`` of
             -1, 0 and 1.
@@ -89,8 +91,11 @@ class LSSVMClassifier(Head):
         self.bias_weight = bias_weight
         self.coding = check_coding(coding) if isinstance(coding, Tensor) else coding
         self.decoding = decoding
-        if not isinstance(coding, Tensor):
+        if isinstance(coding, Tensor):
+            self._leaves_out = bool((coding == 0).any())
+        else:
             coding_matrix(coding, 3)  # An unknown name should fail here, not at the first episode.
+            self._leaves_out = coding == "one-vs-one"
 
     def code(self, ways: int) -> Tensor:
         """The coding matrix ``(ways, L)`` for that many classes.
@@ -119,20 +124,30 @@ class LSSVMClassifier(Head):
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
         roots, scaled = weight_roots(targets)
         signs = scaled @ code
-        if (code != 0).all():
-            beta = self._solve_systems(kernel, roots, signs)
-        else:
-            # Each column has its own points, hence its own system: a batch of them along dimension -3.
-            columns = signs.mT.unsqueeze(-1)
-            beta = self._solve_systems(kernel.unsqueeze(-3), columns.abs(), columns).squeeze(-1).mT
+        beta = self._solve_columns(kernel, signs) if self._leaves_out else self._solve_systems(kernel, roots, signs)
         return Dual(beta, beta.sum(-2) / self.bias_weight)
+
+    def _solve_columns(self, kernel: Tensor, signs: Tensor) -> Tensor:
+        """Each column's own system, of those points alone that its code does not leave out."""
+        points, columns = signs.shape[-2:]
+        present = signs != 0
+        size = int(present.sum(-2).max()) if values_known() else points
+        # A column with fewer of them is filled up with points whose sign is 0: absent ones.
+        order = present.to(torch.uint8).argsort(dim=-2, descending=True, stable=True)[..., :size, :].mT
+        pairs = order.unsqueeze(-1) * points + order.unsqueeze(-2)
+        # One system a column, along dimension -3: (..., L, size, size).
+        systems = kernel.flatten(-2).gather(-1, pairs.flatten(-3)).unflatten(-1, (columns, size, size))
+        column = signs.mT.gather(-1, order).unsqueeze(-1)
+        beta = self._solve_systems(systems, column.abs(), column).squeeze(-1)
+        return torch.zeros_like(signs.mT).scatter(-1, order, beta).mT
 
     def _solve_systems(self, kernel: Tensor, roots: Tensor, signs: Tensor) -> Tensor:
         """Solve ``(K + c 11^T + ridge I) x = signs``, all but the ridge weighted by the roots."""
-        matrix = (kernel + 1 / self.bias_weight) * roots * roots.mT
+        weighting = roots * roots.mT
+        matrix = (kernel + 1 / self.bias_weight) * weighting
         ridge: Tensor | float
         if isinstance(self.ridge, str):
-            ridge = choose_ridge(matrix, signs, roots.squeeze(-1).square())[..., None, None]
+            ridge = choose_ridge(kernel * weighting, matrix, signs, roots.squeeze(-1).square())[..., None, None]
         else:
             ridge = self.ridge
         eye = torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)

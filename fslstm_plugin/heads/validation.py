@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from ..tracing import values_known
 
 
 def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> tuple[Tensor, int]:
@@ -14,13 +15,14 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
     Args:
         support: Features ``(..., n, d)``.
         labels: Integers in [0, ways), ``(..., n)`` or one ``(n,)`` for all episodes.
-        ways: Number of classes; default the greatest label + 1.
+        ways: Number of classes; default the greatest label + 1, where values can be looked at (see `values_known`).
 
     Returns:
         The labels as int64 of shape ``(..., n)``, and the number of classes.
 
     Raises:
-        UsageError: If a shape, type or value is wrong, or a class has no support point.
+        UsageError: If a shape or type is wrong; or, where values can be looked at, if a value is wrong or a class has
+            no support point.
 
     Example:
         >>> check_support(torch.zeros(2, 3, 8), torch.tensor([1, 0, 1]))
@@ -39,13 +41,14 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
     labels = labels.long().expand(points)
     if labels.numel() == 0:
         raise UsageError(f"The support set is empty: support {_shape(support.shape)}.")
-    low, high = int(labels.min()), int(labels.max())
-    ways = high + 1 if ways is None else ways
+    if ways is None:
+        if not values_known():
+            raise UsageError("Give ways: under vmap, compile and export the labels cannot be looked at to count them.")
+        ways = int(labels.max()) + 1
     if ways < 2:
         raise UsageError(f"A classifier needs at least 2 ways, but got {ways}.")
-    if low < 0 or high >= ways:
-        raise UsageError(f"Labels must lie in [0, {ways}) for {ways} ways, but got {low} to {high}.")
-    _check_every_class(labels, ways)
+    if values_known():
+        _check_labels(labels, ways)
     return labels, ways
 
 
@@ -75,6 +78,8 @@ def _check_features(what: str, features: Tensor) -> None:
         )
     if features.shape[-1] == 0:
         raise UsageError(f"The {what} set has no features: its shape is {_shape(features.shape)}.")
+    if not values_known():
+        return
     bad = features.numel() - int(features.isfinite().sum())
     if bad:
         raise UsageError(
@@ -83,7 +88,10 @@ def _check_features(what: str, features: Tensor) -> None:
         )
 
 
-def _check_every_class(labels: Tensor, ways: int) -> None:
+def _check_labels(labels: Tensor, ways: int) -> None:
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= ways:
+        raise UsageError(f"Labels must lie in [0, {ways}) for {ways} ways, but got {low} to {high}.")
     absent = ~(labels.unsqueeze(-1) == torch.arange(ways, device=labels.device)).any(-2)
     if absent.any():
         *episode, missing = absent.nonzero()[0].tolist()

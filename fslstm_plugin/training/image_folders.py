@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,19 @@ def open_folder(folder: Path, image_size: int, normalization: Normalization, pla
     except (OSError, RuntimeError) as error:
         layout = "Places365-standard (small images, as torchvision keeps it)" if places else "a folder for each class"
         raise DataError(f"{folder} does not hold {layout}: {str(error).splitlines()[0]}") from error
+
+
+def folder_digest(images: Any) -> str:
+    """What tells a folder's images from others without reading them all: their names and sizes, in order.
+
+    Args:
+        images: A torchvision data set of :func:`open_folder`.
+    """
+    files = [name for name, _ in (images.imgs if hasattr(images, "imgs") else images.samples)]
+    digest = hashlib.blake2b(digest_size=16)
+    for name in files:
+        digest.update(f"{Path(name).parent.name}/{Path(name).name} {Path(name).stat().st_size}\n".encode())
+    return digest.hexdigest()
 
 
 def _load(path: str) -> Image.Image:
@@ -102,4 +116,4 @@ class FolderBatches:
         try:
             yield from DataLoader(images, batch_sampler=mine.tolist(), num_workers=self.workers)
         except DataError as error:  # PyTorch puts the traceback of a worker before its message
-            raise DataError(str(error).splitlines()[-1].removeprefix(f"{DataError.__module__}.DataError: ")) from None
+            raise DataError(str(error.args[0]).splitlines()[-1].removeprefix(f"{DataError.__module__}.DataError: ")) from None

@@ -136,4 +136,5 @@ def train(
         progress=TrainingProgress("episodes", recipe.episodes_per_step, console),
         callbacks=[KeepBest(run, val_split, config.validation, seed, console)],
         resume=resume,
+        data_digest=f"{train_split.digest}/{val_split.digest}",
     )

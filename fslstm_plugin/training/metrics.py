@@ -52,9 +52,10 @@ class Metrics(pl.Callback):
 
     def on_exception(self, trainer: pl.Trainer, *_: Any) -> None:
         """Write also what came after the last checkpoint: it may tell why the training failed."""
+        if not trainer.is_global_zero or not self.rows:  # before a checkpoint is restored the file has more
+            return
         with suppress(FSLSTMError):  # the reason of the failure matters more
-            if trainer.is_global_zero:
-                self.write()
+            self.write()
 
     def write(self) -> None:
         """Write the file; all rows have all columns, empty where a row has no such number."""

@@ -13,7 +13,7 @@ from ..data.root import load_split
 from ..runs import PretrainConfig, Run
 from .classification import Classification, SaveEachEpoch, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
-from .image_folders import FolderBatches, open_folder
+from .image_folders import FolderBatches, folder_digest, open_folder
 
 
 def pretrain(
@@ -50,11 +50,13 @@ def pretrain(
         split = load_split(config.dataset, "train", data_root)
         classes = len(split.class_names)
         batches = SplitBatches(split, recipe, normalization, config.seed)
+        digest = split.digest
     else:
         folder = Path(config.places or config.folder or "")
         images = open_folder(folder, config.image_size, normalization, places=bool(config.places))
         classes = len(images.classes)
         batches = FolderBatches(images, recipe, config.seed, workers)
+        digest = folder_digest(images)
     total_steps = min(recipe.epochs * len(batches), config.max_steps or 2**62)
     module = Classification(backbone, classes, recipe, total_steps)
     batches.module = module
@@ -69,4 +71,5 @@ def pretrain(
         progress=TrainingProgress("images", recipe.batch_size, console),
         callbacks=[SaveEachEpoch(run)],
         resume=resume,
+        data_digest=digest,
     )

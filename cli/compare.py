@@ -1,0 +1,181 @@
+"""``fslstm compare`` and ``fslstm compare-heads``: methods on the same episodes, all differences paired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.registry import HEADS
+
+from . import options, results
+
+if TYPE_CHECKING:
+    from fslstm_plugin.evaluation.session import Session
+    from fslstm_plugin.methods import Method
+
+COMPARE_EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm compare
+
+fslstm compare tim pt-map lssvm+psm "rr(center,normalize)+psm"
+
+fslstm compare lssvm lssvm+iam --run conv4-lssvm --run conv4-iam --episodes 10000
+
+fslstm compare "tim(steps=50)" "lssvm(ridge=loo)" --shots 5 --query-balance dirichlet:2 --latex table.tex
+"""
+
+HEADS_EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm compare-heads
+
+fslstm compare-heads --run pretrain-cifar-fs-conv4 --episodes 10000 --csv heads.csv --latex heads.tex
+
+fslstm compare-heads --head lssvm --head "lssvm(ridge=loo)" --head "rr(ridge=1,normalize)" --shots 5
+
+fslstm compare-heads --query-balance dirichlet:2 --interval classes
+"""
+
+PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
+
+
+def compare(
+    methods: Annotated[
+        Optional[list[str]],
+        typer.Argument(
+            metavar="[METHOD]...",
+            help="Names of methods. Default: with one run every transductive method, and the paper's heads plain and "
+            "with PSM; with several runs what each was trained for.",
+            show_default=False,
+        ),
+    ] = None,
+    run: results.RunsOption = None,
+    runs: options.RunsFolder = Path("runs"),
+    dataset: results.OtherDataset = None,
+    split: results.SplitName = "test",
+    episodes: results.Episodes = 1000,
+    ways: results.Ways = 5,
+    shots: results.Shots = None,
+    queries: results.Queries = 15,
+    query_balance: results.QueryBalance = "uniform",
+    interval: results.Interval = "episodes",
+    tuned: results.Tuned = True,
+    seed: options.Seed = 0,
+    batch_episodes: results.BatchEpisodes = None,
+    device: results.Device = "auto",
+    precision: results.FeaturePrecision = "32",
+    cache: results.Cache = True,
+    data_root: options.DataRoot = None,
+    verbose: results.Verbose = False,
+    json: options.Json = None,
+    csv: results.Csv = None,
+    latex: results.Latex = None,
+) -> None:
+    """Compare any methods, of one run or several, on the same episodes.
+
+    "To the best" is the mean paired difference to the best method with its own 95 % interval, much narrower than the
+    accuracies' intervals suggest.
+    """
+    from rich.console import Console
+
+    from fslstm_plugin.evaluation.setting import Setting
+    from fslstm_plugin.runs import Run
+
+    setting = Setting(
+        ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
+    )
+    console = Console(stderr=True)
+    chosen = [Run.find(name, runs) for name in dict.fromkeys(run)] if run else [Run.newest(runs)]
+    sessions = [
+        results.open_session(each, dataset, split, data_root, device, console, precision, cache) for each in chosen
+    ]
+    if methods:
+        parts = _where_possible(sessions, methods)
+    elif len(sessions) > 1:
+        parts = [(session, [session.trained_method]) for session in sessions]
+    else:
+        parts = [(sessions[0], _default_methods())]
+    built = [
+        (session, session.methods(results.as_tuned(session.run, names, tuned, console))) for session, names in parts
+    ]
+    rows = results.measure(built, shots or [1, 5], setting, batch_episodes, console)
+    results.give_out(chosen, "compare", rows, json, csv, latex, verbose)
+
+
+def _default_methods() -> list[str]:
+    """Every transductive method, and the paper's heads plain and with PSM."""
+    from fslstm_plugin.methods import whole_methods
+
+    return [*PAPERS_HEADS, *(f"{head}+psm" for head in PAPERS_HEADS), *whole_methods()]
+
+
+def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[tuple[Session, list[str]]]:
+    """Each method on every run that has its weights; all of them without any."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for session in sessions:
+        for name, faults in found.items():
+            try:
+                session.methods([name])
+            except UsageError as error:
+                faults.append(str(error))
+    for faults in found.values():
+        if len(faults) == len(sessions):
+            raise UsageError(faults[0])
+    parts = [(session, [name for name in names if _suits(session, name)]) for session in sessions]
+    return [(session, mine) for session, mine in parts if mine]
+
+
+def _suits(session: Session, name: str) -> bool:
+    try:
+        return bool(session.methods([name]))
+    except UsageError:
+        return False
+
+
+def compare_heads(
+    run: results.RunOption = None,
+    runs: options.RunsFolder = Path("runs"),
+    head: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="Repeat it for several; also lssvm(ridge=loo). Default nn, rr, svm and lssvm.",
+            autocompletion=options.complete(HEADS),
+            show_default=False,
+        ),
+    ] = None,
+    psm_iters: Annotated[int, typer.Option(min=1, help="Iterations of the Pseudo Support Module.")] = 10,
+    dataset: results.OtherDataset = None,
+    split: results.SplitName = "test",
+    episodes: results.Episodes = 1000,
+    ways: results.Ways = 5,
+    shots: results.Shots = None,
+    queries: results.Queries = 15,
+    query_balance: results.QueryBalance = "uniform",
+    interval: results.Interval = "episodes",
+    tuned: results.Tuned = True,
+    seed: options.Seed = 0,
+    batch_episodes: results.BatchEpisodes = None,
+    device: results.Device = "auto",
+    precision: results.FeaturePrecision = "32",
+    cache: results.Cache = True,
+    data_root: options.DataRoot = None,
+    verbose: results.Verbose = False,
+    json: options.Json = None,
+    csv: results.Csv = None,
+    latex: results.Latex = None,
+) -> None:
+    """Compare heads on the same features and episodes: plain, with CAN, with PSM; a preset of compare.
+
+    The Inverse Attention Module is left out, since it was trained for one head.
+    """
+    psm = "psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"
+    names = [f"{each}{module}" for each in head or PAPERS_HEADS for module in ("", "+can", f"+{psm}")]
+    compare(
+        names, [run] if run else None, runs, dataset, split, episodes, ways, shots, queries, query_balance, interval,
+        tuned, seed, batch_episodes, device, precision, cache, data_root, verbose, json, csv, latex,
+    )  # fmt: skip

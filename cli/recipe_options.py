@@ -1,0 +1,77 @@
+"""Options made from a recipe: its fields are the one source of names, types, bounds and help."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Optional
+
+import msgspec
+import typer
+
+_LARGE = 10_000  # A bound beyond it is checked with the configuration, but would only crowd the help.
+
+
+def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
+    """Give a command an option for each field of the recipes; their values reach it as keyword arguments, None if absent.
+
+    Args:
+        panel: Heading of the options in the help.
+        *kinds: Recipes, whose fields are annotated with bounds and a description; others are no options.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        added = []
+        for kind in kinds:
+            for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+                description = _meta(hint, "description")
+                if description:
+                    option = _option(name, hint, description, panel)
+                    added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option))
+        command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
+        )
+        return command
+
+    return decorate
+
+
+def only_given(values: dict[str, Any]) -> dict[str, Any]:
+    """The options that the user gave, to replace a recipe's values."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _option(name: str, hint: Any, description: str, panel: str) -> Any:
+    """An optional option of a field's type and bounds; a tuple's is repeated, under its singular."""
+    word = name.replace("_", "-")
+    plain = _plain(hint)
+    several = typing.get_origin(plain) is tuple
+    inner = typing.get_args(plain)[0] if several else hint
+    kind = _plain(inner)
+    settings: dict[str, Any] = {"help": description, "show_default": False, "rich_help_panel": panel}
+    if kind is bool:
+        return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word}", **settings)]
+    if kind in (int, float):
+        most = _meta(inner, "le")
+        settings |= {"min": _meta(inner, "ge"), "max": None if most is None or most > _LARGE else most}
+    value = list[kind] if several else kind if kind in (int, float) else str  # type: ignore[valid-type]
+    return Annotated[Optional[value], typer.Option(f"--{word.removesuffix('s') if several else word}", **settings)]
+
+
+def _plain(hint: Any) -> Any:
+    """A type without its annotations."""
+    while typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    return hint
+
+
+def _meta(hint: Any, what: str) -> Any:
+    """A bound or the description among a type's annotations."""
+    if typing.get_origin(hint) is not Annotated:
+        return None
+    inner, *metas = typing.get_args(hint)
+    found = [getattr(each, what) for each in metas if isinstance(each, msgspec.Meta)]
+    return next((value for value in [*found, _meta(inner, what)] if value is not None), None)

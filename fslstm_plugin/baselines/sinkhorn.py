@@ -1,0 +1,69 @@
+"""Matrices brought to given row and column sums."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6, sweeps: int = 1000) -> Tensor:
+    """Scale classes and points until each point has the sum 1 and each class the one wanted (Sinkhorn and Knopp).
+
+    A sweep divides each point by its sum, then scales each class to the sum wanted, until no point's sum differs from
+    that of the sweep before by more than the tolerance. So classes are exact on return, and points to about ten times
+    the tolerance. Each episode stops at its own sweep, whatever the batch it is in; published code goes on until the
+    last episode of a batch is done.
+
+    Args:
+        matrix: Above 0, ``(..., ways, points)``: a column a point.
+        class_sums: Sum wanted for each class, one for all or ``(..., ways)``; in all the number of points.
+        tolerance: Above 0, default 1e-6.
+        sweeps: The most sweeps; default 1000.
+
+    Returns:
+        The scaled matrix, of the same shape; differentiable.
+
+    Example:
+        >>> sinkhorn(torch.tensor([[1.0, 1.0], [1.0, 3.0]]), 1.0).round(decimals=3)
+        tensor([[0.6340, 0.3660],
+                [0.3660, 0.6340]])
+    """
+    # The matrix stays as it is: only a factor a point and a factor a class change.
+    wanted = torch.as_tensor(class_sums, dtype=matrix.dtype, device=matrix.device).unsqueeze(-1)
+    of_points, of_classes = torch.ones_like(matrix[..., :1, :]), torch.ones_like(matrix[..., :1])
+    before = torch.zeros_like(of_points)
+    for _ in range(sweeps):
+        unscaled = (matrix * of_classes).sum(-2, keepdim=True)
+        sums = of_points * unscaled
+        # An episode that stopped does not change, so neither do its sums: it never starts again.
+        running = ((sums - before).abs() > tolerance).any(-1, keepdim=True)
+        if not running.any():
+            break
+        of_points = torch.where(running, 1 / unscaled, of_points)
+        of_classes = torch.where(running, wanted / (matrix * of_points).sum(-1, keepdim=True), of_classes)
+        before = sums
+    return matrix * of_points * of_classes
+
+
+def balanced_plan(squared: Tensor, scale: float, tolerance: float, sweeps: int = 1000) -> Tensor:
+    """Queries assigned to classes, the same number to each, nearer ones rather: `sinkhorn` of ``exp(-scale squared)``.
+
+    Args:
+        squared: Squared distances of queries to prototypes ``(..., ways, m)``.
+        scale: Inverse squared length, above 0.
+        tolerance: See `sinkhorn`.
+        sweeps: See `sinkhorn`.
+
+    Returns:
+        ``(..., ways, m)``; columns sum to 1 to about ten times the tolerance, rows to ``m / ways``.
+    """
+    ways, num_query = squared.shape[-2:]
+    # A factor a query changes nothing but the smallest number met; the published code divides by the total too.
+    likeness = (-scale * (squared - squared.amin(-2, keepdim=True))).exp()
+    likeness = likeness / likeness.sum((-2, -1), keepdim=True)
+    return sinkhorn(likeness.clamp(min=torch.finfo(squared.dtype).tiny), num_query / ways, tolerance, sweeps)
+
+
+def log_plan(plan: Tensor) -> Tensor:
+    """Logits ``(..., m, ways)`` of a plan ``(..., ways, m)``; their softmax is the plan with each query's sum 1."""
+    return plan.clamp(min=torch.finfo(plan.dtype).tiny).log().mT

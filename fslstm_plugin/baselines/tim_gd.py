@@ -1,0 +1,73 @@
+"""The descent that TIM-GD and alpha-TIM share: Adam on the prototypes, with the gradient in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam  # The class torch.optim.Adam would import PyTorch's compiler first: 2 seconds.
+
+_ADAM: dict[str, Any] = {
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 0.0,
+    "amsgrad": False,
+    "maximize": False,
+    "fused": True,
+}
+
+
+@torch.no_grad()
+def descend(
+    points: Tensor,
+    targets: Tensor,
+    slope: Callable[[Tensor, Tensor], Tensor],
+    *,
+    steps: int,
+    learning_rate: float,
+    temperature: float,
+    support_weight: float,
+) -> Tensor:
+    """The logits after so many steps of Adam, with its usual constants, on the prototypes.
+
+    The loss is the support's cross entropy times its weight, and a function of the queries' probabilities. Adam
+    divides each coordinate by the size of its own gradients, so this needs the features themselves: the same points
+    turned in space, or their Gram matrix, give another result.
+
+    Args:
+        points: Features ``(episodes, n + m, d)``, the support first.
+        targets: One-hot labels ``(episodes, n, ways)``.
+        slope: From the queries' probabilities ``(episodes, ways, m)`` and their logarithms to m times the loss's
+            derivative with respect to each probability.
+        steps: Number of steps.
+        learning_rate: Adam's.
+        temperature: The logits are ``-temperature / 2 ||x - w||^2``.
+        support_weight: Weight of the cross entropy.
+
+    Returns:
+        Logits ``(episodes, m, ways)``, without a gradient.
+    """
+    labels = targets.mT.to(points.dtype)
+    n, m = labels.shape[-1], points.shape[-2] - labels.shape[-1]
+    weights = labels / labels.sum(-1, keepdim=True) @ points[..., :n, :]
+    first, second, count = torch.zeros_like(weights), torch.zeros_like(weights), points.new_zeros(())
+    for _ in range(steps):
+        log_p = _logits(points, weights, temperature).log_softmax(-2)
+        p = log_p.exp()
+        support, query = p.split([n, m], -1)
+        steep = slope(query, log_p[..., n:])
+        of_support = (support - labels) * (temperature * support_weight / n)
+        of_query = (steep - (query * steep).sum(-2, keepdim=True)) * query * (temperature / max(m, 1))
+        force = torch.cat([of_support, of_query], -1)  # The loss's derivative by w.x, of each class and point.
+        gradient = torch.baddbmm(weights * -force.sum(-1, keepdim=True), force, points)
+        adam([weights], [gradient], [first], [second], [], [count], lr=learning_rate, **_ADAM)
+    own = points[..., n:, :].square().sum(-1, keepdim=True)
+    return _logits(points, weights, temperature)[..., n:].mT - temperature / 2 * own
+
+
+def _logits(points: Tensor, weights: Tensor, temperature: float) -> Tensor:
+    """Logits ``(episodes, ways, points)`` less what all classes share, the point's squared norm."""
+    return temperature * (weights @ points.mT - weights.square().sum(-1, keepdim=True) / 2)

@@ -1,0 +1,77 @@
+"""A signal before the first step, while the command still imports and loads."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+
+from fslstm_plugin.stopping import STOP_SIGNALS, Interrupted, stoppable
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+
+# A signal comes when this module is to be imported.
+STOPPED = """
+import signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            signal.raise_signal({number})
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["fslstm", {command!r}, "--dataset", "glyphs", "--runs", {runs!r}]
+from fslstm_cli.main import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "module", "code"),
+    [
+        ("train", signal.SIGTERM, "torch", 75),
+        ("pretrain", signal.SIGUSR1, "pytorch_lightning", 75),
+        ("train", signal.SIGINT, "learn2learn", 130),
+    ],
+)
+def test_a_signal_while_modules_are_imported_has_its_exit_code(command, number, module, code, tmp_path):
+    program = STOPPED.format(command=command, number=int(number), module=module, runs=str(tmp_path / "runs"))
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert process.returncode == code, process.stderr
+    assert process.stderr.startswith("fslstm: Stopped while no step was being trained; nothing is lost.")
+    assert len(process.stderr.splitlines()) == 1
+    assert "Type the same command again" in process.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_code_that_catches_every_exception_does_not_catch_it(number):
+    before = [signal.getsignal(each) for each in STOP_SIGNALS]
+
+    @stoppable()
+    def command():
+        with suppress(Exception):
+            signal.raise_signal(number)
+
+    with pytest.raises(Interrupted) as stopped:
+        command()
+    assert stopped.value.exit_code == (130 if number == signal.SIGINT else 75)
+    assert [signal.getsignal(each) for each in STOP_SIGNALS] == before
+
+
+def test_threads_get_no_signals_and_work_all_the_same():
+    done = []
+
+    def work():
+        with stoppable():
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done
