@@ -36,7 +36,7 @@ def reproduce(
         str,
         typer.Argument(
             help=f"{', '.join(shipped.names())}, or all.",
-            autocompletion=lambda typed: [name for name in [*shipped.names(), "all"] if name.startswith(typed)],
+            autocompletion=lambda incomplete: [each for each in [*shipped.names(), "all"] if each.startswith(incomplete)],
         ),
     ],
     dataset: Annotated[
@@ -129,7 +129,7 @@ def reproduce(
         seed=seed,
         resume=resume,
         data_root=data_root,
-        device=results.pick_device(device),
+        device=results.join_ranks().device(device),
         batch_episodes=batch_episodes,
     )
     if dry_run:
@@ -149,7 +149,7 @@ def reproduce(
         with naming_damage(each.folder):
             outputs.write(each)
         typer.echo(f"{each.name}: see {each.folder / 'table.md'}")
-        if each.specification.shows != outputs.SUPPORT:
+        if not redraw and each.specification.shows != outputs.SUPPORT:
             typer.echo(rendering.beside_shipped(outputs.shipped_pairs(each, measurements.read(each.folder))))
 
 

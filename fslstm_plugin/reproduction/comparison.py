@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..reporting.tables import TASKS, display_name
+from ..reporting.tables import TASKS
+from ..reporting.words import display_name
 from .measurements import Measurement
 from .specification import PublishedValue, Reproduction
 
@@ -124,7 +125,8 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
     columns = specification.split, specification.queries[0], specification.query_balances[0]
     measured = [each for each in measured if (each.split, each.queries, each.query_balance) == columns]
     order = [display_name(method) for method in specification.methods]
-    places = dict.fromkeys((each.dataset, each.backbone) for each in (*measured, *published))
+    every: list[Measurement | PublishedValue] = [*measured, *published]
+    places = dict.fromkeys((each.dataset, each.backbone) for each in every)
     lines = []
     for place in places:
         said = [each for each in published if (each.dataset, each.backbone) == place]

@@ -154,7 +154,7 @@ def read(folder: Path) -> list[Measurement]:
     file = folder / "measured.json"
     if not file.is_file():
         return []
-    content = read_plain(file, _File, DataError)
+    content: _File = read_plain(file, _File, DataError)
     found = []
     for each in content.measurements:
         if each.provenance >= len(content.provenance):

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 from ..reporting.figures.lines import Lines, Point
 from ..reporting.statements import statement
-from ..reporting.tables import NOTHING, display_name, latex_escape, latex_number, number, signed
+from ..reporting.tables import latex_escape, latex_number
+from ..reporting.words import NOTHING, display_name, number, signed
 from .comparison import Cell, Line, Pair, Trained, trained_of
 from .measurements import Measurement, Provenance
 from .specification import Published, Reproduction
@@ -46,7 +47,8 @@ def explanation(lines: Sequence[Line]) -> str:
     """How to read the tables."""
     words = ["Accuracy in percent with 95 % interval"]
     if any(cell.difference is not None for line in lines for cell in line.cells.values()):
-        words.append("; the difference is ours less the published, with ✓ where it lies within its interval, the root of the sum of the squares of both")
+        words.append("; the difference is ours less the published, with ✓ where it lies within its interval, ")
+        words.append("the root of the sum of the squares of both")
     words.append(".")
     if any(line.trained for line in lines):
         words.append(" The training of our models is named by letters, explained below the tables.")

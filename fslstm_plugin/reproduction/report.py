@@ -77,9 +77,7 @@ def _lines(reproduction: Reproduction, lines: line_figure.Lines) -> list[Block]:
 def _table(reproduction: Reproduction, measured: Sequence[Measurement]) -> tuple[list[str], list[Block]]:
     lines = compare(reproduction, measured)
     letters = rendering.training_letters(lines)
-    blocks = [
-        Block(heading, head=head, rows=rows) for heading, (head, rows) in rendering.comparisons(lines, letters)
-    ]
+    blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in rendering.comparisons(lines, letters)]
     if letters:
         blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))
     for training, sentences in rendering.said(measured, letters):

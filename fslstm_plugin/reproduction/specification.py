@@ -128,9 +128,9 @@ class Reproduction:
         Raises:
             DataError: If a file is missing or not as it should be.
         """
-        specification = read_plain(folder / "specification.json", Specification, DataError)
+        specification: Specification = read_plain(folder / "specification.json", Specification, DataError)
         file = folder / "published.json"
-        published = read_plain(file, Published, DataError) if file.is_file() else Published()
+        published: Published = read_plain(file, Published, DataError) if file.is_file() else Published()
         return cls(folder, specification, published)
 
     def put_into(self, output: Path) -> Reproduction:

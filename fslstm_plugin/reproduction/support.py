@@ -81,7 +81,7 @@ def _task(model: Model, name: str, setting: Setting, episode: int) -> Task:
         adjusted = after.prepare(features).support
         predictions = [method.logits(features).argmax(-1).cpu() for method in (before, after)]
     accuracies = [(each == query_labels).double().mean().item() * 100 for each in predictions]
-    points = [part.tolist() for part in project(features.support, adjusted, features.query)]
+    points = [tuple(map(tuple, part.tolist())) for part in project(features.support, adjusted, features.query)]
     return Task(
         dataset=session.split.dataset,
         backbone=session.run.config.backbone,
@@ -90,8 +90,8 @@ def _task(model: Model, name: str, setting: Setting, episode: int) -> Task:
         training=model.training,
         episode=episode,
         classes=tuple(session.split.class_names[each] for each in session.split.labels[indices[: sampler.num_support]]),
-        support_labels=support_labels.tolist(),
-        query_labels=query_labels.tolist(),
+        support_labels=tuple(support_labels.tolist()),
+        query_labels=tuple(query_labels.tolist()),
         before=accuracies[0],
         after=accuracies[1],
         support=points[0],

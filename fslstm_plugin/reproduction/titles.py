@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..registry import BACKBONES, DATASETS
-from ..reporting.tables import display_name
+from ..reporting.words import display_name
 from .specification import PRETRAINING
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..tables import display_name
+from ..words import display_name
 from .lines import Lines, NamedRow, Point
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -110,7 +111,7 @@ def _draw(lines: Lines) -> Figure:
     width = PANEL_WIDTH * max(2, len(columns))
     height = min(PANEL_HEIGHT * len(rows), PAGE_HEIGHT - LEGEND_HEIGHT)
     figure = Figure(figsize=(width, height + LEGEND_HEIGHT), layout="constrained")
-    sharey = False if lines.own_scales else "row"
+    sharey: Literal["row", "none"] = "none" if lines.own_scales else "row"
     axes = figure.subplots(len(rows), len(columns), sharex="col", sharey=sharey, squeeze=False)
     for number, row in enumerate(rows):
         for place, column in enumerate(columns):
@@ -125,8 +126,8 @@ def _draw(lines: Lines) -> Figure:
             if number == len(rows) - 1:
                 panel.set_xlabel(lines.x_label)
     letters = int(height * 72 / (0.55 * STYLE["axes.labelsize"]))  # along the side, as wide as they are on average
-    label = f"gain over {lines.over}, in points of accuracy"
-    figure.supylabel("\n".join(textwrap.wrap(label, letters)), fontsize=STYLE["axes.labelsize"])
+    label = textwrap.wrap(f"gain in points over {lines.over}", letters)
+    figure.supylabel("\n".join(label), fontsize=STYLE["axes.labelsize"], multialignment="center")
     shown = {
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
@@ -141,7 +142,7 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
     panel.axhline(0, color="0.5", linewidth=0.8)
     for name in _unique(point.series for point in points):
         style = series.index(name)
-        mine = [point for point in points if point.series == name]
+        mine = sorted((point for point in points if point.series == name), key=_place)
         x = [float(words.index(point.x)) if isinstance(point.x, str) else point.x for point in mine]
         low = [point.gain - point.gain_ci95 for point in mine]
         high = [point.gain + point.gain_ci95 for point in mine]
@@ -157,7 +158,7 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
             panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     if logarithmic:
         panel.set_xscale("log")
-        ticks = sorted({point.x for point in points if isinstance(point.x, (int, float))})
+        ticks = _apart(sorted({point.x for point in points if isinstance(point.x, (int, float))}))
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.xaxis.set_minor_locator(NullLocator())
     elif words:
@@ -165,6 +166,18 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
     else:
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     panel.grid()
+
+
+def _place(point: Point) -> float:
+    """Where a number stands among others; words stay in the order of their coming."""
+    return point.x if isinstance(point.x, (int, float)) else 0.0
+
+
+def _apart(ticks: Sequence[float]) -> list[float]:
+    """The ticks of a logarithmic axis whose labels do not overlap those of the next."""
+    least = math.log(ticks[-1] / ticks[0]) / 12 if ticks else 0.0
+    following = [*ticks[1:], math.inf]
+    return [tick for tick, after in zip(ticks, following, strict=True) if math.log(after / tick) >= least]
 
 
 def _unique(values: Iterable[str]) -> list[str]:

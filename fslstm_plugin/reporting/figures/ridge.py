@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...evaluation.rows import Row
 from ...grammar import options
 from ...registry import HEADS
-from ..tables import NOTHING, number, signed
+from ..words import NOTHING, number, signed
 from .lines import Lines, NamedRow, Point
 
 _CONSTANTS = {"rr": ("ridge", "λ"), "svm": ("C", "C"), "lssvm": ("ridge", "ρ")}
@@ -78,7 +78,7 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
             each.row.accuracy,
             each.row.ci95,
         )
-        for each in sorted(tried, key=lambda each: each.constant or 0.0)
+        for each in tried
         if each.row.head in _CONSTANTS
     ]
     over = "the head with its published constant and features as they are"

@@ -123,7 +123,7 @@ def _clusters(panel: Axes, task: Task) -> None:
         mine = torch.tensor(_of_class(task, label), dtype=torch.float64)
         if len(mine) > 1:
             panel.add_patch(_ellipse(mine, _style(label)["color"]))
-    panel.set_title("magnified", loc="left")
+    panel.text(0.03, 0.97, "magnified", transform=panel.transAxes, verticalalignment="top", fontsize=6)
     handles = [panel.scatter([], [], s=14, **_style(label)) for label in task.support_labels]
     panel.legend(
         handles, task.classes, loc="upper left", bbox_to_anchor=(-0.05, -0.01), fontsize=5.5, ncols=3, handletextpad=0,
