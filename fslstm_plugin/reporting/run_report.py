@@ -19,10 +19,10 @@ from ..evaluation.tuning import load_choices
 from ..plain import read_plain, to_plain
 from ..runs import Run
 from .figures.lines import COLOURS, STYLE
+from .groups import are_compared, by_method, by_shots, is_among_best
 from .html import Best, Block, Section, svg_element
-from .noise import by_shots, is_among_best
 from .statements import verdict
-from .tables import Results, by_method, notes, seconds_text, setting, to_best_text
+from .tables import Results, notes, seconds_text, setting, to_best_text
 from .words import NOTHING, display_name, full_name, method_name, number, signed
 
 _DRAWABLE = 1e30  # Greater numbers overflow where axes are laid out.
@@ -61,7 +61,7 @@ def run_section(run: Run, training: str) -> Section:
         f"Run {run.name}",
         [lead],
         blocks,
-        [_headline(shots, group) for shots, group in by_shots(newest).items()],
+        _headlines(newest, run),
         verdict(newest) if newest else [],
         notes(rows, "Marked", "†") if rows else [],
     )
@@ -88,16 +88,17 @@ class _Evaluation:
     def block(self, sentences: Sequence[str]) -> Block:
         """One line for each method, columns for each number of shots."""
         rows = self.results.rows
-        groups = by_shots(rows)
+        shots = list(by_shots(rows))
+        compared = are_compared(rows)
         gains, times = any(row.reference for row in rows), any(row.seconds is not None for row in rows)
         names = ["accuracy", "to the best", *(["gain"] if gains else []), *(["s/10k"] if times else [])]
-        head = ["method", *names * len(groups), *(["gain over"] if gains else [])]
+        head = ["method", *names * len(shots), *(["gain over"] if gains else [])]
 
-        def cells(row: Row | None, group: Sequence[Row]) -> list[str]:
+        def cells(row: Row | None) -> list[str]:
             if row is None:
                 return [NOTHING] * len(names)
-            mark = Best if len(group) > 1 and is_among_best(row, group) else str
-            found = [mark(number(row.accuracy, row.ci95)), to_best_text(row, group)]
+            mark = Best if compared and is_among_best(row) else str
+            found = [mark(number(row.accuracy, row.ci95)), to_best_text(row)]
             found += [signed(row.gain, row.gain_ci95)] if gains else []
             return [*found, seconds_text(row)] if times else found
 
@@ -106,9 +107,9 @@ class _Evaluation:
             first = next(iter(line.values()))
             name = full_name(first, rows) + ("†" if first.transductive else "")
             over = [display_name(first.reference) if first.reference else NOTHING] if gains else []
-            numbers = [cell for shots, group in groups.items() for cell in cells(line.get(shots), group)]
+            numbers = [cell for count in shots for cell in cells(line.get(count))]
             lines.append([name, *numbers, *over])
-        over_head = [("", 1), *((f"{shots}-shot", len(names)) for shots in groups), *([("", 1)] if gains else [])]
+        over_head = [("", 1), *((f"{count}-shot", len(names)) for count in shots), *([("", 1)] if gains else [])]
         caption = f"{setting(rows)}; {self.results.date}."
         return Block(self.file.stem, caption, head, lines, sentences=sentences, over=over_head)
 
@@ -121,9 +122,11 @@ def _evaluations(run: Run) -> list[_Evaluation]:
     return sorted(found, key=lambda each: (each.results.date, each.file.stat().st_mtime_ns))
 
 
-def _headline(shots: int, group: Sequence[Row]) -> tuple[str, str]:
-    best = max(group, key=lambda row: row.difference)
-    return f"{number(best.accuracy, best.ci95)} %", f"{shots}-shot, {method_name(best)}"
+def _headlines(rows: Sequence[Row], run: Run) -> list[tuple[str, str]]:
+    """The best accuracy of the run for each number of shots; the rows may be of several runs."""
+    mine = [row for row in rows if row.run == run.name] or rows
+    best = [max(group, key=lambda row: row.accuracy) for group in by_shots(mine).values()]
+    return [(f"{number(row.accuracy, row.ci95)} %", f"{row.shots}-shot, {method_name(row)}") for row in best]
 
 
 # Learning curves.

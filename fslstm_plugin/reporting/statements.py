@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..evaluation.rows import Row
 from ..grammar import parse
-from .noise import by_shots, is_among_best, to_best_ci95
+from .groups import by_shots, is_among_best, several_runs
 from .words import display_name, full_name, listed, method_name, number, signed
 
 _HELPS = ("helps", "hurts", "no clear difference for")
@@ -55,7 +55,7 @@ def statements(rows: Sequence[Row]) -> list[str]:
         best, *others = _best_first(group)
         if others and (best.reference, best.reference_run) != (others[0].method, others[0].run):
             names = f"the best, {full_name(best, rows)},", full_name(others[0], rows)
-            sentences.append(statement(*names, shots, -others[0].difference, to_best_ci95(others[0], group)))
+            sentences.append(statement(*names, shots, -others[0].difference, others[0].difference_ci95))
     return sentences
 
 
@@ -84,16 +84,16 @@ def _best_first(group: Sequence[Row]) -> list[Row]:
 
 def _reference_name(row: Row, rows: Sequence[Row]) -> str:
     name = display_name(row.reference or "")
-    return f"{name} of {row.reference_run}" if len({each.run for each in rows}) > 1 else name
+    return f"{name} of {row.reference_run}" if several_runs(rows) else name
 
 
 def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
     """Which method is best, and how sure that is."""
     best, second, *_ = ordered = _best_first(group)
-    near = [full_name(row, rows) for row in ordered[1:] if is_among_best(row, group)]
+    near = [full_name(row, rows) for row in ordered[1:] if is_among_best(row)]
     name = full_name(best, rows)
     if not near:
-        ahead = number(-second.difference, to_best_ci95(second, group))
+        ahead = number(-second.difference, second.difference_ci95)
         return f"{shots}-shot: {name} is best, {ahead} points ahead of {full_name(second, rows)}."
     if len(near) == len(group) - 1:
         return f"{shots}-shot: {listed([name, *near])} are within noise of each other."
@@ -170,7 +170,6 @@ def _asked(row: Row, rows: Sequence[Row]) -> tuple[_Question, str] | None:
         module = display_name(str(parse(row.method)[-1]))
         return _Question(module, _HELPS, "every head"), _reference_name(row, rows)
     if row.transductive or parse(row.reference)[0].name == row.head:
-        several = len({each.run for each in rows}) > 1
         title = f"{method_name(row)} over {display_name(row.reference)}"
-        return _Question(title, _HELPS, "every run"), row.run if several else ""
+        return _Question(title, _HELPS, "every run"), row.run if several_runs(rows) else ""
     return None

@@ -20,7 +20,7 @@ from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import value_text
 from ..plain import to_plain
-from .noise import by_shots, is_among_best, to_best_ci95
+from .groups import are_compared, by_method, by_shots, is_among_best, several_runs
 from .statements import statements
 from .words import NOTHING, display_name, listed, method_name, number, signed
 
@@ -74,8 +74,9 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
     """
     intervals = listed(list(dict.fromkeys(row.interval for row in rows)))
     words = [f"Accuracy in percent with 95 % interval over {intervals}."]
-    if len(rows) > len(by_shots(rows)):
-        words.append(f"{best}: best or within noise of it, by intervals that hold for all paired differences at once.")
+    if are_compared(rows):
+        together = " that hold for all methods at once" if intervals == "episodes" else ""
+        words.append(f"{best}: best or within noise of it, by paired differences with intervals{together}.")
     if any(row.transductive for row in rows):
         words.append(f"{transductive}: transductive, uses the other queries.")
     if any(row.seconds is not None for row in rows):
@@ -89,14 +90,6 @@ def iterations(rows: Sequence[Row]) -> str:
     silent = [row for row in rows if row.iterations is not None and row.method.endswith(f"+{row.modules[-1]}")]
     counts = {row.modules[-1]: row.iterations for row in silent}
     return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
-
-
-def by_method(rows: Sequence[Row]) -> list[dict[int, Row]]:
-    """The rows of each method of each run, by the number of shots."""
-    lines: dict[tuple[str, str], dict[int, Row]] = {}
-    for row in rows:
-        lines.setdefault((row.run, row.method), {})[row.shots] = row
-    return list(lines.values())
 
 
 def seconds_text(row: Row) -> str:
@@ -113,10 +106,10 @@ def _two_digits(value: float) -> str:
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
 
 
-def to_best_text(row: Row, group: Sequence[Row]) -> str:
+def to_best_text(row: Row) -> str:
     """The difference to the best of the same episodes."""
     same = row.difference == 0 and row.difference_ci95 == 0
-    return "best" if same else signed(row.difference, to_best_ci95(row, group))
+    return "best" if same else signed(row.difference, row.difference_ci95)
 
 
 # The terminal.
@@ -136,7 +129,8 @@ class ResultsTable:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
-        self.several_runs = len({row.run for row in rows}) > 1
+        self.several_runs = several_runs(rows)
+        self.compared = are_compared(rows)
         self.timed = any(row.seconds is not None for row in rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -156,7 +150,7 @@ class ResultsTable:
         empty = [Text(NOTHING)] * (3 if self.timed else 2)
         for line in by_method(self.rows):
             first = next(iter(line.values()))
-            numbers = (self._numbers(line[shots], group) if shots in line else empty for shots, group in groups.items())
+            numbers = (self._numbers(line[shots]) if shots in line else empty for shots in groups)
             table.add_row(*self._names(first), *(cell for cells in numbers for cell in cells))
         return table
 
@@ -166,7 +160,7 @@ class ResultsTable:
         self._add_numbers(table, "accuracy % ")
         for shots, group in by_shots(self.rows).items():
             for row in group:
-                table.add_row(*self._names(row), str(shots), *self._numbers(row, group))
+                table.add_row(*self._names(row), str(shots), *self._numbers(row))
             table.add_section()
         return table
 
@@ -186,10 +180,10 @@ class ResultsTable:
         run = [Text(printable(row.run))] if self.several_runs else []
         return [*run, Text(method_name(row)), Text("T" if row.transductive else "")]
 
-    def _numbers(self, row: Row, group: Sequence[Row]) -> list[Text]:
-        among = len(group) > 1 and is_among_best(row, group)
+    def _numbers(self, row: Row) -> list[Text]:
+        among = self.compared and is_among_best(row)
         accuracy = Text(_close(number(row.accuracy, row.ci95)), style="bold" if among else "")
-        numbers = [accuracy.append(BEST_MARK if among else " "), Text(_close(to_best_text(row, group)))]
+        numbers = [accuracy.append(BEST_MARK if among else " "), Text(_close(to_best_text(row)))]
         return [*numbers, Text(seconds_text(row))] if self.timed else numbers
 
 
@@ -291,14 +285,13 @@ def latex_text(rows: Sequence[Row]) -> str:
     Needs ``\usepackage{booktabs}``.
     """
     groups = by_shots(rows)
-    several = len({row.run for row in rows}) > 1
+    several, compared = several_runs(rows), are_compared(rows)
 
     def cell(row: Row | None) -> str:
         if row is None:
             return latex_number(NOTHING)
         text = latex_number(number(row.accuracy, row.ci95))
-        group = groups[row.shots]
-        return f"$\\mathbf{{{text.strip('$')}}}$" if len(group) > 1 and is_among_best(row, group) else text
+        return f"$\\mathbf{{{text.strip('$')}}}$" if compared and is_among_best(row) else text
 
     def line(of_method: dict[int, Row]) -> str:
         row = next(iter(of_method.values()))

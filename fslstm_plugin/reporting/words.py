@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..evaluation.rows import Row
 from ..grammar import parse
+from .groups import several_runs
 
 NOTHING = "–"
 
@@ -30,7 +31,7 @@ def display_name(method: str) -> str:
 
 def full_name(row: Row, rows: Sequence[Row]) -> str:
     """The method of a row, with its run where the rows are of several."""
-    return f"{method_name(row)} of {row.run}" if len({each.run for each in rows}) > 1 else method_name(row)
+    return f"{method_name(row)} of {row.run}" if several_runs(rows) else method_name(row)
 
 
 def number(value: float | None, ci95: float | None) -> str:
