@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from .groups import are_compared, by_method, by_shots, is_among_best
 from .html import Best, Block, Section, svg_element
 from .statements import verdict
 from .tables import Results, notes, seconds_text, setting, to_best_text
-from .words import NOTHING, display_name, full_name, method_name, number, signed
+from .words import NOTHING, full_name, method_name, number, reference_name, signed
 
 _DRAWABLE = 1e30  # Greater numbers overflow where axes are laid out.
 
@@ -88,30 +88,38 @@ class _Evaluation:
     def block(self, sentences: Sequence[str]) -> Block:
         """One line for each method, columns for each number of shots."""
         rows = self.results.rows
-        shots = list(by_shots(rows))
-        compared = are_compared(rows)
-        gains, times = any(row.reference for row in rows), any(row.seconds is not None for row in rows)
-        names = ["accuracy", "to the best", *(["gain"] if gains else []), *(["s/10k"] if times else [])]
-        head = ["method", *names * len(shots), *(["gain over"] if gains else [])]
-
-        def cells(row: Row | None) -> list[str]:
-            if row is None:
-                return [NOTHING] * len(names)
-            mark = Best if compared and is_among_best(row) else str
-            found = [mark(number(row.accuracy, row.ci95)), to_best_text(row)]
-            found += [signed(row.gain, row.gain_ci95)] if gains else []
-            return [*found, seconds_text(row)] if times else found
-
+        shots, columns = list(by_shots(rows)), _columns(rows)
+        names = [name for name, _ in columns]
         lines = []
         for line in by_method(rows):
             first = next(iter(line.values()))
-            name = full_name(first, rows) + ("†" if first.transductive else "")
-            over = [display_name(first.reference) if first.reference else NOTHING] if gains else []
-            numbers = [cell for count in shots for cell in cells(line.get(count))]
-            lines.append([name, *numbers, *over])
-        over_head = [("", 1), *((f"{count}-shot", len(names)) for count in shots), *([("", 1)] if gains else [])]
-        caption = f"{setting(rows)}; {self.results.date}."
-        return Block(self.file.stem, caption, head, lines, sentences=sentences, over=over_head)
+            cells = [text(line[count]) if count in line else NOTHING for count in shots for _, text in columns]
+            over = reference_name(first, rows) if first.reference else NOTHING
+            lines.append([f"{full_name(first, rows)}{'†' if first.transductive else ''}", *cells, over])
+        return Block(
+            self.file.stem,
+            f"{setting(rows)}; {self.results.date}.",
+            ["method", *names * len(shots), "gain over"],
+            lines,
+            sentences=sentences,
+            over=[("", 1), *((f"{count}-shot", len(names)) for count in shots), ("", 1)],
+        )
+
+
+def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+    """The columns of one number of shots."""
+    compared = are_compared(rows)
+
+    def accuracy(row: Row) -> str:
+        text = number(row.accuracy, row.ci95)
+        return Best(text) if compared and is_among_best(row) else text
+
+    columns: list[tuple[str, Callable[[Row], str]]] = [("accuracy", accuracy)]
+    if compared:
+        columns += [("to the best", to_best_text), ("gain", lambda row: signed(row.gain, row.gain_ci95))]
+    if any(row.seconds is not None for row in rows):
+        columns.append(("s/10k", seconds_text))
+    return columns
 
 
 def _evaluations(run: Run) -> list[_Evaluation]:

@@ -6,7 +6,7 @@ import csv
 import html
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -49,7 +49,7 @@ _LATEX |= {letter: f"{{{letter}}}" for letter in "[]*"}  # after the end of a li
 def title(rows: Sequence[Row]) -> str:
     """The run, the images and the episodes, in one line."""
     runs = list(dict.fromkeys(row.run for row in rows))
-    return f"{runs[0]}: {setting(rows)}" if len(runs) == 1 else setting(rows)
+    return f"{printable(runs[0])}: {setting(rows)}" if len(runs) == 1 else setting(rows)
 
 
 def setting(rows: Sequence[Row]) -> str:
@@ -131,7 +131,11 @@ class ResultsTable:
         self.rows = rows
         self.several_runs = several_runs(rows)
         self.compared = are_compared(rows)
-        self.timed = any(row.seconds is not None for row in rows)
+        self.columns: list[tuple[str, Callable[[Row], Text]]] = [("% ", self._accuracy)]
+        if self.compared:
+            self.columns.append(("to the best", lambda row: Text(_close(to_best_text(row)))))
+        if any(row.seconds is not None for row in rows):
+            self.columns.append(("s/10k", lambda row: Text(seconds_text(row))))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What `rich.console.Console.print` shows."""
@@ -146,8 +150,8 @@ class ResultsTable:
         table = self._table()
         groups = by_shots(self.rows)
         for shots in groups:
-            self._add_numbers(table, f"{shots}-shot % ")
-        empty = [Text(NOTHING)] * (3 if self.timed else 2)
+            self._add_numbers(table, f"{shots}-shot")
+        empty = [Text(NOTHING)] * len(self.columns)
         for line in by_method(self.rows):
             first = next(iter(line.values()))
             numbers = (self._numbers(line[shots]) if shots in line else empty for shots in groups)
@@ -157,7 +161,7 @@ class ResultsTable:
     def _sections(self) -> Table:
         table = self._table()
         table.add_column("shots", justify="right", no_wrap=True)
-        self._add_numbers(table, "accuracy % ")
+        self._add_numbers(table, "accuracy")
         for shots, group in by_shots(self.rows).items():
             for row in group:
                 table.add_row(*self._names(row), str(shots), *self._numbers(row))
@@ -167,13 +171,14 @@ class ResultsTable:
     def _table(self) -> Table:
         table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
         if self.several_runs:
-            table.add_column("run", overflow="fold")
-        table.add_column("method", overflow="fold")
+            table.add_column("run", overflow="fold", min_width=6)
+        table.add_column("method", overflow="fold", min_width=6)
         table.add_column("T", no_wrap=True)
         return table
 
-    def _add_numbers(self, table: Table, accuracy: str) -> None:
-        for name in (f" {accuracy}", "to the best", *(["s/10k"] if self.timed else [])):
+    def _add_numbers(self, table: Table, over: str) -> None:
+        (first, _), *others = self.columns
+        for name in (f" {over} {first}", *(name for name, _ in others)):
             table.add_column(name, justify="right", no_wrap=True)
 
     def _names(self, row: Row) -> list[Text]:
@@ -181,10 +186,12 @@ class ResultsTable:
         return [*run, Text(method_name(row)), Text("T" if row.transductive else "")]
 
     def _numbers(self, row: Row) -> list[Text]:
-        among = self.compared and is_among_best(row)
-        accuracy = Text(_close(number(row.accuracy, row.ci95)), style="bold" if among else "")
-        numbers = [accuracy.append(BEST_MARK if among else " "), Text(_close(to_best_text(row)))]
-        return [*numbers, Text(seconds_text(row))] if self.timed else numbers
+        return [text(row) for _, text in self.columns]
+
+    def _accuracy(self, row: Row) -> Text:
+        text = _close(number(row.accuracy, row.ci95))
+        marked = self.compared and is_among_best(row)
+        return Text(f"{text}{BEST_MARK}", style="bold") if marked else Text(f"{text} ")
 
 
 def _close(text: str) -> str:
