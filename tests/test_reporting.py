@@ -424,3 +424,18 @@ def test_a_run_without_evaluations_and_metrics_shows_its_configuration(run):
 def test_what_was_tuned_is_shown(run):
     (run.path / "tuned.json").write_text(json.dumps({"choices": {"rr": "rr(ridge=10,normalize)"}, "rows": []}))
     assert "rr(ridge=10,normalize)" in Page(page_of(run)).texts("td")
+
+
+def test_the_command_reports_the_newest_run_and_replaces_nothing_else(run, fslstm, tmp_path):
+    output = tmp_path / "r.html"
+    missing = fslstm("report", "--runs", tmp_path, "--output", output)
+    assert missing.code == 1
+    assert "no trained model" in missing.err
+    run.weights.write_bytes(b"")
+    result = fslstm("report", "--runs", tmp_path, "--output", output)
+    assert result.code == 0, result.err
+    assert "<title>FSLSTM: base</title>" in output.read_text()
+    (run.path / "metrics.csv").write_text("step,train_loss\n1,x\n")
+    before = output.read_bytes()
+    assert fslstm("report", "base", "--runs", tmp_path, "--output", output).code == 1
+    assert output.read_bytes() == before
