@@ -44,12 +44,13 @@ def run_section(run: Run, training: str) -> Section:
     config = run.config
     place = f" on {config.dataset}" if config.dataset else ""
     lead = f"{config.backbone}{place}, {config.image_size} pixels, seed {config.seed}. Training: {training}."
+    numbers, sentences, blocks = [], [], []
     evaluations = _evaluations(run)
-    newest = evaluations[-1].results.rows if evaluations else []
-    blocks = []
-    for each in reversed(evaluations):
+    for each in evaluations:
         with naming_damage(each.file):
-            blocks.append(each.block(verdict(each.results.rows) if each.results.rows is not newest else []))
+            numbers.append(_headlines(each.results.rows, run))
+            sentences.append(verdict(each.results.rows))
+            blocks.append(each.block(sentences[-1] if len(sentences) > 1 else []))  # those of the first are on top
     blocks += _learning_curves(run)
     settings = list(_flat(to_plain(config)))
     blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True))
@@ -61,8 +62,8 @@ def run_section(run: Run, training: str) -> Section:
         f"Run {run.name}",
         [lead],
         blocks,
-        _headlines(newest, run),
-        verdict(newest) if newest else [],
+        numbers[0] if numbers else [],
+        sentences[0] if sentences else [],
         notes(rows, "Marked", "†") if rows else [],
     )
 
@@ -123,11 +124,11 @@ def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
 
 
 def _evaluations(run: Run) -> list[_Evaluation]:
-    """All that are kept, the newest last."""
+    """All that are kept, the newest first."""
     found = [
         _Evaluation(file, read_plain(file, Results, DataError)) for file in (run.path / "evaluations").glob("*.json")
     ]
-    return sorted(found, key=lambda each: (each.results.date, each.file.stat().st_mtime_ns))
+    return sorted(found, key=lambda each: (each.results.date, each.file.stat().st_mtime_ns), reverse=True)
 
 
 def _headlines(rows: Sequence[Row], run: Run) -> list[tuple[str, str]]:

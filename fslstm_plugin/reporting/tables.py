@@ -87,8 +87,11 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
 
 def iterations(rows: Sequence[Row]) -> str:
     """How often the modules refit whose names do not say it; empty if there are none."""
-    silent = [row for row in rows if row.iterations is not None and row.method.endswith(f"+{row.modules[-1]}")]
-    counts = {row.modules[-1]: row.iterations for row in silent}
+    counts = {
+        row.modules[-1]: row.iterations
+        for row in rows
+        if row.iterations is not None and row.modules and row.method.endswith(f"+{row.modules[-1]}")
+    }
     return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
 
 
