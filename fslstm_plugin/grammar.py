@@ -17,7 +17,7 @@ from .errors import UnknownNameError, UsageError
 T = TypeVar("T")
 
 _WORDS = {"true": True, "false": False, "none": None}
-_OF_AN_EPISODE = ("support", "labels", "ways")  # Arguments of a head's constructor that are no options.
+_NO_OPTIONS = ("support", "labels", "ways", "adapters")  # What constructors take from a program, not from a name.
 
 
 class _Bare:
@@ -49,18 +49,20 @@ class Part:
         """Read one part.
 
         Raises:
-            UsageError: If it is not a word with arguments, or has an argument twice.
+            UsageError: If it is not a word with arguments, or has an argument twice or without a name.
         """
         name, opening, rest = text.strip().partition("(")
         if not name or (opening and not rest.endswith(")")) or "=" in name or ")" in name:
             raise UsageError(f"'{text}' must be a name, or a name with arguments such as lssvm(ridge=10).")
         arguments: dict[str, Any] = {}
-        for argument in _split(rest.removesuffix(")"), ",") if opening else ():
+        inside = rest.removesuffix(")").strip()
+        for argument in _split(inside, ",") if inside else ():
             key, value = _argument(argument.strip())
+            if not key:
+                raise UsageError(f"'{text}' has an argument without a name.")
             if key in arguments:
                 raise UsageError(f"'{text}' has the argument '{key}' twice.")
-            if key:
-                arguments[key] = value
+            arguments[key] = value
         return cls(name.strip(), arguments)
 
     def __str__(self) -> str:
@@ -146,7 +148,7 @@ def options(part: Callable[..., Any]) -> list[Option]:
     return [
         Option(each.name, each.default)
         for each in parameters
-        if each.default is not each.empty and each.name not in _OF_AN_EPISODE
+        if each.default is not each.empty and each.name not in _NO_OPTIONS
     ]
 
 
@@ -181,22 +183,33 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
 
     Raises:
         UnknownNameError: If there is no such argument.
-        UsageError: If an argument needs a value, or the constructor refuses one.
+        UsageError: If an argument needs a value, or another one, or the constructor refuses it.
     """
     known = dict(options(part))
     values = {}
     for name, value in arguments.items():
         if name not in known or name in given:
             raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known.keys() - given.keys())
-        if value is BARE and not isinstance(known[name], bool):
-            raise UsageError(f"The argument '{name}' in '{text}' needs a value.")
-        values[name] = True if value is BARE else value
+        values[name] = _accepted(name, value, known[name], text)
     try:
         return part(**given, **values)
     except UsageError:
         raise
     except (TypeError, ValueError) as error:
         raise UsageError(f"'{text}' cannot be made: {error}") from error
+
+
+def _accepted(name: str, value: Any, default: Any, text: str) -> Any:
+    """The value for an argument with this default; words and numbers in a Boolean's place would all count as true."""
+    if isinstance(default, bool):
+        if value is not BARE and not isinstance(value, bool):
+            raise UsageError(f"The argument '{name}' in '{text}' must be true or false, but got {value}.")
+        return True if value is BARE else value
+    if value is BARE or isinstance(value, Part):
+        raise UsageError(f"The argument '{name}' in '{text}' needs a value, as in {name}={value_text(default)}.")
+    if isinstance(value, bool) and default is not None:
+        raise UsageError(f"The argument '{name}' in '{text}' cannot be {value_text(value)}.")
+    return value
 
 
 def needs_dim(part: Callable[..., Any]) -> bool:

@@ -320,7 +320,9 @@ class _Maker:
         for part in rest:
             if refits:
                 raise UsageError(f"In '{self.text}' nothing can follow the transductive module.")
-            if part.name == BATCH_NORM and not part.arguments and not bn:
+            if part.name == BATCH_NORM:
+                if bn or part.arguments:
+                    raise UsageError(f"'{BATCH_NORM}' in '{self.text}' takes no arguments and can stand there once.")
                 bn = True
             elif part.name in ADAPTERS.names():
                 before.append(self._learned_adapter(part, first.name, trained, before))
@@ -332,8 +334,11 @@ class _Maker:
         return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
 
     def _is_adapter(self, head: Part, name: str) -> bool:
-        taken = {each.name for each in options(HEADS.get(head.name))}
-        return name in ADAPTERS.names() and name not in taken
+        own = {each.name for each in options(HEADS.get(head.name))}
+        if name not in own and name not in ADAPTERS.names():
+            plain = {each for each in ADAPTERS.names() if not needs_dim(ADAPTERS.get(each))}
+            raise UnknownNameError(f"argument of {head.name}", name, own | plain)
+        return name not in own
 
     def _adapter(self, name: str, value: Any) -> FeatureAdapter:
         """An adapter among a head's arguments: a bare word, with its first argument's value, or with its own ones."""
