@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Optional
 
 import typer
 
@@ -24,6 +24,8 @@ EXAMPLES = """
 
 fslstm bench heads
 
+fslstm bench transduction
+
 fslstm bench heads --run train-cifar-fs-conv4-lssvm+iam --table3-episodes 10000
 
 fslstm bench train --backbone resnet12 --rounds 3
@@ -31,23 +33,30 @@ fslstm bench train --backbone resnet12 --rounds 3
 fslstm bench --json bench.json
 """
 
-GROUPS = ("heads", "eval", "train")
+GROUPS = ("heads", "transduction", "eval", "train")
+_DIMS = {"heads": 2560, "transduction": 640}
 
 
 def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[heads|eval|train|all]",
-            help="eval and train read CIFAR-FS, heads needs no data.",
+            metavar="[heads|transduction|eval|train|all]",
+            help="eval and train read CIFAR-FS, the others need no data.",
             autocompletion=lambda: [*GROUPS, "all"],
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option(min=2, help="How often each side is timed, in turns.")] = 5,
-    shots: Annotated[int, typer.Option(min=1, help="heads: support images a class.")] = 5,
+    shots: Annotated[int, typer.Option(min=1, help="heads and transduction: support images per class.")] = 5,
     features: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="heads: numbers in a generated feature vector.")
-    ] = 2560,
+        Optional[int],
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="Numbers in a generated feature vector; 2560 for heads and 640 for transduction if not given.",
+            show_default=False,
+        ),
+    ] = None,
     table3_episodes: Annotated[
         int, typer.Option(min=0, help="heads: episodes of the paper's Table 3, scaled to 10,000; 0 leaves it out.")
     ] = 500,
@@ -62,7 +71,7 @@ def bench(
     run: Annotated[
         Optional[str],
         typer.Option(
-            help="Run folder, or its name in --runs: heads takes its test features, eval its backbone.",
+            help="Run folder, or its name in --runs: heads and transduction take its test features, eval its backbone.",
             show_default=False,
         ),
     ] = None,
@@ -71,7 +80,7 @@ def bench(
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:
-    """Time heads, evaluation and training against what a user has today.
+    """Time heads, transductive methods, evaluation and training against what a user has today.
 
     Both sides work in turns, in this process, on the same data, and their answers are compared: if one prediction
     differs that was no tie, the command fails. Runs on the processor.
@@ -84,6 +93,7 @@ def bench(
 
     from rich.console import Console
 
+    from fslstm_plugin.benchmarks.references import require_qpth
     from fslstm_plugin.benchmarks.report import Comparison, Figure, Report, comparison_table, figure_table
     from fslstm_plugin.benchmarks.stock import require_cifarfs
     from fslstm_plugin.data.root import data_root as resolve_root
@@ -93,9 +103,11 @@ def bench(
     console = Console(stderr=True)
     root = resolve_root(data_root)
     chosen = Run.find(run, runs) if run is not None else None
-    if groups != ("heads",):
+    if {"heads", "eval"} & {*groups}:
+        require_qpth()
+    if {"eval", "train"} & {*groups}:
         require_cifarfs(root)
-    if "eval" in groups and chosen is not None and chosen.config["image_size"] != 32:
+    if "eval" in groups and chosen is not None and chosen.config.image_size != 32:
         raise UsageError(f"bench eval needs a run for images of 32 pixels, but {chosen.name} is for others.")
 
     import pytorch_lightning as pl
@@ -111,11 +123,16 @@ def bench(
             from fslstm_plugin.benchmarks.heads import bench_heads
             from fslstm_plugin.benchmarks.table3 import bench_table3
 
-            vectors, labels = _features(chosen, features, seed, data_root, console)
+            images = _images(chosen, features or _DIMS[group], seed, data_root, console)
             if table3_episodes:
                 report(f"heads: Table 3, {table3_episodes:,} episodes")
-                figures += bench_table3(vectors, labels, table3_episodes, seed)
-            found = bench_heads(vectors, labels, shots, rounds, seed, report)
+                figures += bench_table3(images.features, images.labels, table3_episodes, seed)
+            found = bench_heads(images.features, images.labels, shots, rounds, seed, report)
+        elif group == "transduction":
+            from fslstm_plugin.benchmarks.transduction import bench_transduction
+
+            images = _images(chosen, features or _DIMS[group], seed, data_root, console, rectified=True)
+            found = bench_transduction(*images, shots, rounds, seed, report)
         elif group == "eval":
             from fslstm_plugin.benchmarks.evaluation import bench_evaluation
 
@@ -129,26 +146,36 @@ def bench(
 
     result = Report(comparisons, figures)
     output = Console()
-    output.print(comparison_table(comparisons))
-    output.print(figure_table(figures))
+    if comparisons:
+        output.print(comparison_table(comparisons))
+    if figures:
+        output.print(figure_table(figures))
     if json:
         write_json(json, result.as_dict())
 
 
-def _features(
-    run: Run | None, dim: int, seed: int, data_root: Path | None, console: Console
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and labels: of the run's test split, or generated."""
+class _Images(NamedTuple):
+    """What stands for the images of a split: features ``(N, d)``, labels, and the mean of the base classes."""
+
+    features: torch.Tensor
+    labels: torch.Tensor
+    base_mean: torch.Tensor
+
+
+def _images(
+    run: Run | None, dim: int, seed: int, data_root: Path | None, console: Console, rectified: bool = False
+) -> _Images:
+    """Of the run's test split, or generated; perhaps without what is negative, as after a ReLU."""
     if run is None:
         from fslstm_plugin.benchmarks.clusters import clusters
 
-        return clusters(dim, seed)
+        features, labels = clusters(dim, seed)
+        features = features.relu() if rectified else features
+        return _Images(features, labels, features.mean(0))
 
-    from fslstm_plugin.evaluation.model import TrainedModel
-
-    split = results.load_split_for(run, None, "test", data_root)
-    device = results.pick_device("cpu")
-    return results.split_features(run, TrainedModel.from_run(run), split, device, console), split.labels
+    session = results.open_session(run, None, "test", data_root, "cpu", console)
+    features, mean = session.features, session.base_mean
+    return _Images(features, session.split.labels, mean)
 
 
 def _backbone(run: Run | None, name: str) -> nn.Module:
@@ -158,6 +185,6 @@ def _backbone(run: Run | None, name: str) -> nn.Module:
 
         return build_backbone(name, 32).eval()
 
-    from fslstm_plugin.evaluation.model import TrainedModel
+    from fslstm_plugin.model import FewShotModel
 
-    return TrainedModel.from_run(run).backbone
+    return FewShotModel.from_run(run).backbone

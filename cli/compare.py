@@ -15,7 +15,6 @@ from . import options, results
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
-    from fslstm_plugin.methods import Method
 
 COMPARE_EXAMPLES = """
 [bold]Examples[/bold]

@@ -30,7 +30,9 @@ def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
                 description = _meta(hint, "description")
                 if description:
                     option = _option(name, hint, description, panel)
-                    added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option))
+                    added.append(
+                        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+                    )
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]
 
+fslstm report
+
 fslstm report base fslstm
 
 fslstm report reproductions/table3 runs/base --output table3.html
@@ -25,18 +27,24 @@ fslstm report reproductions
 
 def report(
     sources: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN|FOLDER...", help="Runs, reproductions, or folders of either.", show_default=False),
-    ],
+        Optional[list[str]],
+        typer.Argument(
+            metavar="[RUN|FOLDER]...",
+            help="Runs, reproductions, or folders of either; the newest run if not given.",
+            show_default=False,
+        ),
+    ] = None,
     runs: options.RunsFolder = Path("runs"),
     output: Annotated[Path, typer.Option(help="The page.", dir_okay=False)] = Path("report.html"),
 ) -> None:
-    """Write one page, which needs no network, with configuration, learning curves, tables, figures and provenance."""
+    """Write one page, which needs no network, with the best numbers, tables, figures, settings and provenance."""
     from fslstm_plugin.files import write_text
     from fslstm_plugin.reporting.html import page
+    from fslstm_plugin.runs import Run
 
-    sections = [section for source in sources for section in _sections(source, runs)]
-    write_text(output, page(f"FSLSTM: {', '.join(Path(source).absolute().name for source in sources)}", sections))
+    wanted = sources or [str(Run.newest(runs).path)]
+    sections = [section for source in wanted for section in _sections(source, runs)]
+    write_text(output, page(f"FSLSTM: {', '.join(Path(source).absolute().name for source in wanted)}", sections))
     typer.echo(f"Saved the report in {output}.")
 
 

@@ -11,7 +11,7 @@ from .errors import UsageError
 from .plain import from_plain, to_plain
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
-Rate = Annotated[float, Meta(gt=0, le=1e6)]
+Rate = Annotated[float, Meta(gt=0, le=1e30)]
 Amount = Annotated[float, Meta(ge=0, le=1e6)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
@@ -31,6 +31,10 @@ class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
     padding: Annotated[int, Meta(ge=0, le=1024, description="Pixels of padding before the random crop.")]
     jitter: Annotated[float, Meta(ge=0, le=1, description="Strength of the colour jitter.")] = 0.4
     flip: Annotated[float, Meta(ge=0, le=1, description="Probability of a flip.")] = 0.5
+
+    def __post_init__(self) -> None:
+        if self.padding < 0 or not 0 <= self.jitter <= 1 or not 0 <= self.flip <= 1:
+            raise UsageError(f"Padding must be >= 0, jitter and flip in [0, 1], but got {self}.")
 
     def require_fit(self, image_size: int) -> None:
         """Refuse a crop that may lie beside the image altogether.
@@ -215,4 +219,3 @@ def changed(kind: type[Struct], values: Mapping[str, Any], given: Mapping[str, A
         options = ", ".join(f"--{name.replace('_', '-')}" for name in augmentation)
         raise UsageError(f"{options} cannot be used here: a folder of images gets a random resized crop.")
     return from_plain(kind, merged)
-

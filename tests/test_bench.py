@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +19,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fslstm_plugin.benchmarks import agreement, ceiling, clusters, evaluation, heads, ours, references, stock, timing
+from fslstm_plugin.benchmarks import (
+    agreement,
+    ceiling,
+    clusters,
+    evaluation,
+    heads,
+    ours,
+    published,
+    references,
+    stock,
+    table3,
+    timing,
+    transduction,
+)
 from fslstm_plugin.data.cifarfs import CIFAR_FS, CIFARFS, split_classes
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.errors import DataError
-from fslstm_plugin.heads import Dual, LSSVMClassifier, RidgeClassifier
+from fslstm_plugin.evaluation.runner import indexed
+from fslstm_plugin.heads import Dual, LSSVMClassifier, RidgeClassifier, one_hot
+from fslstm_plugin.methods import Method, parse_method
 from fslstm_plugin.normalization import IMAGENET_NORMALIZATION
-from fslstm_plugin.registry import HEADS
+from fslstm_plugin.registry import HEADS, METHODS
 from fslstm_plugin.transduction import PseudoSupportModule
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "heads.npz")
+PUBLISHED = np.load(Path(__file__).parent / "golden" / "published.npz")
 FIELDS = {
     "group", "case", "against", "unit", "ours_ms", "ours_iqr_ms", "theirs_ms", "theirs_iqr_ms", "ratio", "target",
-    "rounds", "predictions", "ties",
+    "at_most_ms", "rounds", "predictions", "ties",
 }  # fmt: skip
 FEW = ("--features", 40, "--rounds", 2, "--table3-episodes", 4)
 
@@ -170,17 +189,32 @@ def test_recorded_predictions_are_the_modules_own():
     drawn = EpisodeSampler(labels, 5, 2, 4, seed=3).batch(0, 5)
     episodes = ours.DrawnEpisodes(drawn, 5, 2, 4)
     support, query = features[drawn].tensor_split([10], dim=1)
-    predicted = ours.predictions(features, episodes, RidgeClassifier(), psm_iterations=3)
+    case = heads.Case("rr", "", references.qpth_ridge, 5, psm_iterations=3)
+    predicted = ours.predictions(indexed(features), episodes, case.methods())
     for iterations in range(4):
         module = PseudoSupportModule(iterations)
         logits = module(RidgeClassifier(), support, episodes.labels[:10], query, ways=5)
         assert torch.equal(predicted[iterations], logits.argmax(-1))
 
 
+@pytest.mark.parametrize("case", [case for case in transduction.CASES if case.reference], ids=lambda case: case.method)
+def test_published_computations_give_the_published_numbers(case):
+    support, labels, query, mean = (
+        torch.from_numpy(PUBLISHED[key]) for key in ("support", "support_labels", "query", "base_mean")
+    )
+    # The constant that these numbers were made with.
+    solve = partial(case.reference, weight=0.7) if case.method == "laplacian-shot" else case.reference
+    for index in range(len(labels)):
+        episode = slice(index, index + 1)
+        targets = one_hot(labels[episode], 5)
+        scores = solve(support[episode].double(), targets, query[episode].double(), mean.double())
+        torch.testing.assert_close(scores[0], torch.from_numpy(PUBLISHED[case.method][index]), rtol=1e-9, atol=1e-9)
+
+
 def test_clusters_are_as_hard_as_real_features():
     features, labels = clusters.clusters(dim=256, seed=0)
     sampler = EpisodeSampler(labels, 5, 5, 15, seed=0)
-    accuracy = ours.accuracies(features, sampler, [ours.method("lssvm", LSSVMClassifier())], 60).mean()
+    accuracy = ours.accuracies(indexed(features), sampler, [parse_method("lssvm")], 60).mean()
     assert 70 < accuracy < 80
 
 
@@ -208,6 +242,86 @@ def test_other_shots_have_no_target(few_episodes, fslstm, tmp_path):
     result = fslstm("bench", "heads", *FEW, "--shots", 1, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     assert all(row["target"] is None for row in rows_of(tmp_path / "r.json")[0])
+
+
+class Nearest(Method):
+    """SimpleShot in coordinates, as its authors have it."""
+
+    is_transductive = False
+    needs_base_mean = True
+
+    def logits(self, features):
+        points = features.support, features.targets.float(), features.query, features.base_mean
+        return published.simpleshot(*points)
+
+
+class Raw(Nearest):
+    """The base mean is forgotten."""
+
+    def logits(self, features):
+        mean = torch.zeros_like(features.base_mean)
+        return published.simpleshot(features.support, features.targets.float(), features.query, mean)
+
+
+@pytest.fixture
+def as_simpleshot(monkeypatch):
+    """Registers a class as the only methods: with a published computation, and without."""
+
+    def register(kind):
+        entries = {name: EntryPoint(name, f"{__name__}:{kind.__name__}", "") for name in ("simpleshot", "another")}
+        monkeypatch.setattr(METHODS, "_entries", entries)
+        monkeypatch.setattr(transduction, "EPISODES", 6)
+
+    return register
+
+
+def test_registered_methods_are_compared_with_their_published_computation(as_simpleshot, fslstm, tmp_path):
+    as_simpleshot(Nearest)
+    result = fslstm("bench", "transduction", "--features", 24, "--rounds", 2, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    (row,), figures = rows_of(tmp_path / "r.json")
+    assert (row["case"], row["against"], row["ties"]) == ("simpleshot", "published, one by one", 0)
+    assert row["predictions"] == 6 * 75
+    assert row["at_most_ms"] is None, "targets are for 640 features"
+    assert figures["another, an episode"]["unit"] == "ms", "a method of another package is timed alone"
+
+
+def test_a_method_that_predicts_otherwise_than_published_is_caught(as_simpleshot, fslstm, tmp_path):
+    as_simpleshot(Raw)
+    result = fslstm("bench", "transduction", "--features", 24, "--rounds", 2, "--json", tmp_path / "r.json")
+    assert result.code == 1
+    assert "transduction, simpleshot: " in result.err
+    assert "the times mean nothing" in result.err
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_built_in_methods_have_cases():
+    known = {case.method.partition("(")[0] for case in transduction.CASES}
+    built_in = {name for name, entry in METHODS._entries.items() if entry.module.startswith("fslstm_plugin.baselines")}
+    assert built_in <= known
+
+
+def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch):
+    assert table3.peak_memory() > 2**20
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert table3.peak_memory() is None
+    features, labels = clusters.clusters(dim=24, seed=0)
+    assert [figure.unit for figure in table3.bench_table3(features, labels, 2, 0)] == ["s"]
+
+
+def test_without_qpth_one_sentence_says_how_to_get_it(fslstm, monkeypatch):
+    monkeypatch.setattr(references, "find_spec", lambda name: None)
+    for what in ("heads", "all"):
+        result = fslstm("bench", what)
+        assert result.code == 2
+        assert "pip install 'fslstm-plugin[bench]'" in " ".join(result.err.split())
+
+
+def test_nothing_else_imports_the_benchmarks():
+    package = Path(transduction.__file__).parents[1]
+    for file in package.rglob("*.py"):
+        if file.parent.name != "benchmarks":
+            assert not re.search(r"(from|import) (\.+|fslstm_plugin\.)benchmarks", file.read_text()), file
 
 
 def pretrained(fslstm, folder, dataset):

@@ -88,16 +88,16 @@ def test_impossible_augmentations_are_refused(values):
 
 
 def test_features_are_those_of_every_image(dots):
-    backbone, normalization = torch.nn.Flatten(), Normalization((0.5,) * 3, (0.5,) * 3)
+    dots, backbone = replace(dots, digest=""), torch.nn.Flatten()
     images = dots.images.clone()
-    assert cache_key(backbone, replace(dots, images=images), normalization) == cache_key(backbone, dots, normalization)
+    assert cache_key(backbone, replace(dots, images=images), "32") == cache_key(backbone, dots, "32")
     images[1, 0, 0, 0] ^= 1
-    assert cache_key(backbone, replace(dots, images=images), normalization) != cache_key(backbone, dots, normalization)
+    assert cache_key(backbone, replace(dots, images=images), "32") != cache_key(backbone, dots, "32")
 
 
 def test_features_are_those_of_the_layers_in_any_precision(dots):
     normalization = Normalization((0.5,) * 3, (0.5,) * 3)
     convolution = torch.nn.Conv2d(3, 2, 3).bfloat16()
     leaky = [torch.nn.Sequential(convolution, torch.nn.LeakyReLU(slope)) for slope in (0.1, 0.1, 0.5)]
-    one, same, other = (cache_key(backbone, dots, normalization) for backbone in leaky)
+    one, same, other = (cache_key(backbone, dots, "32") for backbone in leaky)
     assert one == same != other

@@ -21,52 +21,51 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from fslstm_plugin import files
-from fslstm_plugin.algorithms.composition import Composition
-from fslstm_plugin.algorithms.recipe import MetaRecipe, meta_training
 from fslstm_plugin.backbones import ResNet12
-from fslstm_plugin.data.images import Augmentation
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError, UsageError
-from fslstm_plugin.evaluation.features import cached_features
-from fslstm_plugin.plain import from_plain
-from fslstm_plugin.runs import Run, new_run_folder
+from fslstm_plugin.evaluation.features import FeatureStore
+from fslstm_plugin.plain import to_plain
+from fslstm_plugin.runs import Run, Validation, new_run_folder
 from fslstm_plugin.training import engine
+from fslstm_plugin.training.configuration import pretrain_config, train_config
 from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
-from fslstm_plugin.training.meta_training import Validation, train, train_config
+from fslstm_plugin.training.meta_training import train
 from fslstm_plugin.training.pretrained import load_backbone
-from fslstm_plugin.training.pretraining import PretrainSource, pretrain, pretrain_config
-from fslstm_plugin.training.recipes import PretrainRecipe
+from fslstm_plugin.training.pretraining import pretrain
 from fslstm_plugin.weights import load_tensors
 
 QUIET = Console(quiet=True)
 OPTIONS = EngineOptions(accelerator="cpu", checkpoint_every=3)
 
 
-def meta_run(path, max_steps=8, algorithm="lssvm+iam", pretrained=None, **changes):
-    recipe = from_plain(
-        MetaRecipe,
-        {
-            **meta_training("dots", "tiny", 32, pretrained=False).__dict__,
-            "augmentation": {"padding": 4},
-            "steps_per_epoch": 5,
-            "episodes_per_step": 2,
-            "shots": 2,
-            "queries": 3,
-            "iam_reduction": 4,
-            **changes,
-        },
-    )
+def meta_run(path, max_steps=8, algorithm="lssvm+iam(reduction=4)", pretrained=None, **changes):
+    given = {
+        **({"lr": 0.1, "method_lr": 0.1} if pretrained else {}),
+        "steps_per_epoch": 5,
+        "episodes_per_step": 2,
+        "shots": 2,
+        "queries": 3,
+        **changes,
+    }
     validation = Validation(episodes=20, shots=2, queries=5)
-    return Run(
-        path,
-        train_config(
-            "dots", "tiny", 32, Composition.parse(algorithm), recipe, validation, pretrained, max_steps, 3, "32"
-        ),
+    config = train_config(
+        "dots",
+        "tiny",
+        algorithm,
+        pretrained=pretrained,
+        max_steps=max_steps,
+        seed=3,
+        precision="32",
+        validation=validation,
+        given=given,
     )
+    return Run(path, config)
 
 
 def pretrain_run(path, max_steps=8):
-    recipe = PretrainRecipe(3, 48, 0.05, "one-cycle", 5e-4, augmentation=Augmentation(4))
-    return Run(path, pretrain_config(PretrainSource(dataset="dots"), "tiny", 32, recipe, max_steps, 3, "32"))
+    given = {"epochs": 3, "batch_size": 48, "lr": 0.05, "nesterov": False, "jitter": 0.4}
+    config = pretrain_config("tiny", dataset="dots", max_steps=max_steps, seed=3, precision="32", given=given)
+    return Run(path, config)
 
 
 def metrics(run):
@@ -108,11 +107,12 @@ def test_meta_training_begins_from_the_pretrained_backbone(tmp_path, data_root):
     pretrain(first, OPTIONS, data_root=data_root, console=QUIET)
     backbone = TinyBackbone(32)
     load_backbone(backbone, first.path)
-    assert all(torch.equal(value, first.load_weights()[name]) for name, value in backbone.state_dict().items())
+    saved = first.load_weights()
+    assert all(torch.equal(value, saved[f"backbone.{name}"]) for name, value in backbone.state_dict().items())
     second = meta_run(tmp_path / "second", max_steps=1, pretrained=first.path, lr=1e-12)
     train(second, OPTIONS, data_root=data_root, console=QUIET)
     weights = second.load_weights()
-    torch.testing.assert_close(weights["features.net.0.weight"], backbone.net[0].weight.data, atol=1e-6, rtol=0)
+    torch.testing.assert_close(weights["backbone.net.0.weight"], backbone.net[0].weight.data, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
@@ -209,7 +209,7 @@ def test_weights_that_are_no_numbers_are_never_saved(tmp_path, data_root, monkey
     def on_train_batch_start(self, trainer, module, *rest):
         seed(self, trainer, module, *rest)
         if trainer.global_step == 6:
-            module.features.net[0].weight.data.fill_(float("nan"))
+            module.model.backbone.net[0].weight.data.fill_(float("nan"))
 
     monkeypatch.setattr(engine.StepSeed, "on_train_batch_start", on_train_batch_start)
     with pytest.raises(NonFiniteError, match="The weights became infinite or not a number at step 8"):
@@ -290,13 +290,17 @@ def test_other_images_are_refused_when_a_training_continues(tmp_path):
 
 
 DAMAGED_CONFIGS = [
-    ({"kind": "test"}, "its kind must be one of pretrain, train"),
-    ({"backbone": 5}, "'backbone' must be of type str"),
-    ({"image_size": True}, "'image_size' must be of type int"),
-    ({"image_size": 10**9}, "'image_size' must be between 16 and 1024"),
-    ({"pretrained": []}, "'pretrained' must be of type str or NoneType"),
-    ({"kind": "pretrain"}, "'places' must be of type str or NoneType"),
-    ({"kind": "pretrain", "places": "/a", "folder": None}, "must name one of 'dataset', 'places' and 'folder'"),
+    ({"kind": "test"}, "kind: invalid value 'test'"),
+    ({"backbone": 5}, "backbone must be text, but got a whole number"),
+    ({"image_size": True}, "image_size must be a whole number, but got true or false"),
+    ({"image_size": 10**9}, "image_size must be a whole number <= 1024"),
+    ({"seed": -1}, "seed must be a whole number >= 0"),
+    ({"seed": 10**40}, "config.json is damaged"),
+    ({"precision": "64"}, "precision: invalid enum value '64'"),
+    ({"max_steps": 0}, "max_steps must be a whole number >= 1"),
+    ({"pretrained": []}, "pretrained must be text or null, but got array"),
+    ({"kind": "pretrain"}, "contains unknown field `algorithm`"),
+    ({"format": 1}, "format: invalid enum value 1"),
 ]
 
 
@@ -304,7 +308,7 @@ DAMAGED_CONFIGS = [
 def test_a_damaged_configuration_is_named(change, words, tmp_path):
     run = meta_run(tmp_path)
     run.create()
-    (tmp_path / "config.json").write_text(json.dumps({"format": 1, **run.config, **change}))
+    (tmp_path / "config.json").write_text(json.dumps({**to_plain(run.config), **change}))
     with pytest.raises(RunError, match=words):
         Run.open(tmp_path)
 
@@ -312,24 +316,31 @@ def test_a_damaged_configuration_is_named(change, words, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"lr": "high"}, "lr must be of type float, but got 'high'"),
-        ({"epochs": 1.5}, "epochs must be of type int, but got 1.5"),
-        ({"more": 1}, "MetaRecipe has no field 'more'"),
-        ({"augmentation": 3}, "Augmentation must be given by its fields"),
-        ({"milestones": [0.1, None, 0.2]}, "milestones must be of type float"),
+        ({"lr": "high"}, "recipe.lr must be a number, but got text"),
+        ({"lr": -1}, "recipe.lr must be a number > 0.0"),
+        ({"epochs": 1.5}, "recipe.epochs must be a whole number, but got a number"),
+        ({"episodes_per_step": 10**12}, "recipe.episodes_per_step must be a whole number <= 10000"),
+        ({"more": 1}, "recipe: .*contains unknown field `more`"),
+        ({"augmentation": 3}, "recipe.augmentation must be a group of fields, but got a whole number"),
+        ({"augmentation": {"padding": 4, "flop": 1}}, "recipe.augmentation: .*contains unknown field `flop`"),
+        ({"milestones": [0.1, None, 0.2]}, "recipe.milestones.* must be a number, but got null"),
+        ({"milestones": [0.1]}, "Milestones must ascend"),
     ],
 )
 def test_a_damaged_recipe_is_named(change, words, tmp_path):
     run = meta_run(tmp_path)
-    run.config["recipe"].update(change)
-    with pytest.raises(RunError, match=f"config.json is damaged in 'recipe': .*{words}"):
-        run.part("recipe", MetaRecipe)
+    run.create()
+    content = to_plain(run.config)
+    content["recipe"] |= change
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(RunError, match=f"config.json is damaged: .*{words}"):
+        Run.open(tmp_path)
 
 
 def test_evaluations_that_end_together_keep_their_own_files(tmp_path):
-    run = Run(tmp_path, {})
+    run = meta_run(tmp_path)
     with ThreadPoolExecutor(8) as pool:
-        files = list(pool.map(lambda _: run.save_evaluation("eval", []), range(24)))
+        files = list(pool.map(lambda _: run.save_evaluation("eval", {"rows": []}), range(24)))
     assert sorted(file.name for file in files) == sorted(f"eval-{number}.json" for number in range(1, 25))
 
 
@@ -338,7 +349,7 @@ def features_in_processes(folder, split, count):
         torch.set_num_threads(1)
         backbone = TinyBackbone(32)
         backbone.load_state_dict(torch.load(folder / "weights", weights_only=True))
-        torch.save(cached_features(folder / "cache", backbone, split), folder / f"{os.getpid()}.features")
+        torch.save(FeatureStore(backbone, folder).features(split), folder / f"{os.getpid()}.features")
 
     processes = [multiprocessing.get_context("fork").Process(target=work) for _ in range(count)]
     for process in processes:
@@ -365,6 +376,7 @@ def test_two_processes_train_on_the_same_episodes_as_one(tmp_path, spawn):
     common = [
         "train", "--dataset", "dots", "--backbone", "plain", "--algorithm", "rr", "--runs", tmp_path, "--max-steps", 3,
         "--episodes-per-step", 2, "--shots", 2, "--queries", 3, "--val-episodes", 10, "--accelerator", "cpu",
+        "--precision", "32",
     ]  # fmt: skip
     for name, extra in (("two", ("--devices", 2, "--strategy", "ddp")), ("one", ("--devices", 1))):
         process = spawn(*common, "--name", name, *extra)
@@ -409,10 +421,10 @@ def test_run_folders_are_found_by_path_name_or_age(tmp_path):
     with pytest.raises(RunError, match="There is no run at"):
         Run.find("c", tmp_path)
     (tmp_path / "a" / "config.json").write_text("{half")
-    with pytest.raises(RunError, match="Cannot read"):
+    with pytest.raises(RunError, match="config.json is damaged: JSON is malformed"):
         Run.find("a", tmp_path)
     (tmp_path / "a" / "config.json").write_text(json.dumps({"format": 99}))
-    with pytest.raises(RunError, match="not a run configuration"):
+    with pytest.raises(RunError, match="damaged: object missing required field `kind`"):
         Run.find("a", tmp_path)
 
 
@@ -456,8 +468,8 @@ def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):
         folder.mkdir(parents=True)
         for number in range(8):
             Image.fromarray(dots.images[label * 30 + number].numpy()).save(folder / f"{number}.png")
-    recipe = PretrainRecipe(2, 8, 0.05, "steps", 1e-4)
-    config = pretrain_config(PretrainSource(folder=tmp_path / "images"), "tiny", 32, recipe, None, 0, "32")
+    given = {"epochs": 2, "batch_size": 8, "lr": 0.05}
+    config = pretrain_config("tiny", folder=tmp_path / "images", image_size=32, precision="32", given=given)
     run = Run(tmp_path / "run", config)
     pretrain(run, OPTIONS, workers=0, console=QUIET)
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 6
@@ -500,8 +512,8 @@ def test_places365_is_read_as_torchvision_lays_it_out(tmp_path, dots, monkeypatc
     (root / "places365_train_standard.txt").write_text("".join(lines))
     # The lists of three classes are not those whose checksums torchvision knows.
     monkeypatch.setattr(Places365, "_check_integrity", lambda *_: True)
-    recipe = PretrainRecipe(1, 5, 0.05, "steps", 1e-4)
-    config = pretrain_config(PretrainSource(places=root), "tiny", 84, recipe, None, 0, "32")
+    given = {"epochs": 1, "batch_size": 5, "lr": 0.05}
+    config = pretrain_config("tiny", places=root, precision="32", given=given)
     run = Run(tmp_path / "run", config)
     pretrain(run, OPTIONS, workers=0, console=QUIET)
     state = torch.load(run.checkpoint, weights_only=True)
@@ -515,8 +527,8 @@ def test_a_damaged_image_of_a_folder_is_named(tmp_path):
         folder.mkdir(parents=True)
         for number in range(4):
             (folder / f"{number}.png").write_bytes(b"not an image")
-    recipe = PretrainRecipe(1, 4, 0.05, "steps", 1e-4)
-    config = pretrain_config(PretrainSource(folder=tmp_path / "images"), "tiny", 32, recipe, None, 0, "32")
+    given = {"epochs": 1, "batch_size": 4, "lr": 0.05}
+    config = pretrain_config("tiny", folder=tmp_path / "images", image_size=32, precision="32", given=given)
     for workers in (0, 1):
         with pytest.raises(DataError, match=r"^The image \S*class\d/\d.png is truncated or no image [^\n]*$"):
             pretrain(Run(tmp_path / f"run{workers}", config), OPTIONS, workers=workers, console=QUIET)

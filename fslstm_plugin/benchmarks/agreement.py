@@ -32,7 +32,7 @@ class Agreement:
     ties: int
 
 
-def compare(case: str, ours: Tensor, reference: Tensor) -> Agreement:
+def compare(case: str, ours: Tensor, reference: Tensor, tie: float = TIE) -> Agreement:
     """Compare the predictions of every query, after each fit.
 
     The pseudo labels of one fit make the support of the next, so an episode in which a tie was broken otherwise is
@@ -42,6 +42,7 @@ def compare(case: str, ours: Tensor, reference: Tensor) -> Agreement:
         case: For the error message.
         ours: Predicted classes, int64 ``(fits, episodes, queries)``.
         reference: Logits ``(fits, episodes, queries, ways)``.
+        tie: What is a tie, see `TIE`.
 
     Raises:
         Disagreement: If a prediction differs and was no tie.
@@ -54,7 +55,7 @@ def compare(case: str, ours: Tensor, reference: Tensor) -> Agreement:
     differ = ours != reference.argmax(-1)
     parted = differ.any(-1)
     together = (parted.cumsum(0) - parted.long() == 0).unsqueeze(-1).expand_as(differ)
-    wrong = differ & together & ~near_ties(reference)
+    wrong = differ & together & ~near_ties(reference, tie)
     if wrong.any():
         fit, episode, query = (int(index) for index in wrong.nonzero()[0])
         raise Disagreement(
@@ -64,13 +65,13 @@ def compare(case: str, ours: Tensor, reference: Tensor) -> Agreement:
     return Agreement(int(together.sum()), int((differ & together).sum()))
 
 
-def near_ties(logits: Tensor) -> Tensor:
+def near_ties(logits: Tensor, tie: float = TIE) -> Tensor:
     """Which queries have two best logits as good as equal, bool, without the last dimension."""
     best = logits.topk(2).values
-    return best[..., 0] - best[..., 1] <= TIE * (best[..., 0] - logits.amin(-1))
+    return best[..., 0] - best[..., 1] <= tie * (best[..., 0] - logits.amin(-1))
 
 
-def require_same_accuracies(case: str, ours: Tensor, expected: Tensor, reference: Tensor) -> None:
+def require_same_accuracies(case: str, ours: Tensor, expected: Tensor, reference: Tensor, tie: float = TIE) -> None:
     """Compare the accuracies of a run of the engine with those of the predictions that were compared.
 
     Args:
@@ -78,11 +79,12 @@ def require_same_accuracies(case: str, ours: Tensor, expected: Tensor, reference
         ours: Percent, one an episode ``(episodes,)``.
         expected: The same from the predictions.
         reference: The reference's logits ``(fits, episodes, queries, ways)``; episodes without ties must be equal.
+        tie: What is a tie, see `TIE`.
 
     Raises:
         Disagreement: If an episode without ties has another accuracy.
     """
-    decided = ~near_ties(reference).any(-1).any(0)
+    decided = ~near_ties(reference, tie).any(-1).any(0)
     wrong = decided & ((ours - expected).abs() > 1e-6)
     if wrong.any():
         raise Disagreement(

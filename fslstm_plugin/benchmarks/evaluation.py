@@ -17,12 +17,13 @@ from ..backbones.base import normalization_of
 from ..data.base import Split
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
-from ..evaluation.features import cached_features, extract_features
-from ..registry import HEADS
+from ..evaluation.features import FeatureStore, extract_features
+from ..evaluation.runner import indexed
+from ..methods import parse_method
 from . import references
 from .agreement import Agreement, compare, require_same_accuracies
 from .ceiling import Work, flops_of, shares
-from .ours import accuracies, accuracies_of, method, predictions
+from .ours import accuracies, accuracies_of, predictions
 from .references import Reference
 from .report import Comparison, Figure
 from .stock import StockTasks, plain_transform, require_same_images
@@ -102,11 +103,11 @@ class _Paths:
     def from_cache(self, cache: Path) -> Tensor:
         """Ours with the features kept beside the run."""
         split = load_split("cifar-fs", "test", self.root)
-        return self._accuracies(split, cached_features(cache, self.backbone, split), "lssvm")
+        return self._accuracies(split, FeatureStore(self.backbone, cache).features(split), "lssvm")
 
     def _accuracies(self, split: Split, features: Tensor, head: str) -> Tensor:
         sampler = EpisodeSampler(split.labels, WAYS, SHOTS, QUERIES, self.seed, split.class_names)
-        return accuracies(features, sampler, [method(head, HEADS.get(head)())], self.episodes)
+        return accuracies(indexed(features), sampler, [parse_method(head)], self.episodes)
 
     def from_stock(self, reference: Reference) -> list[float]:
         """A few tasks of the stock path, to the accuracy of each."""
@@ -127,11 +128,11 @@ class _Paths:
             logits = [self.stock.logits(self.backbone, exact, images, labels)[0] for images, labels, _ in tasks]
         theirs = torch.stack(logits).unsqueeze(0)
         drawn = self.stock.episodes([indices[self.stock.ordered(labels)] for _, labels, indices in tasks])
-        classifier = HEADS.get(head)()
-        predicted = predictions(features, drawn, classifier)
+        methods = [parse_method(head)]
+        predicted = predictions(indexed(features), drawn, methods)
         case = f"eval, {head} against {against}"
         agreement = compare(case, predicted, theirs)
-        timed = accuracies(features, drawn, [method(head, classifier)], STOCK_TASKS)[0]
+        timed = accuracies(indexed(features), drawn, methods, STOCK_TASKS)[0]
         require_same_accuracies(case, timed, accuracies_of(predicted[0], drawn), theirs)
         return agreement
 
@@ -156,7 +157,7 @@ def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:
 
 def _start() -> None:
     """A process that imports what ``fslstm eval`` does."""
-    modules = "fslstm_cli.main, fslstm_plugin.evaluation.experiment, fslstm_plugin.evaluation.model, learn2learn.data"
+    modules = "fslstm_cli.main, fslstm_plugin.evaluation.session"
     subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, capture_output=True)
 
 

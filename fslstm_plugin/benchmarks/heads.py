@@ -11,13 +11,15 @@ from torch import Tensor
 
 from ..data.sampler import EpisodeSampler
 from ..errors import RunError
-from ..evaluation.experiment import cached_source
+from ..evaluation.runner import indexed
 from ..gram import EpisodeGram
+from ..methods import KernelMethod, Method
 from ..registry import HEADS
+from ..transduction import PseudoSupportModule
 from . import references
 from .agreement import compare, require_same_accuracies
 from .ceiling import Work, flops_of, shares
-from .ours import DrawnEpisodes, accuracies, accuracies_of, method, predictions
+from .ours import DrawnEpisodes, accuracies, accuracies_of, predictions
 from .references import Reference, refine
 from .report import Comparison, Figure
 from .timing import Contender, clocked, race
@@ -51,6 +53,12 @@ class Case:
     def name(self) -> str:
         """For example ``"lssvm+psm"``."""
         return f"{self.head}+psm" if self.psm_iterations else self.head
+
+    def methods(self) -> list[Method]:
+        """The head with no refit, with one, and so on: what it predicts after each is the last one's way there."""
+        head = HEADS.get(self.head)()
+        refits = [PseudoSupportModule(iterations) for iterations in range(1, self.psm_iterations + 1)]
+        return [KernelMethod(head), *(KernelMethod(head, transduction=module) for module in refits)]
 
 
 _PROTOTYPES = ("nn", "learn2learn's PrototypicalClassifier", references.learn2learn_prototypes)
@@ -88,7 +96,7 @@ def bench_heads(
     Args:
         features: Of a split ``(N, d)``.
         labels: Of its images ``(N,)``, int64.
-        shots: Support images a class.
+        shots: Support images per class.
         rounds: How often each is timed.
         seed: What the episodes follow from.
         report: Called with what comes next.
@@ -108,18 +116,18 @@ def bench_heads(
 
 
 def _compare(case: Case, features: Tensor, drawn: Tensor, shots: int, rounds: int) -> Comparison:
-    head = HEADS.get(case.head)()
     name = f"heads, {case.name} against {case.against}"
+    methods = case.methods()
     every = DrawnEpisodes(drawn, WAYS, shots, QUERIES)
     few = DrawnEpisodes(drawn[: case.episodes], WAYS, shots, QUERIES)
-    ours = partial(accuracies, features, every, [method(case.head, head, case.psm_iterations)], EPISODES)
+    ours = partial(accuracies, indexed(features), every, methods[-1:], EPISODES)
     theirs = partial(solve, case.reference, features, few, case.psm_iterations)
     try:
         theirs()
         logits = solve(references.exact(case.reference), features, few, case.psm_iterations)
     except RuntimeError as error:
         raise RunError(f"{name}: the alternative cannot solve an episode: {str(error).splitlines()[0]}") from error
-    predicted = predictions(features, few, head, case.psm_iterations)
+    predicted = predictions(indexed(features), few, methods)
     agreement = compare(name, predicted, logits)
     timed = ours()[0, : case.episodes]
     require_same_accuracies(name, timed, accuracies_of(predicted[-1], few), logits)
@@ -154,7 +162,7 @@ def solve(reference: Reference, features: Tensor, episodes: DrawnEpisodes, psm_i
 def _works(features: Tensor, drawn: Tensor, shots: int) -> list[Work]:
     indices = drawn[:32]
     gathered = features[indices]
-    gather = partial(cached_source(features), indices)
+    gather = partial(indexed(features).points, indices)
     gram = partial(EpisodeGram.from_points, gathered, WAYS * shots, transductive=True)
     works = [
         Work("Gram matrices of 32 episodes", clocked(gram), flops_of(gram)),

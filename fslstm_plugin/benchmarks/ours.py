@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ..data.balance import BALANCED
 from ..data.sampler import EpisodeSampler
-from ..evaluation.engine import Method, run_methods
-from ..evaluation.experiment import cached_source
-from ..gram import EpisodeGram
-from ..heads import Head
-from ..transduction import PseudoSupportModule
+from ..evaluation.runner import FeatureSource, run_methods
+from ..features import EpisodeFeatures
+from ..methods import Method
 
 
 class DrawnEpisodes(EpisodeSampler):
@@ -22,9 +19,9 @@ class DrawnEpisodes(EpisodeSampler):
 
     Args:
         indices: Image indices ``(episodes, ways * (shots + queries))``, support first, in the order of `labels`.
-        ways: Classes an episode.
-        shots: Support images a class.
-        queries: Query images a class.
+        ways: Classes per episode.
+        shots: Support images per class.
+        queries: Query images per class.
     """
 
     def __init__(self, indices: Tensor, ways: int, shots: int, queries: int) -> None:
@@ -36,49 +33,40 @@ class DrawnEpisodes(EpisodeSampler):
         return self.indices[start : start + count]
 
 
-@dataclass(frozen=True)
 class _Recorder(Method):
-    """A method that keeps what it predicted."""
+    """Another method, whose predictions it keeps."""
 
-    predicted: list[Tensor] = field(default_factory=list)
+    def __init__(self, method: Method) -> None:
+        super().__init__(method.adapters)  # type: ignore[arg-type]
+        self.method = method
+        self.is_transductive, self.uses_gram = method.is_transductive, method.uses_gram
 
-    def logits(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
-        logits = super().logits(gram, targets)
-        self.predicted.append(logits.argmax(-1))
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        logits = self.method.logits(features)
+        self.predicted = logits.argmax(-1)
         return logits
 
 
-def method(name: str, head: Head, psm_iterations: int = 0) -> Method:
-    """The method as the tables have it: the head alone, or with the Pseudo Support Module."""
-    if not psm_iterations:
-        return Method(name, head)
-    return Method(name, head, transduction=PseudoSupportModule(psm_iterations), modules=("psm",))
-
-
-def predictions(features: Tensor, episodes: DrawnEpisodes, head: Head, psm_iterations: int = 0) -> Tensor:
-    """Predicted classes after each fit, from the engine itself.
+def predictions(source: FeatureSource, episodes: DrawnEpisodes, methods: Sequence[Method]) -> Tensor:
+    """What each method predicts in evaluation itself.
 
     Args:
-        features: Of the whole split ``(N, d)``.
+        source: Features of the whole split.
         episodes: What to predict, in one batch.
-        head: The head.
-        psm_iterations: Refits of the Pseudo Support Module.
+        methods: The methods.
 
     Returns:
-        int64 ``(psm_iterations + 1, episodes, queries)``.
+        int64 ``(methods, episodes, queries)``.
     """
     count = len(episodes.indices)
-    recorders = [
-        _Recorder("", head, transduction=PseudoSupportModule(iterations)) for iterations in range(psm_iterations + 1)
-    ]
-    run_methods(cached_source(features), episodes, recorders, count, batch_episodes=count)
-    return torch.stack([recorder.predicted[-1] for recorder in recorders])
+    recorders = [_Recorder(method) for method in methods]
+    run_methods(source, episodes, recorders, count, batch_episodes=count)
+    return torch.stack([recorder.predicted for recorder in recorders])
 
 
-def accuracies(features: Tensor, episodes: EpisodeSampler, methods: Sequence[Method], count: int) -> Tensor:
-    """Percent of the queries predicted rightly ``(methods, count)``, as ``fslstm eval`` computes it."""
-    outcomes = run_methods(cached_source(features), episodes, methods, count)
-    return torch.stack([outcome.accuracies for outcome in outcomes])
+def accuracies(source: FeatureSource, episodes: EpisodeSampler, methods: Sequence[Method], count: int) -> Tensor:
+    """Percent of the queries correctly predicted ``(methods, count)``, as ``fslstm eval`` computes it."""
+    return torch.stack([outcome.accuracies for outcome in run_methods(source, episodes, methods, count)])
 
 
 def accuracies_of(predicted: Tensor, episodes: EpisodeSampler) -> Tensor:

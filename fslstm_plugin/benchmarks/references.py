@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ..errors import UsageError
+
 Reference = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """From support ``(n, d)``, labels ``(n,)``, query ``(m, d)`` and the number of ways to logits ``(m, ways)``."""
 
@@ -114,6 +116,19 @@ def sklearn_prototypes(support: Tensor, labels: Tensor, query: Tensor, ways: int
 
     model = NearestCentroid().fit(support.numpy(), labels.numpy())
     return -torch.from_numpy(euclidean_distances(query.numpy(), model.centroids_, squared=True))
+
+
+def require_qpth() -> None:
+    """Check that qpth is there, which solves the quadratic programmes.
+
+    Raises:
+        UsageError: If it is not installed.
+    """
+    if find_spec("qpth") is None:
+        raise UsageError(
+            "This benchmark compares with heads that qpth solves, which is not installed: "
+            "pip install 'fslstm-plugin[bench]'."
+        )
 
 
 def has_sklearn() -> bool:

@@ -20,7 +20,7 @@ class Comparison:
     """One line: our time against another's.
 
     Args:
-        group: ``"heads"``, ``"eval"`` or ``"train"``.
+        group: ``"heads"``, ``"transduction"``, ``"eval"`` or ``"train"``.
         case: What was done.
         against: The alternative.
         unit: What the times are of, ``"episode"`` or ``"step"``.
@@ -28,6 +28,7 @@ class Comparison:
         theirs: The alternative's.
         agreement: How the answers were compared.
         target: Least ratio to reach, or None.
+        at_most_ms: Our time that should not be exceeded, in milliseconds, or None.
     """
 
     group: str
@@ -38,6 +39,7 @@ class Comparison:
     theirs: Measurement
     agreement: Agreement
     target: float | None = None
+    at_most_ms: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -57,6 +59,7 @@ class Comparison:
             "theirs_iqr_ms": self.theirs.iqr * 1e3,
             "ratio": self.ratio,
             "target": self.target,
+            "at_most_ms": self.at_most_ms,
             "rounds": len(self.ours.times),
             **asdict(self.agreement),
         }
@@ -121,7 +124,7 @@ def machine() -> dict[str, Any]:
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
-    """A line for each comparison; it fits into 80 columns."""
+    """A line for each comparison; it fits into 80 columns. Targets are ratios, or our milliseconds."""
     rounds = len(comparisons[0].ours.times)
     compared = sum(line.agreement.predictions for line in comparisons)
     ties = sum(line.agreement.ties for line in comparisons)
@@ -142,7 +145,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             _time(line.ours),
             _time(line.theirs),
             f"{line.ratio:.1f}x",
-            _verdict(line.ratio, at_least=line.target),
+            _target(line),
         )
     return table
 
@@ -162,10 +165,16 @@ def _time(measured: Measurement) -> str:
     return f"{measured.median * 1e3:.3g} ±{measured.iqr / measured.median:.0%}"
 
 
-def _verdict(value: float, at_least: float | None = None, at_most: float | None = None) -> str:
+def _target(line: Comparison) -> str:
+    if line.at_most_ms is not None:
+        return _verdict(line.ours.median * 1e3, at_most=line.at_most_ms, unit=" ms")
+    return _verdict(line.ratio, at_least=line.target)
+
+
+def _verdict(value: float, at_least: float | None = None, at_most: float | None = None, unit: str = "") -> str:
     """The target, and whether it is met."""
     if at_least is not None:
-        return f"≥ {at_least:g} {'✓' if value >= at_least else '✗'}"
+        return f"≥ {at_least:g}{unit} {'✓' if value >= at_least else '✗'}"
     if at_most is not None:
-        return f"≤ {at_most:g} {'✓' if value <= at_most else '✗'}"
+        return f"≤ {at_most:g}{unit} {'✓' if value <= at_most else '✗'}"
     return ""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import resource
+import importlib
 import sys
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data.sampler import EpisodeSampler
-from ..evaluation.engine import run_methods
-from ..evaluation.experiment import cached_source
-from ..evaluation.methods import HeadName, comparison
-from ..evaluation.model import TrainedModel
-from ..registry import HEADS
+from ..evaluation.runner import indexed, run_methods
+from ..methods import parse_method
 from .report import Figure
 from .timing import clocked
 
 TASKS = 10_000
+METHODS = tuple(head + module for head in ("nn", "rr", "svm", "lssvm") for module in ("", "+can", "+psm"))
 
 
 def bench_table3(features: Tensor, labels: Tensor, episodes: int, seed: int) -> list[Figure]:
@@ -29,25 +27,30 @@ def bench_table3(features: Tensor, labels: Tensor, episodes: int, seed: int) -> 
         seed: What they follow from.
 
     Returns:
-        Seconds for 10,000 episodes of both settings, scaled from ``episodes``, and the greatest memory that this
-        process has had in use: an upper bound of the table's own.
+        Seconds for 10,000 episodes of both settings, scaled from ``episodes``, and, where the system tells it, the
+        greatest memory that this process has had in use: an upper bound of the table's own.
     """
-    model = TrainedModel(nn.Identity(), "lssvm", HEADS.get("lssvm")(), None)
-    methods = comparison(model, [HeadName(name) for name in ("nn", "rr", "svm", "lssvm")])
+    methods = [parse_method(name) for name in METHODS]
 
     def table() -> None:
         for shots in (1, 5):
-            run_methods(cached_source(features), EpisodeSampler(labels, 5, shots, 15, seed), methods, episodes)
+            run_methods(indexed(features), EpisodeSampler(labels, 5, shots, 15, seed), methods, episodes)
 
     seconds = clocked(table)() * TASKS / episodes
     what = f"Table 3, {len(methods)} methods, 1- and 5-shot, {TASKS:,} episodes"
     scaled = "" if episodes == TASKS else f", scaled from {episodes:,}"
-    return [
-        Figure("heads", what + scaled, seconds, "s", at_most=90),
-        Figure("heads", "greatest memory of this process", _peak_memory() / 2**30, "GiB", at_most=2),
-    ]
+    figures = [Figure("heads", what + scaled, seconds, "s", at_most=90)]
+    memory = peak_memory()
+    if memory is not None:
+        figures.append(Figure("heads", "greatest memory of this process", memory / 2**30, "GiB", at_most=2))
+    return figures
 
 
-def _peak_memory() -> float:
-    """In bytes; Linux counts in KiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def peak_memory() -> float | None:
+    """Greatest memory of this process so far, in bytes; None where Python cannot ask for it, as on Windows."""
+    try:
+        resource = importlib.import_module("resource")
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024  # Linux counts in KiB.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

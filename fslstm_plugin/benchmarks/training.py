@@ -14,13 +14,15 @@ from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.benchmark import timer
 
-from ..algorithms.few_shot import LightningFewShot, algorithm_for
-from ..algorithms.recipe import MetaRecipe, meta_training
 from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
-from ..runs import Run
+from ..learn2learn import LightningFewShot
+from ..methods import parse_method
+from ..recipes import MetaRecipe, meta_training
+from ..registry import BACKBONES, DATASETS
+from ..runs import Run, TrainConfig, Validation
 from ..training.engine import EngineOptions, TrainingProgress, fit, resolve_precision
 from ..training.streams import EpisodeStream
 from .agreement import Agreement, Disagreement, compare
@@ -32,6 +34,7 @@ from .timing import Contender, clocked, race
 
 STEPS = 2
 TARGET = 1.7
+_DATASET, _IMAGE_SIZE = "cifar-fs", 32
 _SLACK = 1e-3  # Of loss and gradient, relative: the backbone's single precision.
 
 
@@ -51,12 +54,22 @@ def bench_training(
         Disagreement: If predictions, loss or gradient of the two sides differ on the same images and weights.
     """
     pl.seed_everything(seed, verbose=False)
-    recipe = meta_training("cifar-fs", backbone, image_size=32, pretrained=True)
-    network = build_backbone(backbone, 32)
-    ours = _OurSteps(network, recipe, root, seed)
-    transform = augmenting_transform(normalization_of(network))
+    recipe = meta_training(DATASETS.get(_DATASET), BACKBONES.get(backbone), pretrained=False)
+    config = TrainConfig(
+        backbone=backbone,
+        image_size=_IMAGE_SIZE,
+        max_steps=STEPS + 1,
+        seed=seed,
+        precision=resolve_precision("auto", "cpu"),  # type: ignore[arg-type]
+        dataset=_DATASET,
+        algorithm="lssvm",
+        recipe=recipe,
+        validation=Validation(),
+    )
+    ours = _OurSteps(config, root)
+    transform = augmenting_transform(normalization_of(ours.module.model.backbone))
     stock = StockTasks.open(root, "train", transform, recipe.ways, recipe.shots, recipe.queries)
-    theirs = _StockSteps(build_backbone(backbone, 32), recipe, stock)
+    theirs = _StockSteps(build_backbone(backbone, _IMAGE_SIZE), recipe, stock)
     report("train: the same predictions, loss and gradient on both sides")
     agreement = _agreement(ours.module, stock, recipe.episodes_per_step)
     report(f"train: {backbone}, our step against a plain one")
@@ -106,23 +119,21 @@ class _OurSteps:
     """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not on the clock.
 
     Args:
-        backbone: The backbone.
-        recipe: Episodes, rates, augmentation.
+        config: Of the run that it would be.
         root: The data root.
-        seed: What the episodes follow from.
     """
 
-    def __init__(self, backbone: nn.Module, recipe: MetaRecipe, root: Path, seed: int) -> None:
-        split = load_split("cifar-fs", "train", root)
-        self.module: LightningFewShot = algorithm_for("lssvm")(
-            backbone, recipe=recipe, label_smoothing=recipe.label_smoothing
+    def __init__(self, config: TrainConfig, root: Path) -> None:
+        recipe, split = config.recipe, load_split(config.dataset, "train", root)
+        self.config = config
+        backbone = build_backbone(config.backbone, config.image_size)
+        self.module = LightningFewShot(
+            backbone, recipe=recipe, method=parse_method(config.algorithm), label_smoothing=recipe.label_smoothing
         )
-        self.recipe, self.seed = recipe, seed
-        self.precision = resolve_precision("auto")
         self.clock = _StepClock()
         self.stream = EpisodeStream(
             split,
-            EpisodeSampler(split.labels, recipe.ways, recipe.shots, recipe.queries, seed, split.class_names),
+            EpisodeSampler(split.labels, recipe.ways, recipe.shots, recipe.queries, config.seed, split.class_names),
             normalization_of(backbone),
             recipe.augmentation,
             recipe.episodes_per_step,
@@ -132,17 +143,18 @@ class _OurSteps:
 
     def __call__(self) -> float:
         """Seconds of `STEPS` steps under Lightning's Trainer."""
+        recipe, config = self.config.recipe, self.config
         self.clock.ends.clear()
         with TemporaryDirectory() as folder:
             fit(
                 self.module,
                 self.stream,
-                Run(Path(folder) / "run", {"precision": self.precision}),
+                Run(Path(folder) / "run", config),
                 max_steps=STEPS + 1,
-                steps_per_epoch=self.recipe.steps_per_epoch,
-                seed=self.seed,
+                steps_per_epoch=recipe.steps_per_epoch,
+                seed=config.seed,
                 options=EngineOptions(accelerator="cpu", devices=1),
-                progress=TrainingProgress("episodes", self.recipe.episodes_per_step, Console(quiet=True)),
+                progress=TrainingProgress("episodes", recipe.episodes_per_step, Console(quiet=True)),
                 callbacks=[self.clock],
             )
         return self.clock.ends[-1] - self.clock.ends[0]
@@ -150,9 +162,9 @@ class _OurSteps:
     def backbone_alone(self) -> None:
         """Forward and backward of the backbone on the last batch, in the same precision; nothing else."""
         assert self.clock.batch is not None
-        backbone = self.module.features.train()
+        backbone = self.module.model.backbone.train()
         backbone.zero_grad()
-        autocast = torch.autocast("cpu", torch.bfloat16) if self.precision == "bf16" else nullcontext()
+        autocast = torch.autocast("cpu", torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
         with autocast:
             vectors = backbone(self.clock.batch.samples.flatten(0, 1))
         vectors.backward(torch.ones_like(vectors))
@@ -198,11 +210,11 @@ def _agreement(module: LightningFewShot, stock: StockTasks, episodes: int) -> Ag
 
     In evaluation mode: in training ours takes batch statistics and dropout over all episodes together.
     """
-    module.eval()
+    backbone = module.eval().model.backbone
     tasks = [stock.sample() for _ in range(episodes)]
     logits, labels = (
         torch.stack(parts)
-        for parts in zip(*(stock.logits(module.features, exact(paper_lssvm), *task) for task in tasks), strict=True)
+        for parts in zip(*(stock.logits(backbone, exact(paper_lssvm), *task) for task in tasks), strict=True)
     )
     their_loss = module.loss(logits.flatten(0, 1), labels.flatten())
     ordered = [(images[order], labels[order]) for images, labels in tasks for order in [stock.ordered(labels)]]
@@ -212,10 +224,10 @@ def _agreement(module: LightningFewShot, stock: StockTasks, episodes: int) -> Ag
         stock.ways * stock.shots,
         stock.ways,
     )
-    our_logits = module.logits(batch.embed(module.features))
+    our_logits = module(batch)
     our_loss, _ = module.meta_learn(batch, 0, stock.ways, stock.shots, stock.queries)
     agreement = compare("train", our_logits.argmax(-1)[None], logits.detach()[None])
-    our_gradient, their_gradient = (_gradient(loss, module.features) for loss in (our_loss, their_loss))
+    our_gradient, their_gradient = (_gradient(loss, backbone) for loss in (our_loss, their_loss))
     for what, mine, other in (("loss", our_loss, their_loss), ("gradient", our_gradient, their_gradient)):
         if (mine - other).norm() > _SLACK * other.norm():
             raise Disagreement(

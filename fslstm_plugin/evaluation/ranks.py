@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, distributed
 
+from ..errors import UsageError
+
 _PATIENCE = datetime.timedelta(hours=12)  # The first rank may extract the features while the others wait.
 
 
@@ -39,9 +41,36 @@ class Ranks:
             distributed.init_process_group("gloo", timeout=_PATIENCE)
         return cls(distributed.get_rank(), distributed.get_world_size())
 
+    def device(self, name: str) -> torch.device:
+        """The device of an option; of several processes on a machine each has a GPU of its own.
+
+        Args:
+            name: ``"auto"`` (this process's GPU, or the processor where there is none), ``"cpu"``, ``"cuda"`` (this
+                process's GPU), ``"cuda:1"`` (that one for every process), ``"mps"``, or another of PyTorch's.
+
+        Raises:
+            UsageError: If there is no such device here.
+
+        Example:
+            >>> ALONE.device("cpu")
+            device(type='cpu')
+        """
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        wanted = f"cuda:{self._local}" if name == "cuda" else name
+        try:
+            torch.ones(1, device=wanted).item()
+        except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+            here = ["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+            here += ["mps"] if torch.backends.mps.is_available() else []
+            several = ", and no more processes than GPUs" if wanted != name and self.size > 1 else ""
+            advice = f"choose one of {', '.join(here)}{several}"
+            raise UsageError(f"There is no device '{wanted}' here: {advice}.") from error
+        return torch.device(wanted)
+
     @property
-    def device_index(self) -> int:
-        """Which of its machine's GPUs is this process's."""
+    def _local(self) -> int:
+        """Number of this process among those of its machine."""
         return int(os.environ["LOCAL_RANK"]) if self.size > 1 else 0
 
     def share(self, episodes: int) -> range:

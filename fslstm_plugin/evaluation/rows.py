@@ -16,7 +16,7 @@ from ..grammar import options_of, value_text
 from ..methods import KernelMethod, Method
 from .runner import Outcome
 from .setting import Setting
-from .statistics import Estimate, estimate, estimate_over_classes
+from .statistics import Estimate, estimate, estimate_over_classes, estimate_to_the_best
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +45,8 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ci95: Half width of its 95 % interval in percent.
         seconds: Time from the features to the answers of all episodes; None where it was not measured with care.
         difference: Mean paired difference to the best row of the same episodes, in percent.
-        difference_ci95: Half width of its 95 % interval; 0 for the best row itself.
+        difference_ci95: Half width of its 95 % interval, which allows for the choice of the best where it is over
+            episodes; 0 for the best row itself.
         reference: Name of the row that this one is measured against, see `reference`; None if there is none.
         reference_run: Name of the run of that row.
         gain: Mean paired difference to the reference, in percent.
@@ -112,11 +113,10 @@ def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> lis
         A row for each.
     """
     summarize = _summary(setting, split)
-    best = max(measured, key=lambda each: each.outcome.accuracies.mean().item()).outcome
+    differences = _to_the_best(measured, setting, summarize)
     rows = []
-    for each in measured:
+    for each, difference in zip(measured, differences, strict=True):
         accuracy = summarize(each.outcome.accuracies)
-        difference = summarize(each.outcome.accuracies - best.accuracies)
         other = reference(each, measured)
         gain = None if other is None else summarize(each.outcome.accuracies - other.outcome.accuracies)
         rows.append(
@@ -139,6 +139,16 @@ def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> lis
             )
         )
     return rows
+
+
+def _to_the_best(
+    measured: Sequence[Measured], setting: Setting, summarize: Callable[[Tensor], Estimate]
+) -> list[Estimate]:
+    """Paired differences to the best, simultaneous over episodes; over classes one by one."""
+    accuracies = torch.stack([each.outcome.accuracies for each in measured])
+    if setting.interval == "episodes":
+        return estimate_to_the_best(accuracies)
+    return [summarize(difference) for difference in accuracies - accuracies[accuracies.mean(-1).argmax()]]
 
 
 def _described(method: Method) -> dict[str, Any]:

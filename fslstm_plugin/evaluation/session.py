@@ -205,8 +205,5 @@ def measure_together(
     return rows_of(measured, first, setting)
 
 
-def _prefixed(
-    report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]
-) -> None:
+def _prefixed(report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
     report([f"{prefix}{method}" for method in methods], done, accuracies)
-

@@ -8,6 +8,7 @@ from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.sampler import EpisodeSampler
 from ..errors import UnknownNameError, UsageError
+from .statistics import require_classes
 
 INTERVALS = ("episodes", "classes")
 _MAX_EPISODES = 10**9
@@ -59,6 +60,4 @@ class Setting:
         """
         self.sampler(split)
         if self.interval == "classes":
-            from .statistics import require_classes
-
             require_classes(self.ways, len(split.class_names), self.episodes)

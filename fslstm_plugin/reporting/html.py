@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from datetime import date
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from .. import __version__
+
+
+class Best(str):
+    """A cell that the page marks: the best of its column, or within noise of it."""
+
+    is_best = True
 
 
 @dataclass(frozen=True)
@@ -23,11 +30,12 @@ class Block:
         heading: Above it.
         caption: A sentence below the heading.
         head: Names of the columns; without them there is no table.
-        rows: Cells.
+        rows: Cells; a `Best` one is marked.
         words: Whether the table holds text rather than numbers.
         figure: An SVG element, see :func:`svg_element`.
         sentences: Items of a list.
         folded: Whether it shows its heading alone until that is clicked.
+        over: What stands over the names of the columns, each with the number of columns that it is over.
     """
 
     heading: str = ""
@@ -38,6 +46,7 @@ class Block:
     figure: str = ""
     sentences: Sequence[str] = ()
     folded: bool = False
+    over: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -48,11 +57,17 @@ class Section:
         title: Its heading.
         lead: Paragraphs below it.
         blocks: What it shows.
+        numbers: The numbers that matter most, each with what it is.
+        verdict: What they say, in sentences.
+        notes: How to read the tables, once for all of them.
     """
 
     title: str
     lead: Sequence[str] = ()
     blocks: Sequence[Block] = ()
+    numbers: Sequence[tuple[str, str]] = ()
+    verdict: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -69,8 +84,19 @@ def page(title: str, sections: Sequence[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
     template = environment.get_template("report.html")
     return template.render(title=title, sections=sections, version=__version__, date=date.today().isoformat())
+
+
+def breakable(text: str) -> Markup:
+    """Escaped text whose long names may break after ``+``, ``,`` and ``.``.
+
+    Example:
+        >>> print(breakable("NN+PSM"))
+        NN+<wbr>PSM
+    """
+    return Markup(re.sub(r"(?<=\w)([+,.])(?=\w)", r"\1<wbr>", str(escape(text))))
 
 
 def svg_element(figure: Figure, salt: str) -> str:
@@ -82,7 +108,7 @@ def svg_element(figure: Figure, salt: str) -> str:
     """
     buffer = io.StringIO()
     with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     text = buffer.getvalue()
     element = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
     prefix = re.sub(r"\W", "-", salt)

@@ -1,9 +1,11 @@
-"""What a report shows of a run: configuration, learning curves, evaluations."""
+"""What a report shows of a run: its best numbers and what they say, evaluations, learning curves, configuration."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,21 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..errors import naming_damage
-from ..evaluation.engine import method_label
-from ..files import read_json
+from ..errors import DataError, naming_damage
+from ..evaluation.rows import Row
+from ..evaluation.tuning import load_choices
+from ..plain import read_plain, to_plain
 from ..runs import Run
 from .figures.lines import COLOURS, STYLE
-from .html import Block, Section, svg_element
-from .statements import statement
-from .tables import NOTHING, TASKS, display_name, iterations, number
+from .html import Best, Block, Section, svg_element
+from .noise import by_shots, is_among_best
+from .statements import verdict
+from .tables import Results, by_method, notes, seconds_text, setting, to_best_text
+from .words import NOTHING, display_name, full_name, method_name, number, signed
+
+_DRAWABLE = 1e30  # Greater numbers overflow where axes are laid out.
+
+Points = list[tuple[float, float]]
 
 
 def run_section(run: Run, training: str) -> Section:
@@ -30,88 +39,134 @@ def run_section(run: Run, training: str) -> Section:
 
     Raises:
         DataError: If its metrics or evaluations are damaged.
+        RunError: If its tuned arguments are.
     """
-    config, blocks = run.config, []
-    with naming_damage(run.path / "config.json"):
-        place = f" on {config['dataset']}" if config["dataset"] else ""
-        model = f"{config['backbone']}{place}, {config['image_size']} pixels, seed {config['seed']}"
-        settings = list(_flat(config))
-    with naming_damage(run.path / "metrics.csv"):
-        curves = _curves(run)
-    if curves is not None:
-        blocks.append(Block("Learning curves", figure=svg_element(curves, f"curves-{run.name}")))
-    for file in sorted((run.path / "evaluations").glob("*.json"), key=lambda file: file.stat().st_mtime):
-        with naming_damage(file):
-            blocks += _evaluation(file)
-    tuned = run.path / "tuned.json"
-    if tuned.is_file():
-        with naming_damage(tuned):
-            choices = read_json(tuned)["choices"]
-            rows = [
-                (key, ", ".join([*(f"{name} = {value}" for name, value in choice["options"].items()),
-                                 *(["normalised features"] if choice["normalize"] else [])]) or "the head's defaults")
-                for key, choice in choices.items()
-            ]  # fmt: skip
-        blocks.append(Block("Tuned on validation episodes", head=("method", "choice"), rows=rows, words=True))
-    blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True, folded=True))
-    return Section(f"Run {run.name}", [f"{model}. Training: {training}."], blocks)
+    config = run.config
+    place = f" on {config.dataset}" if config.dataset else ""
+    lead = f"{config.backbone}{place}, {config.image_size} pixels, seed {config.seed}. Training: {training}."
+    evaluations = _evaluations(run)
+    newest = evaluations[-1].results.rows if evaluations else []
+    blocks = []
+    for each in reversed(evaluations):
+        with naming_damage(each.file):
+            blocks.append(each.block(verdict(each.results.rows) if each.results.rows is not newest else []))
+    blocks += _learning_curves(run)
+    settings = list(_flat(to_plain(config)))
+    blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True))
+    tuned = list(load_choices(run).items())
+    if tuned:
+        blocks.append(Block("Tuned on validation episodes", head=("method", "choice"), rows=tuned, words=True))
+    rows = [row for each in evaluations for row in each.results.rows]
+    return Section(
+        f"Run {run.name}",
+        [lead],
+        blocks,
+        [_headline(shots, group) for shots, group in by_shots(newest).items()],
+        verdict(newest) if newest else [],
+        notes(rows, "Marked", "†") if rows else [],
+    )
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in config.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         elif value is not None:
-            yield f"{prefix}{key}", ", ".join(f"{each:g}" for each in value) if isinstance(value, list) else str(value)
+            yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _evaluation(file: Path) -> list[Block]:
-    """One line a method, in the order of the file, two columns for each number of shots; and the paired differences."""
-    rows = read_json(file)["rows"]
-    shots = list(dict.fromkeys(row["shots"] for row in rows))
-    cells: dict[str, dict[int, tuple[str, str]]] = {}
-    sentences = []
-    for row in rows:
-        # Files of earlier versions have neither options nor normalisation nor differences to a reference.
-        label = method_label(row["head"], row["modules"], row.get("options", {}), row.get("normalize", False))
-        name = display_name(label)
-        seconds = row["seconds"] * TASKS / row["episodes"]
-        cells.setdefault(name, {})[row["shots"]] = number(row["accuracy"], row["ci95"]), f"{seconds:.0f}"
-        if row.get("reference") is not None:
-            reference = display_name(row["reference"])
-            sentences.append(statement(name, reference, row["shots"], row["gain"], row["gain_ci95"]))
-    nothing = (NOTHING, NOTHING)
-    lines = [
-        [name, *(cell for count in shots for cell in of_shots.get(count, nothing))] for name, of_shots in cells.items()
+# Evaluations.
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """An evaluation that the run keeps."""
+
+    file: Path
+    results: Results
+
+    def block(self, sentences: Sequence[str]) -> Block:
+        """One line for each method, columns for each number of shots."""
+        rows = self.results.rows
+        groups = by_shots(rows)
+        gains, times = any(row.reference for row in rows), any(row.seconds is not None for row in rows)
+        names = ["accuracy", "to the best", *(["gain"] if gains else []), *(["s/10k"] if times else [])]
+        head = ["method", *names * len(groups), *(["gain over"] if gains else [])]
+
+        def cells(row: Row | None, group: Sequence[Row]) -> list[str]:
+            if row is None:
+                return [NOTHING] * len(names)
+            mark = Best if len(group) > 1 and is_among_best(row, group) else str
+            found = [mark(number(row.accuracy, row.ci95)), to_best_text(row, group)]
+            found += [signed(row.gain, row.gain_ci95)] if gains else []
+            return [*found, seconds_text(row)] if times else found
+
+        lines = []
+        for line in by_method(rows):
+            first = next(iter(line.values()))
+            name = full_name(first, rows) + ("†" if first.transductive else "")
+            over = [display_name(first.reference) if first.reference else NOTHING] if gains else []
+            numbers = [cell for shots, group in groups.items() for cell in cells(line.get(shots), group)]
+            lines.append([name, *numbers, *over])
+        over_head = [("", 1), *((f"{shots}-shot", len(names)) for shots in groups), *([("", 1)] if gains else [])]
+        caption = f"{setting(rows)}; {self.results.date}."
+        return Block(self.file.stem, caption, head, lines, sentences=sentences, over=over_head)
+
+
+def _evaluations(run: Run) -> list[_Evaluation]:
+    """All that are kept, the newest last."""
+    found = [
+        _Evaluation(file, read_plain(file, Results, DataError)) for file in (run.path / "evaluations").glob("*.json")
     ]
-    first = rows[0]
-    balance = first.get("query_balance", "uniform")
-    often = iterations((row["modules"], row.get("iterations")) for row in rows)
-    caption = (
-        f"{first['dataset']} {first['split']}, {first['ways']}-way, {first['queries']} queries a class"
-        f"{'' if balance == 'uniform' else f' on average ({balance})'}, {first['episodes']:,} episodes, "
-        f"seed {first['seed']}{often}: accuracy in percent with 95 % interval over "
-        f"{first.get('interval', 'episodes')}, and seconds for {TASKS:,} tasks from features."
-    )
-    head = ["method", *(name for count in shots for name in (f"{count}-shot", "s / 10k"))]
-    blocks = [Block(f"Evaluation {file.stem}", caption, head, lines)]
-    if sentences:
-        blocks.append(Block("Paired differences on the same episodes", sentences=sentences, folded=True))
-    return blocks
+    return sorted(found, key=lambda each: (each.results.date, each.file.stat().st_mtime_ns))
 
 
-def _curves(run: Run) -> Figure | None:
-    """Loss and accuracy against the step; None if nothing was logged."""
-    values: dict[str, list[tuple[float, float]]] = {}
+def _headline(shots: int, group: Sequence[Row]) -> tuple[str, str]:
+    best = max(group, key=lambda row: row.difference)
+    return f"{number(best.accuracy, best.ci95)} %", f"{shots}-shot, {method_name(best)}"
+
+
+# Learning curves.
+
+
+@dataclass
+class _Curves:
+    """What was logged: points of each number by its name, and how many numbers cannot be drawn."""
+
+    points: dict[str, Points] = field(default_factory=dict)
+    left_out: int = 0
+
+
+def _learning_curves(run: Run) -> list[Block]:
+    """A figure of what was logged, if anything was."""
     file = run.path / "metrics.csv"
-    if file.is_file():
-        with file.open(encoding="utf-8", newline="") as content:
-            for row in csv.DictReader(content):
-                for name, value in row.items():
-                    if name not in ("epoch", "step") and not name.endswith("_epoch") and value:
-                        values.setdefault(name.removesuffix("_step"), []).append((float(row["step"]), float(value)))
-    if not values:
-        return None
+    if not file.is_file():
+        return []
+    with naming_damage(file):
+        curves = _read_curves(file)
+        if not curves.points and not curves.left_out:
+            return []
+        note = f"Left out, as too large to draw: {curves.left_out} of the logged numbers." if curves.left_out else ""
+        figure = svg_element(_draw(curves.points), f"curves-{run.name}") if curves.points else ""
+    return [Block("Learning curves", note, figure=figure)]
+
+
+def _read_curves(file: Path) -> _Curves:
+    curves = _Curves()
+    with file.open(encoding="utf-8", newline="") as content:
+        for row in csv.DictReader(content):
+            for name, text in row.items():
+                if text and name not in ("epoch", "step") and any(kind in name for kind in ("loss", "accuracy")):
+                    step, value = float(row["step"]), float(text)
+                    if all(math.isfinite(each) and abs(each) < _DRAWABLE for each in (step, value)):
+                        curves.points.setdefault(name, []).append((step, value))
+                    else:
+                        curves.left_out += 1
+    return curves
+
+
+def _draw(values: Mapping[str, Points]) -> Figure:
+    """Loss and accuracy against the step."""
     kinds = [kind for kind in ("loss", "accuracy") if any(kind in name for name in values)]
     with rc_context(STYLE):
         figure = Figure(figsize=(2.6 * len(kinds), 2.0), layout="constrained")
@@ -121,7 +176,7 @@ def _curves(run: Run) -> Figure | None:
     return figure
 
 
-def _curve(panel: Axes, kind: str, values: dict[str, list[tuple[float, float]]]) -> None:
+def _curve(panel: Axes, kind: str, values: Mapping[str, Points]) -> None:
     for colour, (name, points) in zip(COLOURS, values.items(), strict=False):
         steps, numbers = zip(*sorted(points), strict=True)
         share = kind == "accuracy" and max(numbers) <= 1

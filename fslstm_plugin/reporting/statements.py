@@ -1,12 +1,18 @@
-"""Paired differences in words, with a warning where they are within noise."""
+"""Paired differences in words: the few that answer a question, and all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from dataclasses import dataclass, field
 
-from ..evaluation.experiment import Row
-from .tables import display_name, method_name, signed
+from ..evaluation.rows import Row
+from ..grammar import parse
+from .noise import by_shots, is_among_best, to_best_ci95
+from .words import display_name, full_name, listed, method_name, number, signed
+
+_HELPS = ("helps", "hurts", "no clear difference for")
+_LEADS = ("ahead with", "behind with", "no clear difference with")
+_FEW_ROWS = 3  # With so few, what each adds says which is best.
 
 
 def statement(first: str, second: str, shots: int, difference: float, ci95: float) -> str:
@@ -15,7 +21,7 @@ def statement(first: str, second: str, shots: int, difference: float, ci95: floa
     Args:
         first: Name of a method.
         second: Name of the method that it is measured against.
-        shots: Support images a class.
+        shots: Support images per class.
         difference: Mean of first - second over the same episodes, in points of accuracy.
         ci95: Half width of its 95 % interval.
 
@@ -31,25 +37,140 @@ def statement(first: str, second: str, shots: int, difference: float, ci95: floa
         noise = f"warning: {first} and {second} are within noise of each other ({signed(difference, ci95)} points)"
         return f"{shots}-shot: {noise}."
     verb = "beats" if difference > 0 else "is behind"
-    return f"{shots}-shot: {first} {verb} {second} by {abs(difference):.2f} ± {ci95:.2f} points."
+    return f"{shots}-shot: {first} {verb} {second} by {number(abs(difference), ci95)} points."
 
 
 def statements(rows: Sequence[Row]) -> list[str]:
     """Each row against its reference, and the best against the second best if that is another, for each of the shots.
 
     Args:
-        rows: Rows with the same episodes for the same number of shots, in the order of the shots.
+        rows: Rows with the same episodes for the same number of shots.
     """
     sentences = []
-    for shots, group in groupby(rows, key=lambda row: row.shots):
-        same = list(group)
-        for row in same:
+    for shots, group in by_shots(rows).items():
+        for row in group:
             if row.reference is not None and row.gain is not None and row.gain_ci95 is not None:
-                names = method_name(row), display_name(row.reference)
+                names = full_name(row, rows), _reference_name(row, rows)
                 sentences.append(statement(*names, shots, row.gain, row.gain_ci95))
-        best, *others = sorted(same, key=lambda row: row.difference, reverse=True)
-        if others and best.reference != others[0].method:
-            second = others[0]
-            names = f"the best, {method_name(best)},", method_name(second)
-            sentences.append(statement(*names, shots, -second.difference, second.difference_ci95))
+        best, *others = _best_first(group)
+        if others and (best.reference, best.reference_run) != (others[0].method, others[0].run):
+            names = f"the best, {full_name(best, rows)},", full_name(others[0], rows)
+            sentences.append(statement(*names, shots, -others[0].difference, to_best_ci95(others[0], group)))
     return sentences
+
+
+def verdict(rows: Sequence[Row]) -> list[str]:
+    """What the rows say, a sentence for each question: which method is best, and what each module or method adds.
+
+    Args:
+        rows: Rows with the same episodes for the same number of shots.
+
+    Returns:
+        For each number of shots, the best method and what is within noise of it; then a sentence for each module,
+        transductive method, choice of arguments and further run. No difference is said twice.
+    """
+    questions = _questions(rows)
+    best = [
+        _best(shots, group, rows)
+        for shots, group in by_shots(rows).items()
+        if len(group) > _FEW_ROWS or (len(group) > 1 and not questions)
+    ]
+    return best + [question.answer() for question in questions]
+
+
+def _best_first(group: Sequence[Row]) -> list[Row]:
+    return sorted(group, key=lambda row: row.difference, reverse=True)
+
+
+def _reference_name(row: Row, rows: Sequence[Row]) -> str:
+    name = display_name(row.reference or "")
+    return f"{name} of {row.reference_run}" if len({each.run for each in rows}) > 1 else name
+
+
+def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
+    """Which method is best, and how sure that is."""
+    best, second, *_ = ordered = _best_first(group)
+    near = [full_name(row, rows) for row in ordered[1:] if is_among_best(row, group)]
+    name = full_name(best, rows)
+    if not near:
+        ahead = number(-second.difference, to_best_ci95(second, group))
+        return f"{shots}-shot: {name} is best, {ahead} points ahead of {full_name(second, rows)}."
+    if len(near) == len(group) - 1:
+        return f"{shots}-shot: {listed([name, *near])} are within noise of each other."
+    return f"{shots}-shot: {name} is best; {listed(near)} {'is' if len(near) == 1 else 'are'} within noise of it."
+
+
+@dataclass
+class _Question:
+    """What a module, a method, a choice of arguments or another run is worth.
+
+    Args:
+        title: What is asked.
+        words: For gains, losses, and what is neither.
+        everyone: What all the labels are called together.
+        gains: For each number of shots: what was measured against, mean difference, half width of its interval.
+    """
+
+    title: str
+    words: tuple[str, str, str]
+    everyone: str
+    gains: dict[int, list[tuple[str, float, float]]] = field(default_factory=dict)
+
+    def answer(self) -> str:
+        """The sentence."""
+        clauses = [
+            f"at {shots} {'shot' if shots == 1 else 'shots'} {self._clause(gains)}"
+            for shots, gains in self.gains.items()
+        ]
+        return f"{self.title}: {'; '.join(clauses)}."
+
+    def _clause(self, gains: Sequence[tuple[str, float, float]]) -> str:
+        pieces = []
+        for sign, words in zip((1, -1, 0), self.words, strict=True):
+            mine = [each for each in gains if _sign(*each[1:]) == sign]
+            if mine:
+                everyone = self.everyone if len(mine) == len(gains) > 1 else ""
+                names = everyone or listed([label for label, *_ in mine])
+                words = f"{words} {names}" if names else words.removesuffix(" for")
+                pieces.append(f"{words} ({_amount(mine)} points)")
+        return ", ".join(pieces)
+
+
+def _sign(gain: float, ci95: float) -> int:
+    return 0 if abs(gain) <= ci95 else 1 if gain > 0 else -1
+
+
+def _amount(gains: Sequence[tuple[str, float, float]]) -> str:
+    """One difference with its interval, or the range of several."""
+    if len(gains) == 1:
+        return signed(*gains[0][1:])
+    values = sorted(gain for _, gain, _ in gains)
+    return f"{signed(values[0], None)} to {signed(values[-1], None)}"
+
+
+def _questions(rows: Sequence[Row]) -> list[_Question]:
+    """What is asked of the rows, in their order."""
+    questions: dict[str, _Question] = {}
+    for row in rows:
+        asked = _asked(row, rows)
+        if asked is not None and row.gain is not None and row.gain_ci95 is not None:
+            question, label = asked
+            known = questions.setdefault(question.title, question)
+            known.gains.setdefault(row.shots, []).append((label, row.gain, row.gain_ci95))
+    return list(questions.values())
+
+
+def _asked(row: Row, rows: Sequence[Row]) -> tuple[_Question, str] | None:
+    """What is asked of a row and of whom; None of a head that is measured against another, which the best tells."""
+    if row.reference is None:
+        return None
+    if row.reference_run != row.run:
+        return _Question(f"{row.run} against {row.reference_run}", _LEADS, "every method"), method_name(row)
+    if row.modules:
+        module = display_name(str(parse(row.method)[-1]))
+        return _Question(module, _HELPS, "every head"), _reference_name(row, rows)
+    if row.transductive or parse(row.reference)[0].name == row.head:
+        several = len({each.run for each in rows}) > 1
+        title = f"{method_name(row)} over {display_name(row.reference)}"
+        return _Question(title, _HELPS, "every run"), row.run if several else ""
+    return None

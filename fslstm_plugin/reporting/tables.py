@@ -1,20 +1,32 @@
-"""Rows as a Rich table, JSON, CSV and LaTeX."""
+"""Rows as a table for the terminal, JSON, CSV and LaTeX."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
+from msgspec import Meta, Struct
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
-from ..evaluation.experiment import Row
+from ..errors import printable
+from ..evaluation.rows import Row
+from ..grammar import value_text
+from ..plain import to_plain
+from .noise import by_shots, is_among_best, to_best_ci95
+from .statements import statements
+from .words import NOTHING, display_name, listed, method_name, number, signed
 
 TASKS = 10_000  # The paper reports the time for so many tasks.
 
-NOTHING = "–"
+BEST_MARK = "*"
 
 _LATEX = {
     "\\": "\\textbackslash{}",
@@ -22,164 +34,307 @@ _LATEX = {
     "^": "\\textasciicircum{}",
     "ρ": "$\\rho$",
     "λ": "$\\lambda$",
+    "±": "$\\pm$",
+    "–": "--",
+    "†": "$^\\dagger$",
 }
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
+_LATEX |= {letter: f"${letter}$" for letter in "<>|"}
+_LATEX |= {letter: f"{{{letter}}}" for letter in "[]*"}  # after the end of a line they would be its argument
 
 
-def method_name(row: Row) -> str:
-    """Head and modules as the paper writes them, options as they are typed.
-
-    Example:
-        >>> display_name("lssvm(ridge=10)+iam+psm")
-        'LSSVM(ridge=10)+IAM+PSM'
-    """
-    return display_name(row.method)
-
-
-def display_name(label: str) -> str:
-    """A method's label with heads and modules in capitals."""
-    return re.sub(r"\([^)]*\)|[^(]+", lambda part: part[0] if part[0].startswith("(") else part[0].upper(), label)
-
-
-def number(value: float | None, ci95: float | None) -> str:
-    """A number with its interval, as far as they are known."""
-    if value is None:
-        return NOTHING
-    value = round(value, 2) + 0.0  # no sign on a zero
-    return f"{value:.2f} ± {ci95:.2f}" if ci95 else f"{value:.2f}"
-
-
-def signed(value: float | None, ci95: float | None) -> str:
-    """The same of a difference.
-
-    Example:
-        >>> signed(3.1, 0.4), signed(-0.001, 0.4), signed(0.0, 0.0)
-        ('+3.10 ± 0.40', '0.00 ± 0.40', '0.00')
-    """
-    return f"+{number(value, ci95)}" if value is not None and round(value, 2) > 0 and ci95 else number(value, ci95)
-
-
-def latex_number(text: str) -> str:
-    """What :func:`number` and :func:`signed` give, for LaTeX."""
-    return "--" if text == NOTHING else f"${text.replace('±', chr(92) + 'pm')}$"
-
-
-def latex_escape(text: str) -> str:
-    r"""Text for LaTeX.
-
-    Example:
-        >>> print(latex_escape("a_b & 5 %"))
-        a\_b \& 5 \%
-    """
-    return "".join(_LATEX.get(letter, letter) for letter in text)
-
-
-def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    return [
-        ("Method", method_name),
-        ("Transd.", lambda row: "yes" if row.transductive else "no"),
-        ("Shots", lambda row: str(row.shots)),
-        ("Accuracy %", lambda row: f"{row.accuracy:.2f} ± {row.ci95:.2f}"),
-        (
-            "To the best",
-            lambda row: f"{row.difference:+.2f} ± {row.difference_ci95:.2f}" if row.difference_ci95 else "best",
-        ),
-        ("s / 10k", lambda row: f"{row.seconds * TASKS / row.episodes:.1f}"),
-    ]
+# What the rows have in common.
 
 
 def title(rows: Sequence[Row]) -> str:
-    """What the rows have in common, in one line."""
+    """The run, the images and the episodes, in one line."""
+    runs = list(dict.fromkeys(row.run for row in rows))
+    return f"{runs[0]}: {setting(rows)}" if len(runs) == 1 else setting(rows)
+
+
+def setting(rows: Sequence[Row]) -> str:
+    """The images and the episodes."""
     row = rows[0]
-    queries = f"{row.queries} queries a class"
-    if row.query_balance != "uniform":
-        queries += f" on average ({row.query_balance})"
-    intervals = ", 95 % intervals over classes" if row.interval == "classes" else ""
-    often = iterations((row.modules, row.iterations) for row in rows)
-    return (
-        f"{row.dataset} {row.split}, {row.backbone}, {row.ways}-way, {queries}, "
-        f"{row.episodes:,} episodes, seed {row.seed}{often}{intervals}"
+    backbones = listed(list(dict.fromkeys(row.backbone for row in rows)))
+    queries = "1 query" if row.queries == 1 else f"{row.queries} queries"
+    balance = "" if row.query_balance == "uniform" else f" on average ({row.query_balance})"
+    return printable(
+        f"{row.dataset} {row.split}, {backbones}, {row.ways}-way, {queries} per class{balance}, "
+        f"{row.episodes:,} episodes, seed {row.seed}"
     )
 
 
-def iterations(found: Iterable[tuple[Sequence[str], int | None]]) -> str:
-    """How often the modules refit whose names do not say it; empty if there are none.
+def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
+    """How to read the rows.
 
     Args:
-        found: Modules of each method, and the iterations of the last.
+        rows: The rows.
+        best: How the table marks the best.
+        transductive: How it marks what is transductive.
+    """
+    intervals = listed(list(dict.fromkeys(row.interval for row in rows)))
+    words = [f"Accuracy in percent with 95 % interval over {intervals}."]
+    if len(rows) > len(by_shots(rows)):
+        words.append(f"{best}: best or within noise of it, by intervals that hold for all paired differences at once.")
+    if any(row.transductive for row in rows):
+        words.append(f"{transductive}: transductive, uses the other queries.")
+    if any(row.seconds is not None for row in rows):
+        words.append(f"s/10k: seconds for {TASKS:,} episodes from features.")
+    often = iterations(rows)
+    return [*words, f"{often}."] if often else words
+
+
+def iterations(rows: Sequence[Row]) -> str:
+    """How often the modules refit whose names do not say it; empty if there are none."""
+    silent = [row for row in rows if row.iterations is not None and row.method.endswith(f"+{row.modules[-1]}")]
+    counts = {row.modules[-1]: row.iterations for row in silent}
+    return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
+
+
+def by_method(rows: Sequence[Row]) -> list[dict[int, Row]]:
+    """The rows of each method of each run, by the number of shots."""
+    lines: dict[tuple[str, str], dict[int, Row]] = {}
+    for row in rows:
+        lines.setdefault((row.run, row.method), {})[row.shots] = row
+    return list(lines.values())
+
+
+def seconds_text(row: Row) -> str:
+    """Seconds for 10,000 episodes, to two digits.
 
     Example:
-        >>> iterations([(["iam"], None), (["iam", "psm"], 10)])
-        ', 10 iterations of PSM'
+        >>> [_two_digits(value) for value in (0.735, 4.25, 92.75, 1510.0)]
+        ['0.73', '4.2', '93', '1510']
     """
-    counts = {modules[-1]: count for modules, count in found if count is not None}
-    return "".join(f", {count} iterations of {name.upper()}" for name, count in counts.items() if "(" not in name)
+    return NOTHING if row.seconds is None else _two_digits(row.seconds * TASKS / row.episodes)
 
 
-def rich_table(rows: Sequence[Row]) -> Table:
-    """A table for the terminal, a section for each number of shots; it fits into 80 columns."""
-    caption = f"Transd.: predictions depend on the other queries. s / 10k: seconds for {TASKS:,} tasks, from features."
-    table = Table(title=title(rows), title_justify="left", caption=caption, caption_justify="left")
-    columns = _columns(rows)
-    for name, _ in columns:
-        first = name == "Method"
-        table.add_column(name, justify="left" if first else "right", no_wrap=not first, overflow="fold")
-    for _, group in groupby(rows, key=lambda row: row.shots):
-        for row in group:
-            table.add_row(*(value(row) for _, value in columns))
-        table.add_section()
-    return table
+def _two_digits(value: float) -> str:
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def to_best_text(row: Row, group: Sequence[Row]) -> str:
+    """The difference to the best of the same episodes."""
+    same = row.difference == 0 and row.difference_ci95 == 0
+    return "best" if same else signed(row.difference, to_best_ci95(row, group))
+
+
+# The terminal.
+
+
+def rich_table(rows: Sequence[Row]) -> ResultsTable:
+    """A table for the terminal."""
+    return ResultsTable(rows)
+
+
+class ResultsTable:
+    """Methods down and shots across where the terminal is wide enough, else a section for each number of shots.
+
+    Args:
+        rows: The rows.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.several_runs = len({row.run for row in rows}) > 1
+        self.timed = any(row.seconds is not None for row in rows)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What `rich.console.Console.print` shows."""
+        table = self._across()
+        if Measurement.get(console, options.update(width=10**6), table).maximum > options.max_width:
+            table = self._sections()
+        yield Text(title(self.rows), style="bold")
+        yield table
+        yield Text(" ".join(notes(self.rows, BEST_MARK, "T")), style="dim")
+
+    def _across(self) -> Table:
+        table = self._table()
+        groups = by_shots(self.rows)
+        for shots in groups:
+            self._add_numbers(table, f"{shots}-shot % ")
+        empty = [Text(NOTHING)] * (3 if self.timed else 2)
+        for line in by_method(self.rows):
+            first = next(iter(line.values()))
+            numbers = (self._numbers(line[shots], group) if shots in line else empty for shots, group in groups.items())
+            table.add_row(*self._names(first), *(cell for cells in numbers for cell in cells))
+        return table
+
+    def _sections(self) -> Table:
+        table = self._table()
+        table.add_column("shots", justify="right", no_wrap=True)
+        self._add_numbers(table, "accuracy % ")
+        for shots, group in by_shots(self.rows).items():
+            for row in group:
+                table.add_row(*self._names(row), str(shots), *self._numbers(row, group))
+            table.add_section()
+        return table
+
+    def _table(self) -> Table:
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
+        if self.several_runs:
+            table.add_column("run", overflow="fold")
+        table.add_column("method", overflow="fold")
+        table.add_column("T", no_wrap=True)
+        return table
+
+    def _add_numbers(self, table: Table, accuracy: str) -> None:
+        for name in (f" {accuracy}", "to the best", *(["s/10k"] if self.timed else [])):
+            table.add_column(name, justify="right", no_wrap=True)
+
+    def _names(self, row: Row) -> list[Text]:
+        run = [Text(printable(row.run))] if self.several_runs else []
+        return [*run, Text(method_name(row)), Text("T" if row.transductive else "")]
+
+    def _numbers(self, row: Row, group: Sequence[Row]) -> list[Text]:
+        among = len(group) > 1 and is_among_best(row, group)
+        accuracy = Text(_close(number(row.accuracy, row.ci95)), style="bold" if among else "")
+        numbers = [accuracy.append(BEST_MARK if among else " "), Text(_close(to_best_text(row, group)))]
+        return [*numbers, Text(seconds_text(row))] if self.timed else numbers
+
+
+def _close(text: str) -> str:
+    """A number with its interval in less space, for narrow terminals."""
+    return text.replace(" ± ", "±")
 
 
 def running_table(methods: Sequence[str], accuracies: Mapping[int, Sequence[float]]) -> Table:
     """What is known while episodes still run: a column of mean accuracies for each number of shots.
 
     Args:
-        methods: Labels of the methods.
-        accuracies: For each number of shots, one mean a method in percent.
+        methods: Names of the methods.
+        accuracies: For each number of shots, one mean per method in percent; NaN where it is not known yet.
     """
     table = Table("Method", *(f"{shots}-shot so far" for shots in accuracies))
     for name, means in zip(methods, zip(*accuracies.values(), strict=True), strict=True):
-        table.add_row(display_name(name), *(f"{mean:.2f}" for mean in means))
+        table.add_row(display_name(name), *(NOTHING if math.isnan(mean) else f"{mean:.2f}" for mean in means))
     return table
 
 
+# Files.
+
+
+class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a JSON file of results holds.
+
+    Args:
+        command: What was typed.
+        version: Of the plugin.
+        date: When, as ISO 8601.
+        rows: The numbers.
+        statements: Paired differences in words.
+        notes: What else to know.
+    """
+
+    command: str
+    version: str
+    date: str
+    rows: Annotated[list[Row], Meta(min_length=1)]
+    statements: list[str]
+    notes: list[str] = []
+
+
+def json_content(
+    rows: Sequence[Row], command: str, version: str, date: str, notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Content of a JSON file of results, as plain data, see `Results`."""
+    results = Results(
+        command=command, version=version, date=date, rows=list(rows), statements=statements(rows), notes=list(notes)
+    )
+    return dict(to_plain(results))
+
+
 def csv_text(rows: Sequence[Row]) -> str:
-    """Every field of every row."""
+    """Every field of every row; lists are joined by ``+``, options as they are typed."""
     buffer = io.StringIO()
-    fields = list(rows[0].as_dict())
-    writer = csv.DictWriter(buffer, fields, lineterminator="\n")
+    writer = csv.DictWriter(buffer, Row.__struct_fields__, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({**row.as_dict(), "modules": "+".join(row.modules)} for row in rows)
+    writer.writerows({name: _csv_cell(value) for name, value in to_plain(row).items()} for row in rows)
     return buffer.getvalue()
 
 
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={value_text(each)}" for name, each in value.items())
+    return "+".join(value) if isinstance(value, list) else value
+
+
+def latex_number(text: str) -> str:
+    """What `number` and `signed` give, for LaTeX."""
+    return "--" if text == NOTHING else f"${text.replace('±', chr(92) + 'pm')}$"
+
+
+def latex_escape(text: str) -> str:
+    r"""Text for LaTeX, in one line.
+
+    Example:
+        >>> print(latex_escape("a_b & [5 %]"))
+        a\_b \& {[}5 \%{]}
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in printable(text))
+
+
+def markdown_escape(text: str) -> str:
+    r"""Text for a cell of a table in Markdown, in one line, none of it obeyed as Markdown or HTML.
+
+    Example:
+        >>> print(markdown_escape("<b>|_x_"))
+        &lt;b&gt;&#124;\_x\_
+    """
+    escaped = "".join(f"\\{letter}" if letter in "\\`*_[]~" else letter for letter in printable(text))
+    return html.escape(escaped, quote=False).replace("|", "&#124;")
+
+
 def latex_text(rows: Sequence[Row]) -> str:
-    r"""A booktabs table: methods down, shots across, the best of each column in bold.
+    r"""A floating table: methods down, shots across; bold what is the best or within noise of it; notes below.
 
     Needs ``\usepackage{booktabs}``.
     """
-    shots = sorted({row.shots for row in rows})
-    cells = {(method_name(row), row.shots): row for row in rows}
-    methods = list(dict.fromkeys(method_name(row) for row in rows))
-    best = {count: max(row.accuracy for row in rows if row.shots == count) for count in shots}
+    groups = by_shots(rows)
+    several = len({row.run for row in rows}) > 1
 
-    def cell(method: str, count: int) -> str:
-        row = cells.get((method, count))
-        text = latex_number(number(row.accuracy, row.ci95) if row else NOTHING)
-        return f"$\\mathbf{{{text.strip('$')}}}$" if row and row.accuracy == best[count] else text
+    def cell(row: Row | None) -> str:
+        if row is None:
+            return latex_number(NOTHING)
+        text = latex_number(number(row.accuracy, row.ci95))
+        group = groups[row.shots]
+        return f"$\\mathbf{{{text.strip('$')}}}$" if len(group) > 1 and is_among_best(row, group) else text
 
-    lines = [
-        f"% {title(rows)}",
-        f"\\begin{{tabular}}{{l{'c' * len(shots)}}}",
-        "\\toprule",
-        " & ".join(["Method", *(f"{rows[0].ways}-way {count}-shot" for count in shots)]) + " \\\\",
-        "\\midrule",
-        *(
-            " & ".join([latex_escape(method), *(cell(method, count) for count in shots)]) + " \\\\"
-            for method in methods
-        ),
-        "\\bottomrule",
-        "\\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
+    def line(of_method: dict[int, Row]) -> str:
+        row = next(iter(of_method.values()))
+        name = latex_escape(f"{method_name(row)}{'†' if row.transductive else ''}")
+        run = [latex_escape(row.run)] if several else []
+        return " & ".join([*run, name, *(cell(of_method.get(shots)) for shots in groups)]) + " \\\\"
+
+    first = rows[0]
+    features = "" if several else f", features of the run {printable(first.run)}"
+    caption = f"Few-shot classification on {setting(rows)}{features}."
+    remarks = [words for words in notes(rows, "Bold", "†") if "s/10k" not in words]
+    head = [*(["Run"] if several else []), "Method", *(f"{first.ways}-way {shots}-shot" for shots in groups)]
+    return "\n".join(
+        [
+            "% Needs \\usepackage{booktabs}.",
+            "\\begin{table}",
+            "\\centering",
+            f"\\caption{{{latex_escape(caption)}}}",
+            f"\\label{{tab:{_label(first)}}}",
+            f"\\begin{{tabular}}{{{'l' * (len(head) - len(groups))}{'c' * len(groups)}}}",
+            "\\toprule",
+            " & ".join(head) + " \\\\",
+            "\\midrule",
+            *map(line, by_method(rows)),
+            "\\bottomrule",
+            "\\end{tabular}",
+            "",
+            "\\smallskip",
+            *(f"{{\\footnotesize {latex_escape(words)}\\par}}" for words in remarks),
+            "\\end{table}",
+            "",
+        ]
+    )
+
+
+def _label(row: Row) -> str:
+    """A label of letters that every LaTeX takes."""
+    words = f"{row.dataset}-{row.split}-{row.backbone}"
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in words)

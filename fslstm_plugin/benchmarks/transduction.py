@@ -1,0 +1,167 @@
+"""Registered methods on given features, Gram matrices included: ours against what the published code does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..data.sampler import EpisodeSampler
+from ..evaluation.runner import FeatureSource, indexed
+from ..grammar import needs_dim
+from ..heads import one_hot
+from ..methods import Method, parse_method
+from ..registry import METHODS
+from . import published
+from .agreement import TIE, compare, require_same_accuracies
+from .ours import DrawnEpisodes, accuracies, accuracies_of, predictions
+from .published import Published
+from .report import Comparison, Figure
+from .timing import Contender, clocked, race
+
+WAYS, QUERIES = 5, 15
+EPISODES = 256
+DIM, SHOTS = 640, 5  # What the targets are for.
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method and its published computation.
+
+    Args:
+        method: Name of the method.
+        reference: The published computation; None times ours alone.
+        batch: Episodes that it takes at a time: 64 where the published code works on batches, else 1.
+        episodes: Episodes that it solves a round: few where it is slow.
+        ours: Episodes that ours solves a round.
+        at_most: Milliseconds an episode that ours should not exceed on two cores, or None.
+        tie: See `agreement.compare`; larger where the published code stops by a rule that looks at the whole batch, or
+            far from the fixed point, so that its own answer depends on the batch.
+    """
+
+    method: str
+    reference: Published | None = None
+    batch: int = 64
+    episodes: int = 64
+    ours: int = EPISODES
+    at_most: float | None = None
+    tie: float = TIE
+
+
+# A thousand steps of Adam take so long that few episodes must do; they fill a processor's cores all the same.
+_SLOW = {"batch": 16, "episodes": 16, "ours": 32}
+
+CASES = (
+    Case("simpleshot", published.simpleshot, batch=1, at_most=0.5),
+    Case("bd-cspn", published.bd_cspn, batch=1, at_most=0.6),
+    Case("laplacian-shot", published.laplacian_shot, batch=1, at_most=0.8),
+    Case("tim", published.tim_adm, at_most=5),
+    Case("pt-map", published.pt_map, at_most=2, tie=1e-3),
+    Case("paddle", published.paddle, at_most=3),
+    Case("proto-lp", published.proto_lp, at_most=4, tie=3e-2),
+    Case("tim(solver=gd)", published.tim_gd, at_most=75, tie=1e-3, **_SLOW),
+    Case("alpha-tim", published.alpha_tim, at_most=75, tie=1e-3, **_SLOW),
+    Case("ilpc", ours=32, at_most=150),
+)
+
+
+def cases() -> list[Case]:
+    """The cases of the registered methods without weights; one of another package is timed alone."""
+    registered = [name for name in METHODS.names() if not needs_dim(METHODS.get(name))]
+    known = [case for case in CASES if case.method.partition("(")[0] in registered]
+    compared = {case.method for case in known}
+    return known + [Case(name) for name in registered if name not in compared]
+
+
+def bench_transduction(
+    features: Tensor, labels: Tensor, mean: Tensor, shots: int, rounds: int, seed: int, report: Callable[[str], None]
+) -> tuple[list[Comparison], list[Figure]]:
+    """Every registered method without weights.
+
+    Args:
+        features: Of a split ``(N, d)``, not negative.
+        labels: Of its images ``(N,)``, int64.
+        mean: Mean feature ``(d,)`` of the base classes.
+        shots: Support images per class.
+        rounds: How often each is timed.
+        seed: What the episodes follow from.
+        report: Called with what comes next.
+
+    Raises:
+        Disagreement: If a method predicts otherwise than the published computation.
+    """
+    drawn = EpisodeSampler(labels, WAYS, shots, QUERIES, seed).batch(0, EPISODES)
+    as_planned = shots == SHOTS and features.shape[-1] == DIM
+    comparisons, figures = [], []
+    for case in cases():
+        bench = _Bench(case, indexed(features, base_mean=mean), drawn, shots)
+        target = case.at_most if as_planned else None
+        if case.reference is None:
+            report(f"transduction: {case.method}")
+            figures.append(bench.alone(rounds, target))
+        else:
+            report(f"transduction: {case.method} against its published computation")
+            comparisons.append(bench.compared(case.reference, rounds, target))
+    return comparisons, figures
+
+
+class _Bench:
+    """One method on drawn episodes; see `Case`."""
+
+    def __init__(self, case: Case, source: FeatureSource, drawn: Tensor, shots: int) -> None:
+        self.case, self.source = case, source
+        self.method: Method = parse_method(case.method)
+        self.every = DrawnEpisodes(drawn[: case.ours], WAYS, shots, QUERIES)
+        self.count = len(self.every.indices)
+        self.few = DrawnEpisodes(self.every.indices[: case.episodes], WAYS, shots, QUERIES)
+        self.ours = partial(accuracies, source, self.every, [self.method], self.count)
+
+    def alone(self, rounds: int, target: float | None) -> Figure:
+        """The time of ours."""
+        self.ours()
+        (measured,) = race([Contender(self.case.method, clocked(self.ours), self.count)], rounds)
+        what = f"{self.case.method}, an episode"
+        return Figure("transduction", what, measured.median * 1e3, "ms", at_most=target)
+
+    def compared(self, reference: Published, rounds: int, target: float | None) -> Comparison:
+        """The times of both, after comparing what they predict."""
+        name, against = f"transduction, {self.case.method}", f"published, {_batches(self.case.batch)}"
+        scores = self.solve(reference, torch.float64)
+        predicted = predictions(self.source, self.few, [self.method])
+        agreement = compare(name, predicted, scores[None], self.case.tie)
+        timed = self.ours()[0, : len(predicted[0])]
+        require_same_accuracies(name, timed, accuracies_of(predicted[0], self.few), scores[None], self.case.tie)
+        theirs = partial(self.solve, reference, torch.float32)
+        theirs()
+        our_times, their_times = race(
+            [
+                Contender(name, clocked(self.ours), self.count),
+                Contender(against, clocked(theirs), len(self.few.indices)),
+            ],
+            rounds,
+        )
+        return Comparison(
+            "transduction", self.case.method, against, "episode", our_times, their_times, agreement, at_most_ms=target
+        )
+
+    def solve(self, reference: Published, dtype: torch.dtype) -> Tensor:
+        """The published computation's scores ``(episodes, queries, ways)``."""
+        episodes, mean = self.few, self.source.base_mean
+        targets = one_hot(episodes.labels[: episodes.num_support], WAYS).to(dtype)
+        assert mean is not None
+
+        def each() -> Iterator[Tensor]:
+            for indices in episodes.indices.split(self.case.batch):
+                points = self.source.points(indices).to(dtype)
+                support, query = points.tensor_split([episodes.num_support], dim=-2)
+                yield reference(support, targets.expand(len(indices), -1, -1), query, mean.to(dtype))
+
+        with torch.no_grad():
+            return torch.cat(list(each()))
+
+
+def _batches(size: int) -> str:
+    return "one by one" if size == 1 else f"batches of {size}"

@@ -1,0 +1,72 @@
+"""Names and numbers as tables and sentences write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..evaluation.rows import Row
+from ..grammar import parse
+
+NOTHING = "–"
+
+_WRITTEN_OUT = 1e6  # Percents are smaller; other numbers would fill the line.
+
+
+def method_name(row: Row) -> str:
+    """The method of a row, see `display_name`."""
+    return display_name(row.method)
+
+
+def display_name(method: str) -> str:
+    """A method's name with heads and modules in capitals, as the paper writes them, and arguments as they are typed.
+
+    Example:
+        >>> display_name("lssvm(kernel=rbf(scale=1),normalize)+iam+psm")
+        'LSSVM(kernel=rbf(scale=1),normalize)+IAM+PSM'
+    """
+    parts = parse(method)
+    return "+".join(part.name.upper() + str(part).removeprefix(part.name) for part in parts)
+
+
+def full_name(row: Row, rows: Sequence[Row]) -> str:
+    """The method of a row, with its run where the rows are of several."""
+    return f"{method_name(row)} of {row.run}" if len({each.run for each in rows}) > 1 else method_name(row)
+
+
+def number(value: float | None, ci95: float | None) -> str:
+    """A number with its interval, as far as they are known.
+
+    Example:
+        >>> number(62.849, 0.84), number(3.0, None), number(None, None)
+        ('62.85 ± 0.84', '3.00', '–')
+    """
+    if value is None:
+        return NOTHING
+    value = round(value, 2) + 0.0  # no sign on a zero
+    return f"{_short(value)} ± {_short(ci95)}" if ci95 else _short(value)
+
+
+def signed(value: float | None, ci95: float | None) -> str:
+    """The same of a difference.
+
+    Example:
+        >>> signed(3.1, 0.4), signed(-0.001, 0.4), signed(0.0, 0.0)
+        ('+3.10 ± 0.40', '0.00 ± 0.40', '0.00')
+    """
+    return f"+{number(value, ci95)}" if value is not None and round(value, 2) > 0 else number(value, ci95)
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < _WRITTEN_OUT else f"{value:.2e}"
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Names in a sentence, at most so many of them.
+
+    Example:
+        >>> listed(["NN"]), listed(["NN", "RR", "SVM"]), listed(["NN", "RR", "SVM", "LSSVM"], most=2)
+        ('NN', 'NN, RR and SVM', 'NN, RR and 2 others')
+    """
+    if len(names) > most + 1:
+        names = [*names[:most], f"{len(names) - most} others"]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
