@@ -8,7 +8,7 @@ A name is parts joined by ``+``; a part is a word, with arguments in parentheses
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -185,18 +185,29 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
         UnknownNameError: If there is no such argument.
         UsageError: If an argument needs a value, or another one, or the constructor refuses it.
     """
-    known = dict(options(part))
-    values = {}
-    for name, value in arguments.items():
-        if name not in known or name in given:
-            raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known.keys() - given.keys())
-        values[name] = _accepted(name, value, known[name], text)
+    values = read_arguments(part, arguments, text, given)
     try:
         return part(**given, **values)
     except UsageError:
         raise
     except (TypeError, ValueError) as error:
         raise UsageError(f"'{text}' cannot be made: {error}") from error
+
+
+def read_arguments(
+    part: Callable[..., Any], arguments: Mapping[str, Any], text: str, given: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The arguments of a name as values for a constructor; see `build`."""
+    known = {name: default for name, default in options(part) if name not in given}
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known)
+    return {name: _accepted(name, value, known[name], text) for name, value in arguments.items()}
+
+
+def agrees(part: object, values: Mapping[str, Any]) -> bool:
+    """Whether a part was made with these values of its constructor's arguments."""
+    return all(_same(getattr(part, name, None), value) for name, value in values.items())
 
 
 def _accepted(name: str, value: Any, default: Any, text: str) -> Any:

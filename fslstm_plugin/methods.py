@@ -5,14 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from torch import Tensor, nn
 
 from .adapters import Center, FeatureAdapter, Normalize, Power
 from .errors import UnknownNameError, UsageError
 from .features import EpisodeFeatures
-from .grammar import BARE, Part, build, needs_dim, options, options_of, parse, part_text, value_text
+from .grammar import (
+    BARE,
+    Part,
+    agrees,
+    build,
+    needs_dim,
+    options,
+    options_of,
+    parse,
+    part_text,
+    read_arguments,
+    value_text,
+)
 from .heads import Head
 from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from .transduction import TransductiveModule
@@ -297,7 +309,8 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
 
 def whole_methods() -> list[str]:
     """Names of the registered methods that are not heads and need no training."""
-    return [name for name in METHODS.names() if not needs_dim(METHODS.get(name))]
+    kinds = {name: METHODS.get(name) for name in METHODS.names()}
+    return [name for name, kind in kinds.items() if not needs_dim(kind) and not has_weights(kind())]
 
 
 class _Maker:
@@ -312,7 +325,9 @@ class _Maker:
     def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
         arguments = {name: value for name, value in first.arguments.items() if not self._is_adapter(first, name)}
         inside = [self._adapter(name, value) for name, value in first.arguments.items() if name not in arguments]
-        trained = self.learned if isinstance(self.learned, KernelMethod) else None
+        # Parts are trained for each other: those of another head are of no use.
+        same = isinstance(self.learned, KernelMethod) and self.learned.family == first.name
+        trained = cast(KernelMethod, self.learned) if same else None
         head = self._made(HEADS.get(first.name), Part(first.name, arguments), [trained.head] if trained else [])
         before: list[FeatureAdapter] = []
         refits: list[TransductiveModule] = []
@@ -327,8 +342,8 @@ class _Maker:
             elif part.name in ADAPTERS.names():
                 before.append(self._learned_adapter(part, first.name, trained, before))
             elif part.name in TRANSDUCTION.names():
-                found = [trained.transduction] if trained and trained.transduction is not None else []
-                refits.append(self._made(TRANSDUCTION.get(part.name), part, found))
+                found = [trained.transduction] if trained else []
+                refits.append(self._made(TRANSDUCTION.get(part.name), part, found, first.name))
             else:
                 raise UnknownNameError("module", part.name, {BATCH_NORM, *ADAPTERS.names(), *TRANSDUCTION.names()})
         return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
@@ -360,27 +375,41 @@ class _Maker:
             raise UsageError(f"'{part.name}' belongs to the head's arguments: {head}({part.name}).")
         if any(type(other) is kind for other in before):
             raise UsageError(f"'{self.text}' names '{part.name}' twice.")
-        if trained is not None and trained.family != head:
-            raise UsageError(
-                f"'{self.text}' needs {part.name} as it was trained with {head}, but the run was trained with "
-                f"{trained}: train with --algorithm {head}+{part.name}."
-            )
-        return self._made(kind, part, list(trained.adapters) if trained is not None else [])
+        return self._made(kind, part, trained.adapters if trained is not None else (), head)
 
-    def _made(self, kind: Any, part: Part, trained: Sequence[nn.Module]) -> Any:
-        """The trained part of this kind, or a fresh one."""
-        mine = next((each for each in trained if type(each) is kind), None)
-        if mine is not None and all(value == options_of(mine).get(name) for name, value in part.arguments.items()):
-            return mine
-        given = {}
-        if needs_dim(kind):
-            if self.learned is not None:
-                have = f"has {part_text(part.name, mine)}" if mine is not None else "was trained without it"
-                raise UsageError(f"'{self.text}' needs {part} with its weights, but the run {have}.")
-            if self.dim is None:
-                raise UsageError(
-                    f"'{part.name}' in '{self.text}' has weights: pass dim, the length of the features, for fresh "
-                    "ones, or learned, a trained method."
-                )
-            given = {"dim": self.dim}
-        return build(kind, part.arguments, str(part), **given)
+    def _made(self, kind: Any, part: Part, trained: Iterable[nn.Module | None], head: str | None = None) -> Any:
+        """A part with the weights that were trained, or a fresh one.
+
+        Args:
+            kind: Its class.
+            part: As it is typed.
+            trained: The parts that were trained with the same head.
+            head: The head that it is written after. Default None: it is the head itself, or a whole method.
+        """
+        wanted = read_arguments(kind, part.arguments, str(part), given=("dim",))
+        for each in trained:
+            if each is not None and type(each) is kind and has_weights(each) and agrees(each, wanted):
+                return each
+        if needs_dim(kind) and self.dim is None and self.learned is None:
+            raise UsageError(
+                f"'{part.name}' in '{self.text}' has weights: pass dim, the length of the features, for fresh ones, "
+                "or learned, a trained method."
+            )
+        if needs_dim(kind) and self.learned is not None:
+            raise self._untrained(part, head)
+        made = build(kind, part.arguments, str(part), **({"dim": self.dim} if needs_dim(kind) else {}))
+        if self.learned is not None and has_weights(made):
+            raise self._untrained(part, head)
+        return made
+
+    def _untrained(self, part: Part, head: str | None) -> UsageError:
+        needs, algorithm = (f"{part} as it was trained with {head}", f"{head}+{part}") if head else ("weights", part)
+        return UsageError(
+            f"'{self.text}' needs {needs}, but the run was trained with {self.learned}: train with --algorithm "
+            f"{algorithm}."
+        )
+
+
+def has_weights(part: nn.Module) -> bool:
+    """Whether a part of a method is trained."""
+    return next(part.parameters(), None) is not None

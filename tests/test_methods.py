@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -210,14 +211,23 @@ def test_weights_need_the_length_of_the_features_or_a_trained_method() -> None:
         parse_method("lssvm+iam")
     trained = parse_method("lssvm+iam(reduction=4)", dim=DIM)
     assert parse_method("lssvm(ridge=1)+iam+psm", learned=trained).adapters[0] is trained.adapters[0]
-    for text, message in {
-        "rr+iam": "needs iam as it was trained with rr, but the run was trained with lssvm.iam.*--algorithm rr.iam",
-        "lssvm+iam(reduction=2)": r"needs iam\(reduction=2\) with its weights, but the run has iam\(reduction=4\)",
-    }.items():
-        with pytest.raises(UsageError, match=message):
+    for text in ("lssvm+iam", "lssvm+iam(reduction=4)", "lssvm+iam(dropout=0.5)"):
+        assert parse_method(text, learned=trained).adapters[0] is trained.adapters[0]
+    for text in ("rr+iam", "lssvm+iam(reduction=2)"):
+        head, part = text.split("+")
+        message = f"'{text}' needs {part} as it was trained with {head}, but the run was trained with {trained}: "
+        with pytest.raises(UsageError, match=re.escape(f"{message}train with --algorithm {text}.")):
             parse_method(text, learned=trained)
-    with pytest.raises(UsageError, match="needs iam with its weights, but the run was trained without it"):
+    with pytest.raises(UsageError, match="'lssvm.iam' needs iam as it was trained with lssvm, but .* with lssvm: "):
         parse_method("lssvm+iam", learned=parse_method("lssvm"))
+    with pytest.raises(UnknownNameError, match="Did you mean 'reduction'"):
+        parse_method("lssvm+iam(reductoin=4)", learned=trained)
+
+
+def test_what_has_no_weights_is_what_its_name_says_whatever_was_trained() -> None:
+    trained = parse_method("lssvm(ridge=10)+iam", dim=DIM)
+    assert str(parse_method("lssvm+iam", learned=trained)) == "lssvm+iam"
+    assert str(parse_method("tim", learned=parse_method("tim(steps=3)"))) == "tim"
 
 
 # What methods share of an episode's features
