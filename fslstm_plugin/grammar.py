@@ -152,15 +152,19 @@ def options(part: Callable[..., Any]) -> list[Option]:
     ]
 
 
-def options_of(part: object) -> dict[str, Any]:
+def options_of(part: object, **changed: Any) -> dict[str, Any]:
     """The constructor's arguments that are not their defaults, from the attributes of the same names.
+
+    Args:
+        part: The part.
+        **changed: Arguments in place of its own.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier
         >>> options_of(RidgeClassifier(ridge=1.0))
         {'ridge': 1.0}
     """
-    found = {name: (getattr(part, name, default), default) for name, default in options(type(part))}
+    found = {name: (changed.get(name, getattr(part, name, default)), default) for name, default in options(type(part))}
     return {name: value for name, (value, default) in found.items() if not _same(value, default)}
 
 
@@ -228,13 +232,19 @@ def needs_dim(part: Callable[..., Any]) -> bool:
     return "dim" in inspect.signature(part).parameters
 
 
-def part_text(name: str, part: object, words: Sequence[str] = ()) -> str:
+def part_text(name: str, part: object, words: Sequence[str] = (), **changed: Any) -> str:
     """A part as it is typed: its name, and the arguments that are not their defaults.
+
+    Args:
+        name: Its registered name.
+        part: The part.
+        words: What else stands among its arguments.
+        **changed: Arguments in place of its own.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier
         >>> part_text("rr", RidgeClassifier(ridge=10.0), ["normalize"])
         'rr(ridge=10,normalize)'
     """
-    found = [f"{key}={value_text(value)}" for key, value in options_of(part).items()] + list(words)
+    found = [f"{key}={value_text(value)}" for key, value in options_of(part, **changed).items()] + list(words)
     return f"{name}({','.join(found)})" if found else name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from torch import Tensor, nn
 
-from .adapters import Center, FeatureAdapter, Normalize, Power
+from .adapters import FeatureAdapter
 from .errors import UnknownNameError, UsageError
 from .features import EpisodeFeatures
 from .grammar import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .recipes import MetaRecipe
 
 # What tuning does to the features of a head.
-_CHANGES = ([Normalize()], [Center(), Normalize()], [Power(negative="signed"), Normalize()])
+_CHANGES = (("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Gram = Literal["none", "support", "all"]
@@ -141,9 +141,9 @@ class Method(nn.Module, ABC):
         """Name of the method that this one is measured against: with other options its own defaults, else `plain`."""
         return self.family if options_of(self) else self.plain
 
-    def variants(self) -> list[Method]:
-        """This method with every other combination of arguments that ``fslstm tune`` may choose."""
-        return [build(type(self), {**options_of(self), **values}, self.family) for values in _combinations(self)]
+    def variants(self) -> list[str]:
+        """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""
+        return [part_text(self.family, self, **values) for values in _combinations(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
@@ -244,16 +244,15 @@ class KernelMethod(Method):
         """The adapters with weights."""
         return [part for part in self.adapters if needs_dim(type(part))]
 
-    def variants(self) -> list[Method]:
+    def variants(self) -> list[str]:
         """See `Method`; the head's arguments, each with the features as they are and changed."""
-        kind, own = type(self.head), options_of(self.head)
-        heads = [self.head, *(build(kind, {**own, **values}, self.family) for values in _combinations(self.head))]
+        around = [text for _, text in self._around()]
         found = [
-            KernelMethod(head, [*self.adapters, *change], self.transduction, self.episode_statistics)
-            for head in heads
+            "+".join([part_text(self.family, self.head, [*self.adapter_texts, *change], **values), *around])
+            for values in ({}, *_combinations(self.head))
             for change in ((), *_CHANGES)
         ]
-        return [method for method in found if str(method) != str(self)]
+        return [name for name in found if name != str(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
@@ -282,8 +281,9 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
         text: A head with its arguments and, among them, adapters: ``"lssvm"``, ``"rr(ridge=1,center=episode)"``; then
             ``+bn``, adapters with weights (``+iam``), and one transductive module (``+psm(iterations=3)``), where
             wanted. Or a method of its own kind, ``"tim(steps=50)"``.
-        dim: Length of the features, for parts with weights, which are then fresh. Default None.
-        learned: A trained method, whose parts with weights are used in place of fresh ones. Default None.
+        dim: Length of the features, for parts with weights. Default None.
+        learned: A trained method, whose parts with weights are used in place of fresh ones; one that is named with
+            other arguments than it was trained with takes the weights, if they fit and dim is given. Default None.
 
     Raises:
         UnknownNameError: If there is no such part or argument; the message suggests the nearest.
@@ -386,21 +386,36 @@ class _Maker:
             trained: The parts that were trained with the same head.
             head: The head that it is written after. Default None: it is the head itself, or a whole method.
         """
-        wanted = read_arguments(kind, part.arguments, str(part), given=("dim",))
-        for each in trained:
-            if each is not None and type(each) is kind and has_weights(each) and agrees(each, wanted):
-                return each
-        if needs_dim(kind) and self.dim is None and self.learned is None:
+        mine = next((each for each in trained if each is not None and type(each) is kind and has_weights(each)), None)
+        if mine is None:
+            return self._fresh(kind, part, head)
+        if agrees(mine, read_arguments(kind, part.arguments, str(part), ("dim",))):
+            return mine
+        if needs_dim(kind) and self.dim is None:
+            raise self._untrained(part, head)
+        other = self._built(kind, part, options_of(mine))
+        try:
+            other.load_state_dict(mine.state_dict())
+        except RuntimeError as error:
+            raise self._untrained(part, head) from error
+        return other
+
+    def _fresh(self, kind: Any, part: Part, head: str | None) -> Any:
+        if needs_dim(kind) and self.learned is not None:
+            raise self._untrained(part, head)
+        if needs_dim(kind) and self.dim is None:
             raise UsageError(
                 f"'{part.name}' in '{self.text}' has weights: pass dim, the length of the features, for fresh ones, "
                 "or learned, a trained method."
             )
-        if needs_dim(kind) and self.learned is not None:
-            raise self._untrained(part, head)
-        made = build(kind, part.arguments, str(part), **({"dim": self.dim} if needs_dim(kind) else {}))
-        if self.learned is not None and has_weights(made):
+        made = self._built(kind, part, {})
+        if has_weights(made) and self.learned is not None:
             raise self._untrained(part, head)
         return made
+
+    def _built(self, kind: Any, part: Part, arguments: Mapping[str, Any]) -> Any:
+        given = {"dim": self.dim} if needs_dim(kind) else {}
+        return build(kind, {**arguments, **part.arguments}, str(part), **given)
 
     def _untrained(self, part: Part, head: str | None) -> UsageError:
         needs, algorithm = (f"{part} as it was trained with {head}", f"{head}+{part}") if head else ("weights", part)

@@ -153,7 +153,7 @@ def test_a_name_is_its_method_and_back(head: str, adapters: list[str], around: s
 def test_whole_methods_are_named_by_what_is_not_their_default(name: str) -> None:
     method = parse_method(name)
     assert str(method) == name
-    assert not method.variants() or all(str(parse_method(str(each))) == str(each) for each in method.variants())
+    assert not method.variants() or all(str(parse_method(each)) == each for each in method.variants())
 
 
 def test_spaces_and_defaults_are_left_out() -> None:
@@ -222,6 +222,16 @@ def test_weights_need_the_length_of_the_features_or_a_trained_method() -> None:
         parse_method("lssvm+iam", learned=parse_method("lssvm"))
     with pytest.raises(UnknownNameError, match="Did you mean 'reduction'"):
         parse_method("lssvm+iam(reductoin=4)", learned=trained)
+
+
+def test_weights_that_fit_serve_other_arguments_too() -> None:
+    trained = parse_method("lssvm+iam(reduction=4)", dim=DIM)
+    other = parse_method("lssvm+iam(dropout=0.1)", dim=DIM, learned=trained)
+    assert str(other) == "lssvm+iam(reduction=4,dropout=0.1)"
+    assert other.adapters[0] is not trained.adapters[0]
+    close(other.eval().double().logits(episodes()), trained.eval().double().logits(episodes()))
+    with pytest.raises(UsageError, match=r"needs iam\(reduction=2\) as it was trained with lssvm"):
+        parse_method("lssvm+iam(reduction=2)", dim=DIM, learned=trained)
 
 
 def test_what_has_no_weights_is_what_its_name_says_whatever_was_trained() -> None:
@@ -417,9 +427,10 @@ def test_what_a_method_is_measured_against() -> None:
 
 
 def test_tuning_tries_arguments_and_changes_of_the_features() -> None:
-    names = [str(each) for each in parse_method("rr(ridge=1)+psm").variants()]
+    names = parse_method("rr(ridge=1)+psm").variants()
     assert "rr(ridge=10,center,normalize)+psm" in names
     assert "rr(ridge=1,normalize)+psm" in names
+    assert "rr(normalize)+psm" not in names, "50, the default, is no candidate"
     assert "rr(ridge=1)+psm" not in names
     assert len(set(names)) == len(names)
 
