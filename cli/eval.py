@@ -101,6 +101,9 @@ def evaluate(
     setting = Setting(
         ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
     )
+    for name in transduction or []:
+        TRANSDUCTION.get(name)
+    results.join_ranks().device(device)  # what is wrong is said before a run is looked for
     console = Console(stderr=True)
     session = results.open_session(Run.find(run, runs), dataset, split, data_root, device, console, precision, cache)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
@@ -131,7 +134,7 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
                 f"The run was trained with {trained}, which takes neither IAM nor batch norm's statistics."
             )
         return [str(trained)]
-    text = head or (own.head_text if own else "")
+    text = head if head is not None else own.head_text if own else ""
     same = own is not None and Part.parse(text).name == own.family
     learned = own.learned_texts if own is not None and same else ()
     if iam and not learned:
