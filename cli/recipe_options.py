@@ -10,11 +10,12 @@ from typing import Annotated, Any, Optional
 import msgspec
 import typer
 
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _LARGE = 10_000  # A bound beyond it is checked with the configuration, but would only crowd the help.
 
 
 def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
-    """Give a command an option for each field of the recipes; their values reach it as keyword arguments, None if absent.
+    """Give a command an option for each field of the recipes; the values reach it by name, None where not given.
 
     Args:
         panel: Heading of the options in the help.
@@ -34,7 +35,7 @@ def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
                         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
                     )
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
+            parameters=[each.replace(kind=_BY_NAME) for each in own] + added
         )
         return command
 
@@ -59,7 +60,7 @@ def _option(name: str, hint: Any, description: str, panel: str) -> Any:
     if kind in (int, float):
         most = _meta(inner, "le")
         settings |= {"min": _meta(inner, "ge"), "max": None if most is None or most > _LARGE else most}
-    value = list[kind] if several else kind if kind in (int, float) else str  # type: ignore[valid-type]
+    value = list[kind] if several else kind  # type: ignore[valid-type]
     return Annotated[Optional[value], typer.Option(f"--{word.removesuffix('s') if several else word}", **settings)]
 
 

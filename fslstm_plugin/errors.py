@@ -71,7 +71,7 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}.")
 

@@ -141,10 +141,7 @@ def test_accuracies_are_percentages_and_the_same_in_any_batch(seed, episodes, ba
     names = [head + module for head in ("nn", "rr", "lssvm") for module in ("", "+psm(iterations=2)", "+can")]
     methods = [parse_method(name) for name in names]
     sampler = EpisodeSampler(labels, 5, 2, 4, seed)
-    one, other = (
-        run_methods(indexed(features), sampler, methods, episodes, batch_episodes=batch)
-        for batch in batches
-    )
+    one, other = (run_methods(indexed(features), sampler, methods, episodes, batch_episodes=batch) for batch in batches)
     for outcome, again in zip(one, other, strict=True):
         assert len(outcome.accuracies) == episodes
         assert 0 <= outcome.accuracies.min() <= outcome.accuracies.max() <= 100
