@@ -53,14 +53,13 @@ def _sections(source: str, runs: Path) -> list[Section]:
     from fslstm_plugin.errors import RunError, naming_damage
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
-    from fslstm_plugin.reproduction.specification import Specification
     from fslstm_plugin.reproduction.trainings import describe
     from fslstm_plugin.runs import Run
 
     folder = Path(source)
     if (folder / "specification.json").is_file():
         with naming_damage(folder):
-            return [reproduction_section(Specification.read(folder))]
+            return [reproduction_section(folder)]
     inside = sorted(folder.glob("*/specification.json")) or sorted(folder.glob("*/config.json"))
     if inside and not (folder / "config.json").is_file():
         return [section for file in inside for section in _sections(str(file.parent), runs)]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from fslstm_plugin.registry import BACKBONES
+from fslstm_plugin.reproduction import shipped
 
 from . import options, results
+
+if TYPE_CHECKING:
+    from fslstm_plugin.reproduction.engine import Request
+    from fslstm_plugin.reproduction.specification import Reproduction
+    from fslstm_plugin.reproduction.trainings import Identity
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -20,20 +27,16 @@ fslstm reproduce all --scale quick --dataset glyphs --backbone conv4
 
 fslstm reproduce table1 --run base --run fslstm --episodes 10000
 
-fslstm reproduce figure-iterations --redraw
+fslstm reproduce figure-iterations --redraw --output reproduced
 """
-
-NAMES = (
-    "table1", "table2", "table3", "figure-support", "figure-iterations", "unbalanced", "queries", "ridge", "all",
-)  # fmt: skip
 
 
 def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"{', '.join(NAMES[:-1])}, or all.",
-            autocompletion=lambda incomplete: [name for name in NAMES if name.startswith(incomplete)],
+            help=f"{', '.join(shipped.names())}, or all.",
+            autocompletion=lambda incomplete: [each for each in [*shipped.names(), "all"] if each.startswith(incomplete)],
         ),
     ],
     dataset: Annotated[
@@ -78,10 +81,12 @@ def reproduce(
     redraw: Annotated[
         bool, typer.Option("--redraw", help="Only make tables and figures again from what was measured.")
     ] = False,
-    folder: Annotated[Path, typer.Option(help="Folder of the reproductions.")] = Path("reproductions"),
+    output: Annotated[
+        Path, typer.Option(help="Folder for what is measured and drawn; what is shipped is only compared with.")
+    ] = Path("reproduced"),
     runs: options.RunsFolder = Path("runs"),
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = 128,
+    batch_episodes: results.BatchEpisodes = None,
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
 ) -> None:
@@ -93,9 +98,8 @@ def reproduce(
     from rich.console import Console
 
     from fslstm_plugin.errors import UsageError, naming_damage
-    from fslstm_plugin.files import require_writable
-    from fslstm_plugin.reproduction import engine, measurements, outputs, specification, support, trainings
-    from fslstm_plugin.reproduction.estimate import estimate
+    from fslstm_plugin.reproduction import engine, measurements, outputs, rendering, support, trainings
+    from fslstm_plugin.reproduction.specification import find
     from fslstm_plugin.runs import Run
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--resume": resume}
@@ -110,8 +114,9 @@ def reproduce(
     pretrained = options.find_pretrained(pretrained, runs)
     if pretrained is not None and not pretrained.exists():
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
-    wanted = specification.find(name, folder)
-    if episodes is not None and all(each.shows == outputs.SUPPORT for each in wanted):
+    shipped.refuse_to_overwrite(output)
+    wanted = find(name, output if redraw else shipped.folder())
+    if episodes is not None and all(each.specification.shows == outputs.SUPPORT for each in wanted):
         raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
     request = engine.Request(
         scale=trainings.find_scale(scale),
@@ -124,26 +129,41 @@ def reproduce(
         seed=seed,
         resume=resume,
         data_root=data_root,
-        device=results.pick_device(device),
+        device=results.join_ranks().device(device),
         batch_episodes=batch_episodes,
     )
+    if dry_run:
+        _say(wanted, request)
+        return
     console = Console(stderr=True)
-    for each in () if dry_run else wanted:  # before hours of training
-        require_writable(each.folder)
-        if each.shows != outputs.SUPPORT:
-            measurements.read(each.folder)
-    planned: set[str] = set()
+    parts = {each.name: [] if redraw else engine.plan(each, request) for each in wanted}
+    if not redraw:
+        wanted = [each.put_into(output) for each in wanted]  # before hours of training
     for each in wanted:
-        parts = [] if redraw else engine.plan(each, request)
-        if dry_run:
-            typer.echo(f"{each.name}: {each.title}")
-            for line in estimate(each, parts, request, planned):
-                typer.echo(f"  {line}")
-            continue
-        if each.shows == outputs.SUPPORT and parts:
-            support.measure(each, parts, request, console)
-        else:
-            engine.measure(each, parts, request, console)
+        if each.specification.shows != outputs.SUPPORT:
+            measurements.read(each.folder)
+    for each in wanted:
+        if not redraw:
+            measure = support.measure if each.specification.shows == outputs.SUPPORT else engine.measure
+            measure(each, parts[each.name], request, console)
         with naming_damage(each.folder):
             outputs.write(each)
         typer.echo(f"{each.name}: see {each.folder / 'table.md'}")
+        if not redraw and each.specification.shows != outputs.SUPPORT:
+            typer.echo(rendering.beside_shipped(outputs.shipped_pairs(each, measurements.read(each.folder))))
+
+
+def _say(wanted: Sequence[Reproduction], request: Request) -> None:
+    """What would be done, and how long it would take."""
+    from fslstm_plugin.reproduction import engine
+    from fslstm_plugin.reproduction.estimate import estimate, total
+
+    planned: set[Identity] = set()
+    steps = []
+    for each in wanted:
+        typer.echo(f"{each.name}: {each.specification.title}")
+        mine = estimate(each, engine.plan(each, request), request, planned)
+        for step in mine:
+            typer.echo(f"  {step}")
+        steps += mine
+    typer.echo(str(total(steps)))

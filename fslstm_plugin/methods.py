@@ -137,9 +137,10 @@ class Method(nn.Module, ABC):
         return ()
 
     @property
-    def reference(self) -> str | None:
-        """Name of the method that this one is measured against: with other options its own defaults, else `plain`."""
-        return self.family if options_of(self) else self.plain
+    def references(self) -> tuple[str, ...]:
+        """Names of what this method is measured against, the first that is there: its own defaults, `plain`."""
+        own = (self.family,) if options_of(self) else ()
+        return (*own, *((self.plain,) if self.plain else ()))
 
     def variants(self) -> list[str]:
         """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""
@@ -224,14 +225,13 @@ class KernelMethod(Method):
         return part_text(self.family, self.head, self.adapter_texts)
 
     @property
-    def reference(self) -> str | None:
-        """See `Method`: the same without its last module; a head with other options, its defaults; else LSSVM's."""
+    def references(self) -> tuple[str, ...]:
+        """See `Method`: the same without its last module; a head with other options, its defaults; LSSVM."""
         around = [text for _, text in self._around()]
         if around:
-            return "+".join([self.head_text, *around[:-1]])
-        if self.head_text != self.family:
-            return self.family
-        return None if self.family == _LSSVM else _LSSVM
+            return ("+".join([self.head_text, *around[:-1]]),)
+        own = (self.family,) if self.head_text != self.family else ()
+        return tuple(name for name in (*own, _LSSVM) if name != self.head_text)
 
     def _around(self) -> list[tuple[str, str]]:
         """Names and texts of what is written after the head."""

@@ -77,7 +77,8 @@ class Session:
         size, expected = self.split.images.shape[1], self.run.config.image_size
         if size != expected:
             raise UsageError(
-                f"The run {self.run.name} is for images of {expected} pixels, but {self.split.dataset} has {size}."
+                f"The run {self.run.name} is for images of {expected} pixels, but those of {self.split.dataset} "
+                f"have {size}."
             )
         self.model = FewShotModel.from_run(self.run).to(self.device)
 

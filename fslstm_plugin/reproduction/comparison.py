@@ -1,12 +1,28 @@
-"""The published numbers beside ours, one line for a method and a training."""
+"""The published numbers beside ours, one line for a method and a training; and ours beside those that are shipped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..reporting.tables import TASKS, display_name
+from ..reporting.tables import TASKS
+from ..reporting.words import display_name
+from .measurements import Measurement
+from .specification import PublishedValue, Reproduction
+
+
+class Trained(NamedTuple):
+    """What a letter in a table stands for.
+
+    Args:
+        training: What the model was trained with.
+        seed: What its test episodes follow from.
+    """
+
+    training: str
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -43,15 +59,18 @@ class Cell:
 
     @property
     def within(self) -> bool | None:
-        """Whether the difference lies within both intervals, or None.
+        """Whether the difference lies within its interval, or None.
+
+        The two means are independent, so that the half width of the difference's interval is the root of the sum of
+        the squares of theirs.
 
         Example:
-            >>> Cell(published=70.0, published_ci95=0.5, ours=69.6, ours_ci95=0.3).within
-            False
+            >>> [Cell(published=70.0, published_ci95=0.4, ours=ours, ours_ci95=0.3).within for ours in (69.6, 69.4)]
+            [True, False]
         """
         if self.difference is None or self.published_ci95 is None or self.ours_ci95 is None:
             return None
-        return abs(self.difference) <= min(self.published_ci95, self.ours_ci95)
+        return abs(self.difference) <= math.hypot(self.published_ci95, self.ours_ci95)
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,7 @@ class Line:
         dataset: Name of the data set.
         backbone: Name of the backbone.
         method: As shown.
-        training: What our model was trained with; empty if nothing was run.
+        trained: Our model; None if nothing was run.
         scale: At what scale; empty if nothing was run.
         rival: Whether it is another paper's method.
         cells: By number of shots.
@@ -71,7 +90,7 @@ class Line:
     dataset: str
     backbone: str
     method: str
-    training: str
+    trained: Trained | None
     scale: str
     rival: bool
     cells: dict[int, Cell] = field(default_factory=dict)
@@ -86,7 +105,7 @@ class Line:
                 "backbone": self.backbone,
                 "method": self.method,
                 "rival": self.rival,
-                "training": self.training,
+                "training": self.trained.training if self.trained else "",
                 "scale": self.scale,
                 "shots": shots,
                 **{name: getattr(cell, name) for name in (*names, *seconds)},
@@ -95,57 +114,93 @@ class Line:
         ]
 
 
-def compare(
-    methods: Sequence[str], published: Iterable[dict[str, Any]], measured: Iterable[dict[str, Any]]
-) -> list[Line]:
+def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list[Line]:
     """Lines by data set, backbone, method and training; rivals first, then the methods in their order.
 
     Args:
-        methods: Labels of our methods.
-        published: Values of ``published.json``.
-        measured: Measurements; balanced ones with 15 queries a class.
+        reproduction: With the published values; the paper's queries and balance are the specification's first.
+        measured: Measurements; those with other queries or another balance are left out.
     """
-    published, measured = list(published), list(measured)
-    order = [display_name(method) for method in methods]
-    places = dict.fromkeys((each["dataset"], each["backbone"]) for each in (*measured, *published))
+    specification, published = reproduction.specification, reproduction.published.values
+    columns = specification.split, specification.queries[0], specification.query_balances[0]
+    measured = [each for each in measured if (each.split, each.queries, each.query_balance) == columns]
+    order = [display_name(method) for method in specification.methods]
+    every: list[Measurement | PublishedValue] = [*measured, *published]
+    places = dict.fromkeys((each.dataset, each.backbone) for each in every)
     lines = []
-    for dataset, backbone in places:
-        said = [each for each in published if (each["dataset"], each["backbone"]) == (dataset, backbone)]
-        found = [each for each in measured if (each["dataset"], each["backbone"]) == (dataset, backbone)]
-        rivals = list(dict.fromkeys(each["method"] for each in said if each["method"] not in order))
+    for place in places:
+        said = [each for each in published if (each.dataset, each.backbone) == place]
+        found = [each for each in measured if (each.dataset, each.backbone) == place]
+        rivals = list(dict.fromkeys(each.method for each in said if each.method not in order))
         for method in (*rivals, *order):
-            cells = {each["shots"]: _published_cell(each) for each in said if each["method"] == method}
-            mine = [each for each in found if display_name(each["method"]) == method]
-            for training in dict.fromkeys(each["training"] for each in mine) or [""]:
-                of_training = [each for each in mine if each["training"] == training]
-                scale = of_training[0]["provenance"]["scale"] if of_training else ""
-                shots = {*cells, *(each["shots"] for each in of_training)}
-                line = Line(dataset, backbone, method, training, scale, method in rivals)
-                for count in sorted(shots):
-                    here = [each for each in of_training if each["shots"] == count]
-                    line.cells[count] = _cell(cells.get(count, Cell()), here)
+            cells = {each.shots: _published_cell(each) for each in said if each.method == method}
+            mine = [each for each in found if display_name(each.method) == method]
+            for trained in dict.fromkeys(map(trained_of, mine)) or [None]:
+                of_model = {each.shots: each for each in mine if trained_of(each) == trained}
+                scale = ", ".join(dict.fromkeys(each.provenance.scale for each in of_model.values()))
+                line = Line(*place, method, trained, scale, method in rivals)
+                for shots in sorted({*cells, *of_model}):
+                    line.cells[shots] = _cell(cells.get(shots, Cell()), of_model.get(shots))
                 if line.cells:
                     lines.append(line)
     return lines
 
 
-def _published_cell(each: dict[str, Any]) -> Cell:
-    return Cell(each["accuracy"], each["ci95"], published_seconds=each.get("seconds"))
+def trained_of(each: Measurement) -> Trained:
+    """The model of a measurement."""
+    return Trained(each.training, each.seed)
 
 
-def _cell(published: Cell, measured: Sequence[dict[str, Any]]) -> Cell:
-    if not measured:
+def _published_cell(each: PublishedValue) -> Cell:
+    return Cell(each.accuracy, each.ci95, published_seconds=each.seconds)
+
+
+def _cell(published: Cell, measured: Measurement | None) -> Cell:
+    if measured is None:
         return published
-    each = measured[0]
     seconds = None
-    if "backbone_seconds" in each:
-        seconds = (each["seconds"] + each["backbone_seconds"]) * TASKS / each["episodes"]
+    if measured.seconds is not None and measured.backbone_seconds is not None:
+        seconds = (measured.seconds + measured.backbone_seconds) * TASKS / measured.episodes
     return Cell(
         published.published,
         published.published_ci95,
-        each["accuracy"],
-        each["ci95"],
-        each["episodes"],
+        measured.accuracy,
+        measured.ci95,
+        measured.episodes,
         published.published_seconds,
         seconds,
     )
+
+
+class Pair(NamedTuple):
+    """The same thing measured by the user and by those who ship the package.
+
+    Args:
+        mine: The user's.
+        shipped: Theirs.
+    """
+
+    mine: Measurement
+    shipped: Measurement
+
+    @property
+    def difference(self) -> float:
+        """The user's less theirs, in percent."""
+        return self.mine.accuracy - self.shipped.accuracy
+
+    @property
+    def ci95(self) -> float:
+        """Half width of the difference's 95 % interval, of independent means."""
+        return math.hypot(self.mine.ci95, self.shipped.ci95)
+
+    @property
+    def within(self) -> bool:
+        """Whether the difference lies within its interval."""
+        return abs(self.difference) <= self.ci95
+
+
+def pairs(measured: Iterable[Measurement], shipped: Iterable[Measurement]) -> list[Pair]:
+    """What was measured here and is shipped too: the same but for the seed; what is shipped itself has no pair."""
+    theirs = {each.key._replace(seed=0): each for each in shipped}
+    found = ((each, theirs.get(each.key._replace(seed=0))) for each in measured)
+    return [Pair(mine, other) for mine, other in found if other is not None and other != mine]

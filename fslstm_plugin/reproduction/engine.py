@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
+from msgspec.structs import asdict
 from rich.console import Console
 
-from ..algorithms.composition import Composition
-from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
-from ..errors import DataError, UsageError, naming_damage
-from ..evaluation.engine import Outcome, run_methods
-from ..evaluation.experiment import Setting, cached_source, episode_statistics_source, rows_of
-from ..evaluation.features import cached_features
-from ..evaluation.methods import build_methods, parse_method
-from ..evaluation.model import TrainedModel
+from ..errors import DataError, UsageError
+from ..evaluation.rows import Measured, rows_of
+from ..evaluation.session import Session
+from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
-from ..registry import DATASETS, HEADS
-from ..runs import Run
+from ..grammar import parse
+from ..methods import BATCH_NORM
+from ..registry import ADAPTERS, DATASETS
+from ..runs import Config, PretrainConfig, Run
 from . import measurements, trainings
-from .specification import OWN, PRETRAINING, Specification
+from .measurements import Measurement, Provenance
+from .specification import OWN, PRETRAINING, Reproduction, Specification
 from .trainings import Scale, Training
 
 
@@ -44,7 +43,7 @@ class Request:
         seed: What every random choice follows from.
         resume: Whether interrupted trainings may be continued.
         data_root: Where the data sets are; the default root if None.
-        batch_episodes: Episodes at a time.
+        batch_episodes: Episodes at a time; by their size if None.
     """
 
     scale: Scale
@@ -58,7 +57,7 @@ class Request:
     seed: int = 0
     resume: bool = False
     data_root: Path | None = None
-    batch_episodes: int = 128
+    batch_episodes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Part:
     Args:
         source: The run, or the training that makes it.
         methods: Names of methods.
-        shots: Support images a class.
+        shots: Support images per class.
     """
 
     source: Run | Training
@@ -76,30 +75,31 @@ class Part:
     shots: tuple[int, ...]
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """Configuration of the run."""
         return self.source.config
 
 
-def plan(specification: Specification, request: Request) -> list[Part]:
+def plan(reproduction: Reproduction, request: Request) -> list[Part]:
     """What to evaluate on what.
 
     Raises:
         DataError: If none of the data sets is prepared.
         UsageError: If no method suits the given runs, or one has no data set.
     """
+    specification = reproduction.specification
     if request.given:
         for run in request.given:
-            if run.config["dataset"] is None:
+            if run.config.dataset is None:
                 raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
-        parts = [Part(run, _suiting(specification, run), specification.shots) for run in request.given]
+        parts = [Part(run, _suiting(specification, run.config), specification.shots) for run in request.given]
         parts = [part for part in parts if part.methods]
         if not parts:
             own = _algorithms(specification.methods, specification.trainings)
             wanted = " or ".join(algorithm for algorithm, _ in own)
-            raise UsageError(f"No method of {specification.name} suits the given runs: it needs one of {wanted}.")
+            raise UsageError(f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}.")
         return parts
-    merged: dict[tuple[str, tuple[str, ...]], Part] = {}
+    merged: dict[tuple[trainings.Identity, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
         for backbone in request.backbones or specification.backbones:
             for algorithm, methods in _algorithms(specification.methods, specification.trainings_for(backbone)):
@@ -115,7 +115,7 @@ def plan(specification: Specification, request: Request) -> list[Part]:
                         test_shots=shots,
                     )
                     # Only on miniImageNet does the training depend on the shots of the test.
-                    key = str(trainings.wanted_identity(training)), methods
+                    key = trainings.wanted_identity(training), methods
                     earlier = merged[key].shots if key in merged else ()
                     merged[key] = Part(training, methods, (*earlier, shots))
     return list(merged.values())
@@ -141,39 +141,41 @@ def _algorithms(methods: Sequence[str], wanted: Iterable[str]) -> list[tuple[str
             for algorithm in dict.fromkeys(algorithm for algorithm, _ in own):
                 pairs.append((algorithm, tuple(method for mine, method in own if mine == algorithm)))
         else:
-            composition = Composition(HEADS.names()[0]) if training == PRETRAINING else Composition.parse(training)
-            pairs.append((training, _fitting(methods, composition)))
+            pairs.append((training, tuple(method for method in methods if _fits(method, training))))
     return [(algorithm, fitting) for algorithm, fitting in pairs if fitting]
 
 
 def _own_algorithm(method: str) -> str:
-    name, modules = parse_method(method)
-    return str(Composition(name.head, "iam" in modules))
+    head, weights = _trained_parts(method)
+    return "+".join([head, *weights])
 
 
-def _suiting(specification: Specification, run: Run) -> tuple[str, ...]:
+def _suiting(specification: Specification, config: Config) -> tuple[str, ...]:
     """The methods to evaluate on a given run: where each has a training of its own, those that it was trained for."""
-    if run.config["kind"] == PRETRAINING:
-        return _fitting(specification.methods, Composition(""))
-    trained = Composition.parse(run.config["algorithm"])
-    if OWN in specification.trainings:
-        return tuple(method for method in specification.methods if _own_algorithm(method) == str(trained))
-    return _fitting(specification.methods, trained)
+    trained = trainings.algorithm_of(config)
+    if OWN in specification.trainings and not isinstance(config, PretrainConfig):
+        trained = _own_algorithm(trained)
+        return tuple(method for method in specification.methods if _own_algorithm(method) == trained)
+    return tuple(method for method in specification.methods if _fits(method, trained))
 
 
-def _fitting(methods: Iterable[str], trained: Composition) -> tuple[str, ...]:
-    """The methods whose IAM, if they have one, was trained."""
-    fitting = []
-    for method in methods:
-        name, modules = parse_method(method)
-        if "iam" not in modules or (trained.iam and trained.head == name.head):
-            fitting.append(method)
-    return tuple(fitting)
+def _fits(method: str, algorithm: str) -> bool:
+    """Whether the adapters with weights that a method has, such as IAM, are those of a training."""
+    head, weights = _trained_parts(method)
+    if not weights:
+        return True
+    return algorithm != PRETRAINING and (head, weights) == _trained_parts(algorithm)
+
+
+def _trained_parts(method: str) -> tuple[str, tuple[str, ...]]:
+    """A method's head, and its adapters with weights, without their arguments."""
+    head, *rest = (part.name for part in parse(method))
+    return head, tuple(name for name in rest if name in ADAPTERS.names())
 
 
 def settings(specification: Specification, part: Part, request: Request) -> list[Setting]:
     """The episodes of every column of a part's results."""
-    slow = any({"iam", "bn"} & set(parse_method(method)[1]) for method in part.methods)
+    slow = any({"iam", BATCH_NORM} & {each.name for each in parse(method)} for method in part.methods)
     episodes = request.episodes or (request.scale.episodes if slow else request.scale.episodes_without_iam)
     return [
         Setting(shots=shots, queries=queries, episodes=episodes, seed=request.seed, query_balance=balance)
@@ -184,99 +186,132 @@ def settings(specification: Specification, part: Part, request: Request) -> list
 
 
 @dataclass(frozen=True)
+class Model:
+    """A trained model on its images, and what it was trained with.
+
+    Args:
+        session: The model.
+        training: See :func:`~fslstm_plugin.reproduction.trainings.describe`.
+        steps: Steps in the run's checkpoint.
+    """
+
+    session: Session
+    training: str
+    steps: int
+
+    @classmethod
+    def of(cls, part: Part, specification: Specification, request: Request, console: Console) -> Model:
+        """The model of a part, trained now if it has to be.
+
+        Raises:
+            RunError: If a run was interrupted, and must not be continued, or is damaged.
+            DataError: If the data set is missing.
+        """
+        run = part.source
+        if isinstance(run, Training):
+            run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
+        split = load_split(run.config.dataset or "", specification.split, request.data_root)
+
+        def note(sentence: str) -> None:
+            console.print(sentence, highlight=False, soft_wrap=True)
+
+        session = Session(run, split, request.device, data_root=request.data_root, note=note)
+        return cls(session, trainings.describe(run.config), trainings.steps_done(run))
+
+
+@dataclass(frozen=True)
 class Answers:
     """What the methods of a part answered in the episodes of a setting.
 
     Args:
-        outcomes: One a method.
-        training: What the model was trained with, in words.
-        run: Name of its run folder.
-        steps: Steps in its checkpoint.
-        times: Further measured times, by name.
+        model: Of the part.
+        names: The methods as the specification has them.
+        measured: What each did.
+        backbone_seconds: From the images to the features of all episodes; None where nothing is timed.
     """
 
-    outcomes: Sequence[Outcome]
-    training: str
-    run: str
-    steps: int
-    times: dict[str, float]
+    model: Model
+    names: Sequence[str]
+    measured: Sequence[Measured]
+    backbone_seconds: float | None
+
+    def name_of(self, method: str | None) -> str:
+        """A method as the specification has it; the run may have added the size of its IAM."""
+        return dict(zip((str(each.method) for each in self.measured), self.names, strict=True))[method or ""]
 
 
-def measure(specification: Specification, parts: Iterable[Part], request: Request, console: Console) -> None:
+def measure(reproduction: Reproduction, parts: Iterable[Part], request: Request, console: Console) -> None:
     """Train what is missing, evaluate, and keep the measurements, those of a part as soon as they are there.
 
     Raises:
         RunError: If a run was interrupted, and must not be continued, or is damaged.
-        DataError: If the data set is missing.
+        DataError: If the data set is missing, or the measurements that are there are damaged.
         UsageError: If an episode needs more classes or images than there are.
     """
-    where = measurements.provenance("given run" if request.given else request.scale.name)
+    specification = reproduction.specification
+    where = provenance(request)
     answers: dict[tuple[str, str, Setting], list[Answers]] = {}
     for part in parts:
-        run = part.source
-        if isinstance(run, Training):
-            run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
-        model = TrainedModel.from_run(run)
-        if model.attention is not None:
-            model = replace(model, attention=model.attention.to(request.device))
-        split = load_split(run.config["dataset"], specification.split, request.data_root)
-        with naming_damage(run.path / "config.json"):
-            training, steps = trainings.describe(run.config), trainings.steps_done(run)
-        backbone = run.config["backbone"]
-        timed = backbone == specification.timed
+        model = Model.of(part, specification, request, console)
+        session, backbone = model.session, part.config.backbone
+        methods = session.methods(part.methods)
         for setting in settings(specification, part, request):
-            times = {}
-            if timed:
-                each = backbone_seconds(model.backbone, split, setting, request.device)
-                times = {"backbone_seconds": each * setting.episodes}
-            outcomes = _evaluate(run, model, part.methods, split, setting, request)
-            same = answers.setdefault((split.dataset, backbone, setting), [])
-            same.append(Answers(outcomes, training, run.name, steps, times))
-            found = _measured(same, split, backbone, setting)
-            if not timed:  # what else the machine did meanwhile matters to them alone
-                found = [{key: value for key, value in each.items() if key != "seconds"} for each in found]
-            measurements.add(specification.folder, found, where)
+            seconds = None
+            if backbone == specification.timed:
+                each = backbone_seconds(session.model.backbone, session.split, setting, request.device)
+                seconds = each * setting.episodes
+            same = answers.setdefault((session.split.dataset, backbone, setting), [])
+            measured = session.measure(methods, setting, request.batch_episodes)
+            same.append(Answers(model, part.methods, measured, seconds))
+            measurements.add(reproduction.folder, _measurements(same, setting, where))
             console.print(
-                f"{describe(setting)}: {len(outcomes)} methods on {run.name}.", highlight=False, soft_wrap=True
+                f"{describe(setting)}: {len(methods)} methods on {session.run.name}.", highlight=False, soft_wrap=True
             )
 
 
-def _measured(answers: Sequence[Answers], split: Split, backbone: str, setting: Setting) -> list[dict[str, Any]]:
-    """Measurements of the same episodes; those of several models are compared if each method is on one of them only."""
-    labels = [outcome.method.label for each in answers for outcome in each.outcomes]
-    comparable = len(set(labels)) == len(labels)
+def provenance(request: Request) -> Provenance:
+    """Where what is measured for a request comes from."""
+    return Provenance.now("given run" if request.given else request.scale.name)
+
+
+def _measurements(answers: Sequence[Answers], setting: Setting, where: Provenance) -> list[Measurement]:
+    """Measurements of several models on the same episodes, so that all differences are paired.
+
+    Where each method is on one model only, having a training of its own, they are compared as those of one model are.
+    """
+    owners = [(each, measured) for each in answers for measured in each.measured]
+    own = len({str(measured.method) for _, measured in owners}) == len(owners)
+    compared = [measured._replace(run="") if own else measured for _, measured in owners]
     found = []
-    for group in [answers] if comparable else [[each] for each in answers]:
-        sources = {outcome.method.label: each for each in group for outcome in each.outcomes}
-        rows = rows_of([outcome for each in group for outcome in each.outcomes], split, backbone, setting)
-        for row in rows:
-            mine, theirs = sources[row.method], sources.get(row.reference or row.method)
-            other = {"reference_training": theirs.training} if theirs is not None and theirs is not mine else {}
-            found.append(measurements.measurement(row, mine.training, mine.run, mine.steps, **mine.times, **other))
-    return found
-
-
-def _evaluate(
-    run: Run, model: TrainedModel, names: Sequence[str], split: Split, setting: Setting, request: Request
-) -> list[Outcome]:
-    """Answers of the methods; those with batch statistics of the episode see other features: a pass of their own."""
-    methods = build_methods(names, model)
-    sampler = setting.sampler(split)
-    outcomes: list[Outcome] = []
-    for statistics in (False, True):
-        mine = [method for method in methods if ("bn" in method.modules) == statistics]
-        if not mine:
-            continue
-        if statistics:
-            source = episode_statistics_source(model, split, request.device)
-        else:
-            features = cached_features(run.path / "cache", model.backbone, split, request.device)
-            source = cached_source(features.to(request.device))
-        workers = 1 if statistics else None  # The backbone keeps an episode's statistics while it is in it.
-        outcomes += run_methods(
-            source, sampler, mine, setting.episodes, request.device, request.batch_episodes, workers=workers
+    for (mine, measured), row in zip(owners, rows_of(compared, answers[0].model.session.split, setting), strict=True):
+        theirs = next(
+            (
+                each
+                for each, other in owners
+                if str(other.method) == row.reference and (own or other.run == row.reference_run)
+            ),
+            None,
         )
-    return outcomes
+        changes = {
+            "method": mine.name_of(row.method),
+            "run": measured.run,
+            # What else the machine did meanwhile matters to a time that is shown.
+            "seconds": None if mine.backbone_seconds is None else row.seconds,
+            "reference": theirs and theirs.name_of(row.reference),
+            "reference_run": theirs and theirs.model.session.run.name,
+            "reference_training": theirs.model.training if theirs is not None and theirs is not mine else None,
+        }
+        found.append(
+            Measurement(
+                **{**asdict(row), **changes},
+                algorithm=trainings.algorithm_of(mine.model.session.run.config),
+                training=mine.model.training,
+                steps=mine.model.steps,
+                backbone_seconds=mine.backbone_seconds,
+                provenance=where,
+            )
+        )
+    return found
 
 
 def describe(setting: Setting) -> str:

@@ -2,118 +2,150 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from ..backbones.base import build_backbone
 from ..data.root import load_split
-from ..evaluation.engine import Method
-from ..evaluation.experiment import Setting, cached_source, evaluate
-from ..evaluation.methods import build_methods, parse_method
-from ..evaluation.model import TrainedModel
-from ..registry import HEADS
+from ..evaluation.runner import indexed, run_methods
+from ..evaluation.setting import Setting
+from ..grammar import parse
+from ..methods import BATCH_NORM, parse_method
+from ..model import FewShotModel
 from ..runs import Run
-from ..transduction import InverseAttentionModule
 from . import trainings
 from .engine import Part, Request, describe, settings
 from .outputs import SUPPORT
-from .specification import Specification
+from .specification import Reproduction, Specification
 from .support import tasks_each
-from .trainings import Training
+from .trainings import Identity, Training
+
+_FEW = 8  # Episodes that are measured, so often that what else the machine does is not in the shortest time.
+_REPEATS = 5
 
 
-def estimate(specification: Specification, parts: Sequence[Part], request: Request, planned: set[str]) -> list[str]:
-    """What would be done, with times from a measured step and a few measured episodes.
+@dataclass(frozen=True)
+class Step:
+    """Something that would be done.
 
     Args:
-        specification: The reproduction.
+        what: In words.
+        seconds: How long it would take; None for what stands in another step's time, or takes none.
+    """
+
+    what: str
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        return self.what if self.seconds is None else f"{self.what}: {duration(self.seconds)}"
+
+
+def estimate(reproduction: Reproduction, parts: Sequence[Part], request: Request, planned: set[Identity]) -> list[Step]:
+    """What would be done, with times from measured steps and a few measured episodes.
+
+    Args:
+        reproduction: What is reproduced.
         parts: What :func:`~fslstm_plugin.reproduction.engine.plan` gives for it.
         request: What was asked for.
-        planned: Configurations of the trainings that stand in earlier estimates; these ones' are added.
+        planned: The trainings that stand in earlier estimates; these ones are added.
 
     Returns:
-        One line for each training that is not planned yet, and for each evaluation.
+        A step for each training that is not planned yet, and for each evaluation.
     """
-    lines = []
+    steps, specification = [], reproduction.specification
     for part in parts:
-        lines += _training_lines(part, request, planned)
+        steps += _training_steps(part, request, planned)
         if specification.shows == SUPPORT:
-            seconds = _forward_seconds(specification, part, request)
-            lines.append(f"draw {tasks_each(parts)} tasks: about {_duration(seconds)}")
+            steps.append(Step(f"draw {tasks_each(parts)} tasks", _forward_seconds(specification, part, request)))
         else:
-            lines += _evaluation_lines(specification, part, request)
-    return lines
+            steps += _evaluation_steps(specification, part, request)
+    return steps
 
 
-def _training_lines(part: Part, request: Request, planned: set[str]) -> list[str]:
+def total(steps: Sequence[Step]) -> Step:
+    """All of it."""
+    return Step("in all", sum(step.seconds or 0 for step in steps))
+
+
+def _training_steps(part: Part, request: Request, planned: set[Identity]) -> list[Step]:
     if isinstance(part.source, Run):
-        return [f"use {part.source.path}: {trainings.describe(part.config)}"]
-    lines: list[str] = []
+        return [Step(f"use {part.source.path}: {trainings.describe(part.config)}")]
+    steps: list[Step] = []
     training: Training | None = part.source
     while training is not None:
-        key = str(trainings.wanted_identity(training))
+        key = trainings.wanted_identity(training)
         if key not in planned:
-            lines.insert(0, _training_line(training, _image_seconds(part, request), request))
+            steps.insert(0, _training_step(training, _image_seconds(part, request), request))
         planned.add(key)
         training = training.begins_from
-    return lines
+    return steps
 
 
-def _evaluation_lines(specification: Specification, part: Part, request: Request) -> list[str]:
+def _evaluation_steps(specification: Specification, part: Part, request: Request) -> list[Step]:
     columns = settings(specification, part, request)
     seconds = _forward_seconds(specification, part, request)
     seconds += sum(_episode_seconds(specification, part, each, request) * each.episodes for each in columns)
-    lines = [f"evaluate {len(part.methods)} methods, {describe(each)}" for each in columns]
-    return [*lines, f"evaluation: about {_duration(seconds)}"]
+    steps = [Step(f"evaluate {len(part.methods)} methods, {describe(each)}") for each in columns]
+    return [*steps, Step("evaluation", seconds)]
 
 
 def _forward_seconds(specification: Specification, part: Part, request: Request) -> float:
     """Seconds that the backbone needs."""
-    images = len(load_split(part.config["dataset"], specification.split, request.data_root).labels)
-    if any("bn" in parse_method(name)[1] for name in part.methods):  # no features to keep: each episode has its own
-        columns = settings(specification, part, request)
+    images = len(load_split(part.config.dataset or "", specification.split, request.data_root).labels)
+    columns = settings(specification, part, request)
+    if any(BATCH_NORM in (each.name for each in parse(name)) for name in part.methods):
+        # No features to keep: each episode has its own.
         images += sum(each.ways * (each.shots + each.queries) * each.episodes for each in columns)
     return images * _image_seconds(part, request) / 3  # a forward pass costs about a third of a step
 
 
 def _image_seconds(part: Part, request: Request) -> float:
-    return trainings.seconds_per_image(part.config["backbone"], part.config["image_size"], request.device)
+    return trainings.seconds_per_image(part.config.backbone, part.config.image_size, request.device)
 
 
-def _training_line(training: Training, image_seconds: float, request: Request) -> str:
-    images = len(load_split(training.config["dataset"], "train", request.data_root).labels)
-    total = trainings.total_steps(training.config, images)
+def _training_step(training: Training, image_seconds: float, request: Request) -> Step:
+    steps = trainings.total_steps(training.config, trainings.training_images(training.config, request.data_root))
     run = trainings.existing(training, request.runs)
     done = trainings.steps_done(run) if run else 0
-    if run is not None and done >= total:
-        return f"use {run.path}: {trainings.describe(run.config)}"
-    seconds = (total - done) * trainings.images_per_step(training.config) * image_seconds
-    what = f"continue {run.path} at step {done:,} of" if run else f"train {training.name}:"
-    words = "" if run else f" ({training.config.get('algorithm', 'pretraining')})"
-    return f"{what} {total:,} steps{words}, about {_duration(seconds)}"
+    if run is not None and done >= steps:
+        return Step(f"use {run.path}: {trainings.describe(run.config)}")
+    seconds = (steps - done) * trainings.images_per_step(training.config) * image_seconds
+    if run is not None:
+        return Step(f"continue {run.path} at step {done:,} of {steps:,}", seconds)
+    return Step(f"train {training.name} ({trainings.algorithm_of(training.config)}), {steps:,} steps", seconds)
 
 
 def _episode_seconds(specification: Specification, part: Part, setting: Setting, request: Request) -> float:
-    """Seconds an episode, on random features and an untrained IAM."""
-    split = load_split(part.config["dataset"], specification.split, request.data_root)
-    backbone = build_backbone(part.config["backbone"], part.config["image_size"])
-    dim = int(backbone.out_features)  # type: ignore[arg-type]
-    attention = InverseAttentionModule(dim).to(request.device)
-    features = torch.randn(len(split.labels), dim, device=request.device)
-    methods: list[Method] = []
-    for name in part.methods:
-        head = parse_method(name)[0].head
-        methods += build_methods([name], TrainedModel(backbone, head, HEADS.get(head)(), attention))
-    few = 8
-    began = time.perf_counter()
-    evaluate(methods, cached_source(features), split, "", replace(setting, episodes=few), request.device, few)
-    return (time.perf_counter() - began) / (few + 1)  # the engine runs one more, to warm up
+    """Seconds per episode, on random features and untrained parts."""
+    split = load_split(part.config.dataset or "", specification.split, request.data_root)
+    model = FewShotModel.from_backbone(part.config.backbone, image_size=part.config.image_size)
+    dim = model.embed(torch.zeros(2, 3, part.config.image_size, part.config.image_size)).shape[-1]
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(len(split.labels), dim, generator=generator).to(request.device)
+    source = indexed(features, model.map_shape, features.mean(0))
+    methods = [parse_method(name, dim=dim).to(request.device) for name in part.methods]
+    few = replace(setting, episodes=_FEW)
+    times = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        run_methods(source, few.sampler(split), methods, _FEW, request.device)
+        times.append(time.perf_counter() - began)
+    return min(times) / (_FEW + 1)  # the runner adds one, to warm up
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+_ROUND = (1, 2, 3, 5, 10, 15, 20, 30, 45)
+_UNITS = (("s", 1, _ROUND), ("min", 60, _ROUND), ("h", 3600, _ROUND[:-1]), ("days", 86400, (2, 3, 5, 10, 20, 50, 100)))
+
+
+def duration(seconds: float) -> str:
+    """A time in a round number, so coarse that two measurements hardly ever differ in it.
+
+    Example:
+        >>> [duration(seconds) for seconds in (0.2, 17, 100, 4000, 200_000)]
+        ['about 1 s', 'about 15 s', 'about 2 min', 'about 1 h', 'about 2 days']
+    """
+    places = [(number * size, f"about {number} {unit}") for unit, size, numbers in _UNITS for number in numbers]
+    return min(places, key=lambda place: abs(math.log(max(seconds, 1) / place[0])))[1]

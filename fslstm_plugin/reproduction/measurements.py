@@ -10,29 +10,110 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, NamedTuple
 
 import torch
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from .. import __version__
-from ..errors import naming_damage
-from ..evaluation.experiment import Row
-from ..files import exclusive, read_json, write_json
+from ..errors import DataError
+from ..evaluation.rows import Row
+from ..files import exclusive, write_json
+from ..plain import read_plain, to_plain
 
-_KEY = ("dataset", "backbone", "split", "method", "shots", "queries", "query_balance", "interval", "ways", "training")
+
+class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where numbers come from.
+
+    Args:
+        command: What was typed.
+        commit: Of this code, with a mark if it was changed since.
+        date: Of the measurement.
+        hardware: Processor and GPU.
+        version: Of this package.
+        scale: How much was trained; ``"given run"`` if nothing was.
+    """
+
+    command: str
+    commit: str
+    date: str
+    hardware: str
+    version: str
+    scale: str
+
+    @classmethod
+    def now(cls, scale: str) -> Provenance:
+        """Of what is measured now."""
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        return cls(
+            command=command.encode("utf-8", "backslashreplace").decode(),  # a name of a file may be no text
+            commit=_commit(),
+            date=date.today().isoformat(),
+            hardware=hardware(),
+            version=__version__,
+            scale=scale,
+        )
 
 
-def provenance(scale: str) -> dict[str, str]:
-    """Command, commit, date, hardware, version and scale of what is measured now."""
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return {
-        "command": command.encode("utf-8", "backslashreplace").decode(),  # a name of a file may be no text
-        "commit": _commit(),
-        "date": date.today().isoformat(),
-        "hardware": hardware(),
-        "version": __version__,
-        "scale": scale,
-    }
+class _Trained(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row with the training of its model.
+
+    Args:
+        algorithm: What the model was trained with: a method, or ``"pretrain"``.
+        training: The same with how much of it, see :func:`~fslstm_plugin.reproduction.trainings.describe`.
+        steps: Steps in the run's checkpoint.
+        backbone_seconds: Time from the images to the features of all episodes; None where it was not measured.
+        reference_training: Training of the model that the reference was measured on, if that is another one.
+    """
+
+    algorithm: str
+    training: str
+    steps: int
+    backbone_seconds: float | None = None
+    reference_training: str | None = None
+
+
+class _Stored(_Trained, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As it stands in a file, the provenance as its number in the list there."""
+
+    provenance: Annotated[int, Meta(ge=0)]
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    provenance: list[Provenance]
+    measurements: list[_Stored]
+
+
+class Key(NamedTuple):
+    """What tells two measurements apart."""
+
+    dataset: str
+    split: str
+    backbone: str
+    method: str
+    ways: int
+    shots: int
+    queries: int
+    query_balance: str
+    interval: str
+    training: str
+    seed: int
+
+
+class Measurement(_Trained, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row with the training of its model and where it comes from.
+
+    Args:
+        provenance: Where it comes from.
+    """
+
+    provenance: Provenance
+
+    @property
+    def key(self) -> Key:
+        """What tells it from others."""
+        return Key(*(getattr(self, name) for name in Key._fields))
 
 
 def hardware() -> str:
@@ -64,21 +145,8 @@ def _commit() -> str:
         return "unknown"
 
 
-def measurement(row: Row, training: str, run: str, weight_steps: int, **more: Any) -> dict[str, Any]:
-    """A row with the training of its model, as plain data.
-
-    Args:
-        row: What was measured.
-        training: See :func:`~fslstm_plugin.reproduction.trainings.describe`.
-        run: Name of the run folder.
-        weight_steps: Steps in the run's checkpoint.
-        **more: Further numbers, such as times.
-    """
-    return {"method": row.method, **row.as_dict(), "training": training, "run": run, "steps": weight_steps, **more}
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The measurements of a reproduction, each with its ``provenance``; none if there are none.
+def read(folder: Path) -> list[Measurement]:
+    """The measurements of a reproduction; none if there are none.
 
     Raises:
         DataError: If the file is damaged.
@@ -86,38 +154,31 @@ def read(folder: Path) -> list[dict[str, Any]]:
     file = folder / "measured.json"
     if not file.is_file():
         return []
-    content = read_json(file)
-    with naming_damage(file):
-        found = [{**each, "provenance": content["provenance"][each["provenance"]]} for each in content["measurements"]]
-        set(map(key_of, found))
+    content: _File = read_plain(file, _File, DataError)
+    found = []
+    for each in content.measurements:
+        if each.provenance >= len(content.provenance):
+            raise DataError(f"{file} is damaged: it has no provenance {each.provenance}.")
+        found.append(Measurement(**{**asdict(each), "provenance": content.provenance[each.provenance]}))
     return found
 
 
-def add(folder: Path, new: Iterable[dict[str, Any]], where: dict[str, str]) -> None:
+def add(folder: Path, new: Iterable[Measurement]) -> None:
     """Keep measurements in the reproduction's ``measured.json``, in place of earlier ones of the same thing.
 
     Args:
         folder: The reproduction's.
-        new: See :func:`measurement`.
-        where: Their provenance.
+        new: What was measured.
+
+    Raises:
+        DataError: If the file is damaged.
     """
-    # Another measurement for the same reproduction may end just now. A number that is too large for JSON is seen
-    # only when it is written again.
-    with exclusive(folder), naming_damage(folder / "measured.json"):
-        kept = {key_of(each): each for each in read(folder)}
-        kept.update({key_of(each): {**each, "provenance": where} for each in new})
-        _write(folder, list(kept.values()))
+    with exclusive(folder):  # another measurement for the same reproduction may end just now
+        write(folder, list({each.key: each for each in (*read(folder), *new)}.values()))
 
 
-def _write(folder: Path, measurements: Sequence[dict[str, Any]]) -> None:
-    sources: list[dict[str, str]] = []
-    for each in measurements:
-        if each["provenance"] not in sources:
-            sources.append(each["provenance"])
-    numbered = [{**each, "provenance": sources.index(each["provenance"])} for each in measurements]
-    write_json(folder / "measured.json", {"provenance": sources, "measurements": numbered})
-
-
-def key_of(each: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells two measurements apart."""
-    return tuple(each[name] for name in _KEY)
+def write(folder: Path, measurements: Sequence[Measurement]) -> None:
+    """Write them as the reproduction's ``measured.json``."""
+    sources = list(dict.fromkeys(each.provenance for each in measurements))
+    stored = [_Stored(**{**asdict(each), "provenance": sources.index(each.provenance)}) for each in measurements]
+    write_json(folder / "measured.json", to_plain(_File(sources, stored)))

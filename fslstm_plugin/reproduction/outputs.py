@@ -3,71 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib import import_module
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from ..files import read_json, replacing, write_json, write_text
-from ..reporting.figures import iterations, queries, ridge, support, unbalanced
+from ..files import replacing, write_json, write_text
 from ..reporting.figures import lines as line_figure
-from . import measurements, rendering
-from .comparison import compare
-from .specification import Specification
+from ..reporting.figures import support as support_figure
+from . import measurements, rendering, shipped, support
+from .comparison import Pair, compare, pairs
+from .measurements import Measurement
+from .specification import TABLE, Reproduction
+from .titles import model_titles
 
-LINES: dict[str, Callable[[Sequence[dict[str, Any]]], line_figure.Lines]] = {
-    "iterations": iterations.lines,
-    "queries": queries.lines,
-    "ridge": ridge.lines,
-    "unbalanced": unbalanced.lines,
-}
 SUPPORT = "support"
 
 
-def write(specification: Specification) -> None:
+def write(reproduction: Reproduction) -> None:
     """Make the table, and the figure if it has one, from what was measured and published.
 
     Raises:
         DataError: If the measurements are damaged.
     """
-    if specification.shows == SUPPORT:
-        _write_support(specification)
-    elif specification.shows == "table":
-        _write_table(specification)
+    if reproduction.specification.shows == SUPPORT:
+        _write_support(reproduction)
+    elif reproduction.specification.shows == TABLE:
+        _write_table(reproduction)
     else:
-        _write_lines(specification)
+        _write_lines(reproduction)
 
 
-def _write_table(specification: Specification) -> None:
-    measured = measurements.read(specification.folder)
-    lines = compare(specification.methods, specification.published()["values"], measured)
+def shipped_pairs(reproduction: Reproduction, measured: Sequence[Measurement]) -> list[Pair]:
+    """The measurements that are shipped with the package too."""
+    return pairs(measured, measurements.read(shipped.folder() / reproduction.name))
+
+
+def _write_table(reproduction: Reproduction) -> None:
+    measured = measurements.read(reproduction.folder)
+    lines = compare(reproduction, measured)
     rows = [row for line in lines for row in line.as_dicts()]
-    folder = specification.folder
-    write_text(folder / "table.md", rendering.markdown(specification, lines, measured))
-    write_text(folder / "table.tex", rendering.latex(specification, lines))
+    folder = reproduction.folder
+    beside = rendering.shipped_markdown(shipped_pairs(reproduction, measured))
+    write_text(folder / "table.md", rendering.markdown(reproduction, lines, measured, beside))
+    write_text(folder / "table.tex", rendering.latex(reproduction, lines))
     write_text(folder / "table.csv", rendering.csv_lines(rows))
     write_json(folder / "table.json", {"rows": rows})
 
 
-def _write_lines(specification: Specification) -> None:
-    measured = measurements.read(specification.folder)
+def lines_of(reproduction: Reproduction, measured: Sequence[Measurement]) -> line_figure.Lines:
+    """What the figure of a reproduction shows."""
+    figure = import_module(f"..reporting.figures.{reproduction.specification.shows}", __package__)
+    lines: Callable[[Sequence[line_figure.NamedRow]], line_figure.Lines] = figure.lines
+    return lines(list(zip(model_titles(measured), measured, strict=True)))
+
+
+def _write_lines(reproduction: Reproduction) -> None:
+    measured = measurements.read(reproduction.folder)
     if not measured:
         return
-    lines = LINES[specification.shows](measured)
-    folder = specification.folder
-    _save(line_figure.draw(lines), specification)
+    lines = lines_of(reproduction, measured)
+    folder, title = reproduction.folder, reproduction.specification.title
+    _save(line_figure.draw(lines), reproduction)
     rows = lines.as_dicts()
     write_text(folder / "table.csv", rendering.csv_lines(rows))
     write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows})
-    text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", "", gains_over(lines), ""]
+    text = [f"# {title}", "", f"![{title}](figure.png)", "", gains_over(lines), ""]
     if lines.summary:
         text += ["## In short", "", lines.remark, ""]
         text += [*rendering.markdown_table(lines.summary[0], lines.summary[1:]), ""]
-    latex = [f"% {specification.title}"]
+    latex = [f"% {title}"]
     for heading, table in rendering.grids(lines):
         text += [f"## {heading}", "", *rendering.markdown_table(*table), ""]
         latex += [f"% {heading}", *rendering.latex_grid(*table)]
-    text = [*text[:-1], *rendering.trained(measured), *rendering.sources(measured)]
+    text = text[:-1] + rendering.shipped_markdown(shipped_pairs(reproduction, measured))
+    trained = rendering.trained_with(measured, [each.training for each in measured])
+    text += rendering.section("Training of the models", trained) + rendering.measured_with(measured)
     write_text(folder / "table.md", "\n".join(text) + "\n")
     write_text(folder / "table.tex", "\n".join(latex) + "\n")
 
@@ -77,34 +88,34 @@ def gains_over(lines: line_figure.Lines) -> str:
     return f"Gains are paired differences to {lines.over}, on the same episodes, with 95 % intervals."
 
 
-def _write_support(specification: Specification) -> None:
-    folder = specification.folder
-    tasks = support_tasks(specification)
-    if not tasks:
+def titled(tasks: support.Tasks) -> list[tuple[str, support_figure.Task]]:
+    """Each task with its title."""
+    titles = model_titles(tasks.tasks)
+    return [(f"{title}, episode {task.episode}", task) for title, task in zip(titles, tasks.tasks, strict=True)]
+
+
+def _write_support(reproduction: Reproduction) -> None:
+    folder, title = reproduction.folder, reproduction.specification.title
+    found = support.read(folder)
+    if found is None:
         return
-    _save(support.draw(tasks), specification)
-    rows = [{"task": task["title"], "before": task["before"], "after": task["after"]} for task in tasks]
+    named = titled(found)
+    _save(support_figure.draw(named), reproduction)
+    rows = [{"task": name, "before": task.before, "after": task.after} for name, task in named]
     write_text(folder / "table.csv", rendering.csv_lines(rows))
-    text = [f"# {specification.title}", "", f"![{specification.title}](figure.png)", ""]
+    text = [f"# {title}", "", f"![{title}](figure.png)", ""]
     text += ["| task | classes | before | after |", "| --- | --- | ---: | ---: |"]
-    for task in tasks:
-        text.append(f"| {task['title']} | {', '.join(task['classes'])} | {task['before']:.1f} | {task['after']:.1f} |")
-    lines = [*text, *rendering.trained(tasks), *rendering.sources(tasks)]
-    write_text(folder / "table.md", "\n".join(lines) + "\n")
+    text += [f"| {name} | {', '.join(task.classes)} | {task.before:.1f} | {task.after:.1f} |" for name, task in named]
+    trained = rendering.trained_with(found.tasks, [task.training for task in found.tasks])
+    text += rendering.section("Training of the models", trained)
+    text += rendering.section("Measured with", rendering.sources([(found.provenance, found.seed)]))
+    write_text(folder / "table.md", "\n".join(text) + "\n")
 
 
-def support_tasks(specification: Specification) -> list[dict[str, Any]]:
-    """The tasks of the support figure, each with its run, training and provenance; none if there are none."""
-    file = specification.folder / "measured.json"
-    if not file.is_file():
-        return []
-    content = read_json(file)
-    return [{**task, "provenance": content["provenance"], "seed": content["seed"]} for task in content["tasks"]]
-
-
-def _save(figure: Figure, specification: Specification) -> None:
-    """As PNG and SVG, the same bytes for the same numbers."""
-    with rc_context({"svg.hashsalt": specification.name, "svg.fonttype": "none"}):
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-            with replacing(specification.folder / f"figure.{kind}") as temporary:
+def _save(figure: Figure, reproduction: Reproduction) -> None:
+    """As PNG, SVG and PDF, the same bytes for the same numbers."""
+    kinds = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with rc_context({"svg.hashsalt": reproduction.name, "svg.fonttype": "none", "pdf.fonttype": 42}):
+        for kind, metadata in kinds.items():
+            with replacing(reproduction.folder / f"figure.{kind}") as temporary:
                 figure.savefig(temporary, format=kind, dpi=240, metadata=metadata)

@@ -6,27 +6,40 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from string import digits
+from string import ascii_uppercase, digits
 from typing import Any, TypeAlias
 
 from ..reporting.figures.lines import Lines, Point
 from ..reporting.statements import statement
-from ..reporting.tables import NOTHING, display_name, latex_escape, latex_number, number, signed
-from .comparison import Cell, Line
-from .specification import Specification
+from ..reporting.tables import latex_escape, latex_number
+from ..reporting.words import NOTHING, display_name, number, signed
+from .comparison import Cell, Line, Pair, Trained, trained_of
+from .measurements import Measurement, Provenance
+from .specification import Published, Reproduction
+from .titles import OfModel, model_titles, place
 
 Table: TypeAlias = "tuple[list[str], list[list[str]]]"  # Names of the columns, and the rows.
+Letters: TypeAlias = "dict[Trained, str]"
 
 
-def markdown(specification: Specification, lines: Sequence[Line], measured: Sequence[dict[str, Any]]) -> str:
-    """The table with what it is based on, and what the paired differences say."""
-    text = [f"# {specification.title}", ""]
-    text += [f"{words}\n" for words in (published_by(specification), explanation(lines)) if words]
+def markdown(
+    reproduction: Reproduction, lines: Sequence[Line], measured: Sequence[Measurement], beside: Sequence[str] = ()
+) -> str:
+    """The table with what it is based on, and what the paired differences say.
+
+    Args:
+        reproduction: What is shown.
+        lines: See :func:`~fslstm_plugin.reproduction.comparison.compare`.
+        measured: The measurements.
+        beside: See :func:`shipped_markdown`.
+    """
+    text = [f"# {reproduction.specification.title}", ""]
+    text += [f"{words}\n" for words in (published_by(reproduction.published), explanation(lines)) if words]
     letters = training_letters(lines)
     for heading, table in comparisons(lines, letters):
         text += [f"## {heading}", "", *markdown_table(*table), ""]
     text += ["## Training of our models", "", *(f"* {words}" for words in explained(letters) or ["not run"])]
-    text += _said(measured, letters) + sources(measured)
+    text += [*beside, *_said(measured, letters), *measured_with(measured)]
     return "\n".join(text) + "\n"
 
 
@@ -34,31 +47,31 @@ def explanation(lines: Sequence[Line]) -> str:
     """How to read the tables."""
     words = ["Accuracy in percent with 95 % interval"]
     if any(cell.difference is not None for line in lines for cell in line.cells.values()):
-        words.append("; the difference is ours less the published, with ✓ where it lies within both intervals")
+        words.append("; the difference is ours less the published, with ✓ where it lies within its interval, ")
+        words.append("the root of the sum of the squares of both")
     words.append(".")
-    if any(line.training for line in lines):
+    if any(line.trained for line in lines):
         words.append(" The training of our models is named by letters, explained below the tables.")
     return "".join(words)
 
 
-def published_by(specification: Specification) -> str:
+def published_by(published: Published) -> str:
     """Where the published numbers come from, and what their models were trained with; empty if there are none."""
-    published = specification.published()
-    return f"Published: {published['source']} {published['training']}" if published["values"] else ""
+    return f"Published: {published.source} {published.training}" if published.values else ""
 
 
-def comparisons(lines: Sequence[Line], letters: dict[tuple[str, str], str]) -> list[tuple[str, Table]]:
+def comparisons(lines: Sequence[Line], letters: Letters) -> list[tuple[str, Table]]:
     """For each data set and backbone a heading and the published numbers, with ours beside them if there are any."""
     tables = []
     for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
         mine = list(group)
-        heading = f"{dataset}, {backbone}"
-        run = any(line.training for line in mine)
+        heading = place(dataset, backbone)
+        run = any(line.trained for line in mine)
         tables.append((heading if run else f"{heading} (not run)", _comparison(mine, letters, run)))
     return tables
 
 
-def _comparison(lines: list[Line], letters: dict[tuple[str, str], str], run: bool) -> Table:
+def _comparison(lines: list[Line], letters: Letters, run: bool) -> Table:
     shots = sorted({count for line in lines for count in line.cells})
     columns: list[tuple[str, Callable[[Cell], str]]] = []
     columns.append(("published", lambda cell: number(cell.published, cell.published_ci95)))
@@ -75,22 +88,37 @@ def _comparison(lines: list[Line], letters: dict[tuple[str, str], str], run: boo
     ]
     rows = []
     for line in lines:
-        trained = "published only" if line.rival else letters.get((line.training, line.scale), "not run")
+        trained = "published only" if line.rival else letters[line.trained] if line.trained else "not run"
         cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
         rows.append([line.method, *([trained] if run else []), *cells])
     filled = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]
     return [head[place] for place in filled], [[row[place] for place in filled] for row in rows]
 
 
-def training_letters(lines: Iterable[Line]) -> dict[tuple[str, str], str]:
-    """A letter for each training and scale."""
-    trained = dict.fromkeys((line.training, line.scale) for line in lines if line.training)
-    return {key: chr(ord("A") + number) for number, key in enumerate(trained)}
+def training_letters(lines: Iterable[Line]) -> Letters:
+    """A letter for each model; two after Z."""
+    trained = dict.fromkeys(line.trained for line in lines if line.trained is not None)
+    return {each: _letter(number) for number, each in enumerate(trained)}
 
 
-def explained(letters: dict[tuple[str, str], str]) -> list[str]:
-    """What the letters mean."""
-    return [f"{letter} ({scale}): {training}" for (training, scale), letter in letters.items()]
+def _letter(number: int) -> str:
+    """The name of a column in a spreadsheet.
+
+    Example:
+        >>> [_letter(number) for number in (0, 25, 26, 51, 52)]
+        ['A', 'Z', 'AA', 'AZ', 'BA']
+    """
+    before, last = divmod(number, len(ascii_uppercase))
+    return (_letter(before - 1) if before else "") + ascii_uppercase[last]
+
+
+def explained(letters: Letters) -> list[str]:
+    """What the letters mean; with the seed of the test episodes where there are several."""
+    several = len({each.seed for each in letters}) > 1
+    return [
+        f"{letter}: {each.training}{f'; test episodes of seed {each.seed}' if several else ''}"
+        for each, letter in letters.items()
+    ]
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -110,25 +138,24 @@ def _seconds(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.0f}"
 
 
-def said(measured: Sequence[dict[str, Any]], letters: dict[tuple[str, str], str]) -> list[tuple[str, list[str]]]:
+def said(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, list[str]]]:
     """The paired differences of the measurements in words, for each model's training, and between trainings."""
     found: dict[str, list[str]] = {}
-    letter = {training: letters[training, scale] for training, scale in letters}
     for each in measured:
-        if each["reference"] is None:
+        if each.reference is None or each.gain is None or each.gain_ci95 is None:
             continue
-        names = [display_name(each["method"]), display_name(each["reference"])]
-        what, other = each["training"], each.get("reference_training")
-        if other is not None:
-            what, places = "between trainings", [letter.get(its, "no longer shown") for its in (what, other)]
-            names = [f"{name} ({place})" for name, place in zip(names, places, strict=True)]
-        heading = f"{each['dataset']}, {each['backbone']}: {what}"
-        sentence = statement(names[0], names[1], each["shots"], each["gain"], each["gain_ci95"])
-        found.setdefault(heading, []).append(sentence)
+        names = [display_name(each.method), display_name(each.reference)]
+        what = each.training
+        if each.reference_training is not None:
+            what, models = "between trainings", (trained_of(each), Trained(each.reference_training, each.seed))
+            places = [letters.get(model, "no longer shown") for model in models]
+            names = [f"{name} ({letter})" for name, letter in zip(names, places, strict=True)]
+        heading = f"{place(each.dataset, each.backbone)}: {what}"
+        found.setdefault(heading, []).append(statement(names[0], names[1], each.shots, each.gain, each.gain_ci95))
     return list(found.items())
 
 
-def _said(measured: Sequence[dict[str, Any]], letters: dict[tuple[str, str], str]) -> list[str]:
+def _said(measured: Sequence[Measurement], letters: Letters) -> list[str]:
     found = said(measured, letters)
     text = ["", "## Paired differences on the same episodes"] if found else []
     for training, sentences in found:
@@ -136,14 +163,70 @@ def _said(measured: Sequence[dict[str, Any]], letters: dict[tuple[str, str], str
     return text
 
 
-def trained(measured: Iterable[dict[str, Any]]) -> list[str]:
-    """What the models of measurements were trained with."""
-    words = dict.fromkeys(f"* {_model(each)}: {each['training']}" for each in measured)
-    return ["", "## Training of the models", "", *words]
+def beside_shipped(pairs: Sequence[Pair]) -> str:
+    """How far the numbers are from those that are shipped, in a sentence.
+
+    Example:
+        >>> beside_shipped([])
+        'None of this is among the measurements that are shipped with the package.'
+    """
+    if not pairs:
+        return "None of this is among the measurements that are shipped with the package."
+    within = sum(pair.within for pair in pairs)
+    return (
+        f"{within} of {len(pairs)} differences to the measurements that are shipped with the package lie within "
+        "their 95 % interval."
+    )
 
 
-def _model(each: dict[str, Any]) -> str:
-    return f"{each['run']} ({each['backbone']}, {each['dataset']})" if "backbone" in each else each["run"]
+def shipped_table(pairs: Sequence[Pair]) -> Table:
+    """A line for each number that is shipped too."""
+    several = [
+        (name, value)
+        for name, value in _CONDITIONS.items()
+        if name == "shots" or len({value(pair.mine) for pair in pairs}) > 1
+    ]
+    head = ["method", *(name for name, _ in several), "measured here", "shipped with the package", "difference"]
+    rows = [
+        [
+            display_name(mine.method),
+            *(value(mine) for _, value in several),
+            number(mine.accuracy, mine.ci95),
+            number(shipped.accuracy, shipped.ci95),
+            signed(pair.difference, pair.ci95) + (" ✓" if pair.within else ""),
+        ]
+        for pair in pairs
+        for mine, shipped in [pair]
+    ]
+    return head, rows
+
+
+_CONDITIONS: dict[str, Callable[[Measurement], str]] = {
+    "model": lambda each: place(each.dataset, each.backbone),
+    "training": lambda each: each.training,
+    "shots": lambda each: str(each.shots),
+    "queries": lambda each: str(each.queries),
+    "balance": lambda each: each.query_balance,
+}
+
+
+def shipped_markdown(pairs: Sequence[Pair]) -> list[str]:
+    """The section on what is shipped; nothing where there is no number to compare."""
+    if not pairs:
+        return []
+    words = f"{beside_shipped(pairs)} Intervals of differences are those of independent means; ✓ is within."
+    return ["", "## Beside what is shipped with the package", "", words, "", *markdown_table(*shipped_table(pairs))]
+
+
+def trained_with(models: Sequence[OfModel], trainings: Sequence[str]) -> list[str]:
+    """What the models of measurements were trained with, a sentence for each model."""
+    titles = model_titles(models)
+    return list(dict.fromkeys(f"{title}: {training}" for title, training in zip(titles, trainings, strict=True)))
+
+
+def section(heading: str, items: Sequence[str]) -> list[str]:
+    """A list with its heading, as Markdown."""
+    return ["", f"## {heading}", "", *(f"* {item}" for item in items)] if items else []
 
 
 def grids(lines: Lines) -> list[tuple[str, Table]]:
@@ -192,22 +275,28 @@ def latex_grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def sources(measured: Iterable[dict[str, Any]]) -> list[str]:
-    """Where measurements come from: command, commit, seed, hardware and date."""
-    text = []
-    for each in measured:
-        where = each["provenance"]
-        line = (
-            f"* `{where['command']}` at commit {where['commit']} on {where['date']}, seed {each['seed']}, "
-            f"scale: {where['scale']}; {where['hardware']}"
-        )
-        if line not in text:
-            text.append(line)
-    return ["", "## Measured with", "", *text] if text else []
+def sources(found: Iterable[tuple[Provenance, int]]) -> list[str]:
+    """Where measurements come from: command, commit, seed, hardware and date.
+
+    Args:
+        found: Provenances and seeds.
+    """
+    lines = (
+        f"`{where.command}` at commit {where.commit} on {where.date}, seed {seed}, scale: {where.scale}; "
+        f"{where.hardware}"
+        for where, seed in found
+    )
+    return list(dict.fromkeys(lines))
 
 
-def latex(specification: Specification, lines: Sequence[Line]) -> str:
+def measured_with(measured: Iterable[Measurement]) -> list[str]:
+    """The section on where measurements come from."""
+    return section("Measured with", sources((each.provenance, each.seed) for each in measured))
+
+
+def latex(reproduction: Reproduction, lines: Sequence[Line]) -> str:
     r"""The same as a booktabs table, ours beside the published. Needs ``\usepackage{booktabs}``."""
+    specification = reproduction.specification
     shots = sorted({count for line in lines for count in line.cells})
     times = specification.timed is not None
     names = ["published", "ours", *(["published s / 10k", "ours s / 10k"] if times else [])]
@@ -218,12 +307,12 @@ def latex(specification: Specification, lines: Sequence[Line]) -> str:
     text.append(" ".join(f"\\cmidrule(lr){{{end - wide + 1}-{end}}}" for end in range(1 + wide, width + 1, wide)))
     text.append(" & ".join(["Method", *names * len(shots)]) + " \\\\")
     for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
-        place = latex_escape(f"{dataset}, {backbone}")
-        text += ["\\midrule", f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{place}}}}} \\\\"]
+        heading = latex_escape(place(dataset, backbone))
+        text += ["\\midrule", f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{heading}}}}} \\\\"]
         for line in group:
             cells = [line.cells.get(count, Cell()) for count in shots]
             numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, times)]
-            letter = f" ({letters[line.training, line.scale]})" if line.training else ""
+            letter = f" ({letters[line.trained]})" if line.trained else ""
             text.append(f"{' & '.join([latex_escape(line.method + letter), *numbers])} \\\\")
     text += ["\\bottomrule", "\\end{tabular}"]
     text += [f"\\par {latex_escape(words)}." for words in explained(letters)]

@@ -3,68 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 from ..reporting.figures import lines as line_figure
-from ..reporting.figures import support
+from ..reporting.figures import support as support_figure
 from ..reporting.html import Block, Section, svg_element
-from . import measurements, rendering
-from .comparison import Line, compare
-from .outputs import LINES, SUPPORT, gains_over, support_tasks
-from .specification import Specification
+from . import measurements, rendering, support
+from .comparison import Pair, compare
+from .measurements import Measurement
+from .outputs import SUPPORT, gains_over, lines_of, shipped_pairs, titled
+from .specification import TABLE, Reproduction
 
-Measured = Sequence[dict[str, Any]]
 
-
-def reproduction_section(specification: Specification) -> Section:
+def reproduction_section(folder: Path) -> Section:
     """The section of a reproduction: its figure, the published numbers beside ours, and where ours come from.
 
     Raises:
         DataError: If its files are damaged.
     """
-    tasks = specification.shows == SUPPORT
-    measured = support_tasks(specification) if tasks else measurements.read(specification.folder)
-    lead: list[str] = []
-    blocks: list[Block] = []
+    reproduction = Reproduction.read(folder)
+    if reproduction.specification.shows == SUPPORT:
+        lead, blocks = _tasks(folder)
+    else:
+        lead, blocks = _measured(reproduction, measurements.read(folder))
+    if not (folder / "measured.json").is_file():
+        lead = [f"Not measured yet: fslstm reproduce {reproduction.name} does.", *lead]
+    return Section(reproduction.specification.title, [words for words in lead if words], blocks)
+
+
+def _tasks(folder: Path) -> tuple[list[str], list[Block]]:
+    found = support.read(folder)
+    if found is None:
+        return [], []
+    trained = rendering.trained_with(found.tasks, [task.training for task in found.tasks])
+    figure = svg_element(support_figure.draw(titled(found)), folder.name)
+    return [], [Block(figure=figure), *_origin(trained, rendering.sources([(found.provenance, found.seed)]))]
+
+
+def _measured(reproduction: Reproduction, measured: Sequence[Measurement]) -> tuple[list[str], list[Block]]:
+    trained = rendering.trained_with(measured, [each.training for each in measured])
+    sources = rendering.sources((each.provenance, each.seed) for each in measured)
+    pairs = shipped_pairs(reproduction, measured)
+    if reproduction.specification.shows == TABLE:
+        lead, blocks = _table(reproduction, measured)
+        return lead, [*blocks, *_shipped(pairs), *_origin([], sources)]
     if not measured:
-        lead.append(f"Not measured yet: fslstm reproduce {specification.name} does.")
-    if specification.shows == "table":
-        compared = compare(specification.methods, specification.published()["values"], measured)
-        lead += [rendering.published_by(specification), rendering.explanation(compared)]
-        blocks += _tables(specification, measured, compared)
-    elif tasks and measured:
-        blocks.append(Block(figure=svg_element(support.draw(measured), specification.name)))
-    elif measured:
-        lines = LINES[specification.shows](measured)
-        lead.append(gains_over(lines))
-        blocks += _lines(specification, lines)
-    if measured:
-        if specification.shows != "table":
-            blocks.append(Block("Training of the models", sentences=_items(rendering.trained(measured))))
-        blocks.append(Block("Measured with", sentences=_items(rendering.sources(measured))))
-    return Section(specification.title, [words for words in lead if words], blocks)
+        return [], []
+    lines = lines_of(reproduction, measured)
+    return [gains_over(lines)], [*_lines(reproduction, lines), *_shipped(pairs), *_origin(trained, sources)]
 
 
-def _items(lines: list[str]) -> list[str]:
-    """The items of a list in Markdown, as plain text."""
-    return [line.removeprefix("* ").replace("`", "") for line in lines if line.startswith("* ")]
+def _origin(trained: Sequence[str], sources: Sequence[str]) -> list[Block]:
+    said = {"Training of the models": trained, "Measured with": [line.replace("`", "") for line in sources]}
+    return [Block(heading, sentences=sentences) for heading, sentences in said.items() if sentences]
 
 
-def _lines(specification: Specification, lines: line_figure.Lines) -> list[Block]:
-    blocks = [Block(figure=svg_element(line_figure.draw(lines), specification.name))]
+def _shipped(pairs: Sequence[Pair]) -> list[Block]:
+    if not pairs:
+        return []
+    head, rows = rendering.shipped_table(pairs)
+    words = rendering.beside_shipped(pairs)
+    return [Block("Beside what is shipped with the package", words, head, rows, folded=True)]
+
+
+def _lines(reproduction: Reproduction, lines: line_figure.Lines) -> list[Block]:
+    blocks = [Block(figure=svg_element(line_figure.draw(lines), reproduction.name))]
     if lines.summary:
         blocks.append(Block("In short", lines.remark, lines.summary[0], lines.summary[1:]))
     tables = rendering.grids(lines)
-    blocks += [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in tables]
-    return blocks
+    return blocks + [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in tables]
 
 
-def _tables(specification: Specification, measured: Measured, lines: Sequence[Line]) -> list[Block]:
+def _table(reproduction: Reproduction, measured: Sequence[Measurement]) -> tuple[list[str], list[Block]]:
+    lines = compare(reproduction, measured)
     letters = rendering.training_letters(lines)
-    tables = rendering.comparisons(lines, letters)
-    blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in tables]
+    blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in rendering.comparisons(lines, letters)]
     if letters:
         blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))
     for training, sentences in rendering.said(measured, letters):
         blocks.append(Block(f"Paired differences on the same episodes: {training}", sentences=sentences, folded=True))
-    return blocks
+    return [rendering.published_by(reproduction.published), rendering.explanation(lines)], blocks

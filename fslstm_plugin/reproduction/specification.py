@@ -4,115 +4,165 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from ..errors import DataError, UnknownNameError, UsageError
-from ..files import read_json
-from ..plain import from_plain
+from msgspec import Meta, Struct
+
+from ..errors import DataError, UnknownNameError
+from ..files import write_json
+from ..plain import read_plain, to_plain
+from ..reporting import figures
+from . import shipped
 
 PRETRAINING = "pretrain"  # A training that is the pretraining alone.
-SHOWS = ("table", "iterations", "queries", "ridge", "support", "unbalanced")
 OWN = "own"  # The training of a method's own head, with IAM if the method has it.
+TABLE = "table"
+
+Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
-@dataclass(frozen=True)
-class Specification:
+class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table or figure.
 
     Args:
-        folder: Where it is read from and its results go.
         title: What it shows.
         shows: ``"table"``, or the name of a figure of :mod:`fslstm_plugin.reporting.figures`.
         trainings: Algorithms whose trained models every method is evaluated on; ``"pretrain"`` for the pretrained
             backbone alone, ``"own"`` for a method's own head.
         pretrained: Whether the paper's trainings begin from a pretrained backbone.
-        methods: Names of methods, see :func:`~fslstm_plugin.evaluation.methods.parse_method`.
+        methods: Names of methods, see :func:`~fslstm_plugin.methods.parse_method`.
         datasets: Names of data sets.
         backbones: Names of backbones.
-        shots: Support images a class.
-        queries: Query images a class.
+        shots: Support images per class.
+        queries: Query images per class.
         query_balances: How the queries are shared among the classes.
         split: Where the episodes come from.
         timed: Backbone whose time from images to answers is measured too, on its pretraining alone: a meta-training
             changes the numbers in the weights, not how many there are.
     """
 
-    folder: Path
     title: str
     shows: str
-    trainings: tuple[str, ...]
+    trainings: Annotated[tuple[str, ...], Meta(min_length=1)]
     pretrained: bool
-    methods: tuple[str, ...]
-    datasets: tuple[str, ...]
-    backbones: tuple[str, ...]
-    shots: tuple[int, ...] = (1, 5)
-    queries: tuple[int, ...] = (15,)
-    query_balances: tuple[str, ...] = ("uniform",)
+    methods: Annotated[tuple[str, ...], Meta(min_length=1)]
+    datasets: Annotated[tuple[str, ...], Meta(min_length=1)]
+    backbones: Annotated[tuple[str, ...], Meta(min_length=1)]
+    shots: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 5)
+    queries: Annotated[tuple[Count, ...], Meta(min_length=1)] = (15,)
+    query_balances: Annotated[tuple[str, ...], Meta(min_length=1)] = ("uniform",)
     split: str = "test"
     timed: str | None = None
+
+    def __post_init__(self) -> None:
+        known = (TABLE, *figures.names())
+        if self.shows not in known:
+            raise UnknownNameError("table or figure", self.shows, known)
+        if self.timed is not None and self.timed not in self.backbones:
+            raise UnknownNameError("timed backbone", self.timed, self.backbones)
+
+    def trainings_for(self, backbone: str) -> tuple[str, ...]:
+        """The trainings on a backbone."""
+        return (PRETRAINING,) if backbone == self.timed else self.trainings
+
+
+class PublishedValue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A number of the paper.
+
+    Args:
+        method: As the paper names it.
+        dataset: Name of the data set.
+        backbone: Name of the backbone.
+        shots: Support images per class.
+        accuracy: In percent; None if only the time was published.
+        ci95: Half width of its 95 % interval; None if none was reported.
+        seconds: For 10,000 tasks, from images to answers; None if it was not published.
+    """
+
+    method: str
+    dataset: str
+    backbone: str
+    shots: Count
+    accuracy: float | None
+    ci95: float | None
+    seconds: float | None = None
+
+
+class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``published.json`` holds.
+
+    Args:
+        source: Where the values were published.
+        training: What their models were trained with.
+        values: The values.
+    """
+
+    source: str = ""
+    training: str = ""
+    values: tuple[PublishedValue, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table or figure with its folder, where its results are.
+
+    Args:
+        folder: The folder; its name is the reproduction's.
+        specification: What is done for it.
+        published: The paper's numbers; none for a figure.
+    """
+
+    folder: Path
+    specification: Specification
+    published: Published
 
     @property
     def name(self) -> str:
         """Name of the folder."""
         return self.folder.name
 
-    def trainings_for(self, backbone: str) -> tuple[str, ...]:
-        """The trainings on a backbone."""
-        return (PRETRAINING,) if backbone == self.timed else self.trainings
-
     @classmethod
-    def read(cls, folder: Path) -> Specification:
-        """Read ``specification.json`` of a reproduction's folder.
+    def read(cls, folder: Path) -> Reproduction:
+        """Read ``specification.json`` and, where there is one, ``published.json``.
 
         Raises:
-            DataError: If it is missing or not as it should be.
+            DataError: If a file is missing or not as it should be.
         """
-        file = folder / "specification.json"
-        content = read_json(file)
-        try:
-            if isinstance(content, dict):
-                content["folder"] = str(folder)
-            specification = from_plain(cls, content)
-            if specification.shows not in SHOWS:
-                raise UnknownNameError("table or figure", specification.shows, SHOWS)
-            if not (specification.shots and specification.methods):
-                raise UsageError("It has no shots or no methods.")
-            if specification.timed is not None and specification.timed not in specification.backbones:
-                raise UnknownNameError("timed backbone", specification.timed, specification.backbones)
-        except UsageError as error:
-            raise DataError(f"{file} is no specification: {error}") from error
-        return specification
+        specification: Specification = read_plain(folder / "specification.json", Specification, DataError)
+        file = folder / "published.json"
+        published: Published = read_plain(file, Published, DataError) if file.is_file() else Published()
+        return cls(folder, specification, published)
 
-    def published(self) -> dict[str, Any]:
-        """What ``published.json`` holds: ``source``, ``training`` and ``values``; no values if there is none."""
-        file = self.folder / "published.json"
-        return read_json(file) if file.is_file() else {"values": []}
+    def put_into(self, output: Path) -> Reproduction:
+        """The same in a folder for results, which can be drawn again and reported without the package's data.
 
+        Args:
+            output: Folder of results; the reproduction's own is made in it.
 
-def names(folder: Path) -> list[str]:
-    """The reproductions in a folder.
-
-    Raises:
-        UsageError: If there are none.
-    """
-    found = sorted(file.parent.name for file in folder.glob("*/specification.json"))
-    if not found:
-        raise UsageError(
-            f"There are no reproductions in '{folder}': run this in a clone of the repository, or name its folder "
-            "of reproductions with --folder."
-        )
-    return found
+        Raises:
+            UsageError: If that is where the shipped reproductions are.
+            StorageError: If it cannot be written.
+        """
+        shipped.refuse_to_overwrite(output)
+        folder = output / self.name
+        write_json(folder / "specification.json", to_plain(self.specification))
+        if self.published.values:
+            write_json(folder / "published.json", to_plain(self.published))
+        return Reproduction(folder, self.specification, self.published)
 
 
-def find(name: str, folder: Path) -> list[Specification]:
-    """The reproduction of that name, or all of them.
+def find(name: str, folder: Path) -> list[Reproduction]:
+    """The reproduction of that name in a folder, or all that are there.
 
     Raises:
         UnknownNameError: If there is none of that name.
+        DataError: If one that is there is damaged, or there is none at all.
     """
-    known = names(folder)
+    known = sorted(file.parent.name for file in folder.glob("*/specification.json"))
+    if not known:
+        raise DataError(f"There are no reproductions in {folder}: measure one with 'fslstm reproduce NAME'.")
     if name == "all":
-        return [Specification.read(folder / each) for each in known]
+        return [Reproduction.read(folder / each) for each in known]
     if name not in known:
         raise UnknownNameError("reproduction", name, [*known, "all"])
-    return [Specification.read(folder / name)]
+    return [Reproduction.read(folder / name)]

@@ -3,42 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import torch
+from msgspec import Struct
 from rich.console import Console
 
-from ..data.root import load_split
-from ..evaluation.experiment import Setting
-from ..evaluation.features import cached_features
-from ..evaluation.model import TrainedModel
+from ..errors import DataError
+from ..evaluation.setting import Setting
+from ..features import EpisodeFeatures
 from ..files import write_json
-from ..gram import EpisodeGram
 from ..heads import one_hot
-from ..reporting.figures.support import project
-from ..runs import Run
-from . import measurements, trainings
-from .engine import Part, Request
-from .specification import Specification
-from .trainings import Training
+from ..plain import read_plain, to_plain
+from ..reporting.figures.support import Task, project
+from . import trainings
+from .engine import Model, Part, Request, provenance
+from .measurements import Provenance
+from .specification import Reproduction
 
 _PANELS = 4
 
 
-def measure(specification: Specification, parts: Sequence[Part], request: Request, console: Console) -> None:
+class Tasks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``measured.json`` of this figure holds.
+
+    Args:
+        provenance: Where the tasks come from.
+        seed: What the episodes follow from.
+        tasks: The tasks.
+    """
+
+    provenance: Provenance
+    seed: int
+    tasks: tuple[Task, ...]
+
+
+def read(folder: Path) -> Tasks | None:
+    """The tasks of a reproduction; None if there are none.
+
+    Raises:
+        DataError: If the file is damaged.
+    """
+    file = folder / "measured.json"
+    return read_plain(file, Tasks, DataError) if file.is_file() else None
+
+
+def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
     """The first episodes of each run with IAM, in the plane; four in all, or one for each run if there are more.
 
     They are kept as ``measured.json`` of the reproduction.
     """
-    panels: list[dict[str, Any]] = []
-    count = tasks_each(parts)
+    specification, tasks = reproduction.specification, []
     for part in parts:
-        run = part.source
-        if isinstance(run, Training):
-            run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
-        panels += [_task(run, specification, request, episode) for episode in range(count)]
-    where = measurements.provenance("given run" if request.given else request.scale.name)
-    write_json(specification.folder / "measured.json", {"provenance": where, "seed": request.seed, "tasks": panels})
+        model = Model.of(part, specification, request, console)
+        setting = Setting(shots=specification.shots[0], seed=request.seed)
+        tasks += [_task(model, part.methods[0], setting, episode) for episode in range(tasks_each(parts))]
+    found = Tasks(provenance=provenance(request), seed=request.seed, tasks=tuple(tasks))
+    write_json(reproduction.folder / "measured.json", to_plain(found))
 
 
 def tasks_each(parts: Sequence[Part]) -> int:
@@ -46,32 +67,34 @@ def tasks_each(parts: Sequence[Part]) -> int:
     return max(1, _PANELS // len(parts))
 
 
-def _task(run: Run, specification: Specification, request: Request, episode: int) -> dict[str, Any]:
-    model = TrainedModel.from_run(run)
-    assert model.attention is not None, "the plan names only runs with IAM"
-    split = load_split(run.config["dataset"], specification.split, request.data_root)
-    features = cached_features(run.path / "cache", model.backbone, split, request.device)
-    sampler = Setting(shots=specification.shots[0], seed=request.seed).sampler(split)
+def _task(model: Model, name: str, setting: Setting, episode: int) -> Task:
+    """An episode, with the method and with the same without its IAM."""
+    session = model.session
+    sampler = setting.sampler(session.split)
     indices, query_labels = sampler.batch(episode, 1)[0], sampler.query_labels(episode, 1)[0]
-    support, query = features[indices].split([sampler.num_support, len(query_labels)])
     support_labels = sampler.labels[: sampler.num_support]
-    targets = one_hot(support_labels, sampler.ways)
-    with torch.inference_mode():
-        adjusted = model.attention.adjust(support, targets, query)
-        accuracies = []
-        for points in (support, adjusted):
-            predictions = model.trained_head.predict(EpisodeGram.from_features(points, query), targets).argmax(-1)
-            accuracies.append((predictions == query_labels).double().mean().item() * 100)
-    names = [split.class_names[label] for label in split.labels[indices[: sampler.num_support]]]
-    points = zip(("support", "adjusted", "query"), project(support, adjusted, query), strict=True)
-    return {
-        "title": f"{run.config['dataset']}, {run.config['backbone']}, episode {episode}",
-        "run": run.name,
-        "training": trainings.describe(run.config),
-        "classes": names,
-        "support_labels": support_labels.tolist(),
-        "query_labels": query_labels.tolist(),
-        "before": accuracies[0],
-        "after": accuracies[1],
-        **{name: place.tolist() for name, place in points},
-    }
+    targets = one_hot(support_labels, sampler.ways).to(session.device)
+    features = EpisodeFeatures.from_points(session.features[indices.to(session.device)], targets)
+    (after,) = session.methods([name])
+    (before,) = session.methods([after.reference or name])
+    with torch.no_grad():
+        adjusted = after.prepare(features).support
+        predictions = [method.logits(features).argmax(-1).cpu() for method in (before, after)]
+    accuracies = [(each == query_labels).double().mean().item() * 100 for each in predictions]
+    points = [tuple(map(tuple, part.tolist())) for part in project(features.support, adjusted, features.query)]
+    return Task(
+        dataset=session.split.dataset,
+        backbone=session.run.config.backbone,
+        run=session.run.name,
+        algorithm=trainings.algorithm_of(session.run.config),
+        training=model.training,
+        episode=episode,
+        classes=tuple(session.split.class_names[each] for each in session.split.labels[indices[: sampler.num_support]]),
+        support_labels=tuple(support_labels.tolist()),
+        query_labels=tuple(query_labels.tolist()),
+        before=accuracies[0],
+        after=accuracies[1],
+        support=points[0],
+        adjusted=points[1],
+        query=points[2],
+    )

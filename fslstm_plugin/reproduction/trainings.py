@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from rich.console import Console
 
-from ..algorithms.composition import Composition
-from ..algorithms.recipe import MetaRecipe, meta_training
 from ..backbones.base import build_backbone
 from ..data.root import load_split
 from ..errors import RunError, UnknownNameError
-from ..plain import from_plain
-from ..registry import DATASETS
-from ..runs import Run, new_run_folder
-from ..training.engine import EngineOptions
-from ..training.meta_training import Validation, train, train_config
-from ..training.pretraining import PretrainSource, pretrain, pretrain_config
-from ..training.recipes import PretrainRecipe, base_class_pretraining
+from ..recipes import PretrainRecipe
+from ..runs import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
+from ..training.configuration import pretrain_config, train_config
 from .specification import PRETRAINING
+
+_MEASURED_STEPS = 12  # a first one is slow, and others are disturbed by what else runs
 
 
 @dataclass(frozen=True)
@@ -49,33 +45,33 @@ class Scale:
     Args:
         name: As typed.
         amount: How much is trained.
-        resnet12: The same for ResNet12, a step of which costs over five times as much as Conv4's.
-        train_queries: Query images a class in training; None for the paper's 6.
+        train_queries: Query images per class in training; None for the paper's 6.
         always_pretrained: Whether what the paper trains from scratch, for all its 60,000 steps, begins from a
             pretraining too.
         episodes: Test episodes, the paper's being 1,000.
         episodes_without_iam: The same where no method has IAM or episode batch norm, which need far more time.
+        amounts: How much instead, by name of backbone; a step of ResNet12 costs over five times as much as Conv4's.
     """
 
     name: str
     amount: Amount
-    resnet12: Amount
     train_queries: int | None
     always_pretrained: bool
     episodes: int
     episodes_without_iam: int
+    amounts: Mapping[str, Amount] = field(default_factory=dict)
 
     def amount_for(self, backbone: str) -> Amount:
         """How much of a training of this backbone."""
-        return self.resnet12 if backbone == "resnet12" else self.amount
+        return self.amounts.get(backbone, self.amount)
 
 
 SCALES = {
     scale.name: scale
     for scale in (
-        Scale("quick", Amount(1, 50), Amount(1, 20), 2, True, 200, 200),
-        Scale("cpu", Amount(None, 2000), Amount(3, 60), 2, True, 1000, 10_000),
-        Scale("paper", Amount(None, None), Amount(None, None), None, False, 1000, 1000),
+        Scale("quick", Amount(1, 50), 2, True, 200, 200, {"resnet12": Amount(1, 20)}),
+        Scale("cpu", Amount(None, 2000), 2, True, 1000, 10_000, {"resnet12": Amount(3, 60)}),
+        Scale("paper", Amount(None, None), None, False, 1000, 1000),
     )
 }
 
@@ -96,14 +92,12 @@ class Training:
     """A run that is wanted.
 
     Args:
-        kind: ``"pretrain"`` or ``"train"``.
-        config: What its ``config.json`` would hold; ``pretrained`` is not yet known where ``begins_from`` is given.
+        config: What its ``config.json`` would hold; ``pretrained`` is known only when ``begins_from`` is there.
         name: Name of its folder, if it has to be made.
         begins_from: The pretraining that it begins from.
     """
 
-    kind: str
-    config: dict[str, Any]
+    config: Config
     name: str
     begins_from: Training | None = None
 
@@ -131,53 +125,62 @@ def wanted_training(
         weights: Run or weights file to begin from, in place of a pretraining on the base classes.
         test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
     """
-    size = DATASETS.get(dataset).image_size
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
     amount = scale.amount_for(backbone)
-    pretraining = base_class_pretraining(size)
-    pretraining = replace(pretraining, epochs=amount.pretrain_epochs or pretraining.epochs)
-    source = Training(
-        "pretrain",
-        pretrain_config(PretrainSource(dataset), backbone, size, pretraining, None, seed, "auto"),
-        f"{stem}-pretrained",
-    )
+    epochs = _given(epochs=amount.pretrain_epochs)
+    source = Training(pretrain_config(backbone, dataset=dataset, seed=seed, given=epochs), f"{stem}-pretrained")
     if algorithm == PRETRAINING:
         return source
-    pretrained = pretrained or scale.always_pretrained or weights is not None
-    recipe = meta_training(dataset, backbone, size, pretrained, test_shots)
-    if scale.train_queries is not None:
-        recipe = replace(recipe, queries=scale.train_queries)
-    composition, validation = Composition.parse(algorithm), Validation(min(2000, 2 * scale.episodes))
+    begins_from = source if weights is None and (pretrained or scale.always_pretrained) else None
     config = train_config(
-        dataset, backbone, size, composition, recipe, validation, weights, amount.train_steps, seed, "auto"
+        dataset,
+        backbone,
+        algorithm,
+        pretrained=weights or (Path(source.name) if begins_from else None),
+        max_steps=amount.train_steps,
+        seed=seed,
+        validation=Validation(min(2000, 2 * scale.episodes)),
+        test_shots=test_shots,
+        given=_given(queries=scale.train_queries),
     )
-    return Training("train", config, f"{stem}-{composition}", source if pretrained and weights is None else None)
+    return Training(config, f"{stem}-{algorithm}", begins_from)
 
 
-def identity(config: dict[str, Any], within: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A configuration with its pretraining's own configuration in place of the folder's path.
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+# A configuration without its start, and that: a pretraining's own identity, or the path of a weights file.
+Identity = tuple[Config, "Identity | str | None"]
+
+
+def identity(config: Config, within: tuple[str, ...] = ()) -> Identity:
+    """What tells two trainings apart: a configuration, with its pretraining's own in place of the folder's path.
 
     Args:
         config: The configuration.
         within: Folders whose pretraining this is; a damaged one may name itself.
     """
-    source = config.get("pretrained")
-    if isinstance(source, str) and source not in within:
+    if not isinstance(config, TrainConfig) or config.pretrained is None:
+        return config, None
+    own, source = replace(config, pretrained=None), config.pretrained
+    if source not in within:
         with suppress(RunError):  # a weights file, or a folder that is gone or damaged
-            source = identity(Run.open(Path(source)).config, (*within, source))
-    return json.loads(json.dumps({**config, "pretrained": source, "format": None}))
+            return own, identity(Run.open(Path(source)).config, (*within, source))
+    return own, source
 
 
-def wanted_identity(training: Training) -> dict[str, Any]:
+def wanted_identity(training: Training) -> Identity:
     """What :func:`identity` gives for the run of a training."""
-    own = identity(training.config)
-    return {**own, "pretrained": wanted_identity(training.begins_from)} if training.begins_from else own
+    if training.begins_from is None:
+        return identity(training.config)
+    return replace(training.config, pretrained=None), wanted_identity(training.begins_from)
 
 
 def existing(training: Training, runs: Path) -> Run | None:
     """The run with exactly this configuration, finished ones first; None if there is none."""
-    same = [run for run in _all_runs(runs) if identity(run.config) == wanted_identity(training)]
-    return max(same, key=steps_done, default=None)
+    wanted = wanted_identity(training)
+    return max((run for run in _all_runs(runs) if identity(run.config) == wanted), key=steps_done, default=None)
 
 
 def _all_runs(folder: Path) -> list[Run]:
@@ -200,20 +203,16 @@ def steps_done(run: Run) -> int:
         return 0
 
 
-def total_steps(config: dict[str, Any], images: int) -> int:
+def total_steps(config: Config, images: int) -> int:
     """Optimiser steps of a training.
 
     Args:
         config: Its configuration.
         images: Number of training images, on which a pretraining's depend.
     """
-    if config["kind"] == "train":
-        recipe = from_plain(MetaRecipe, config["recipe"])
-        whole = recipe.epochs * recipe.steps_per_epoch
-    else:
-        pretraining = from_plain(PretrainRecipe, config["recipe"])
-        whole = pretraining.epochs * pretraining.steps_per_epoch(images)
-    return min(whole, config["max_steps"] or whole)
+    recipe = config.recipe
+    each = recipe.steps_per_epoch(images) if isinstance(recipe, PretrainRecipe) else recipe.steps_per_epoch
+    return min(recipe.epochs * each, config.max_steps or recipe.epochs * each)
 
 
 def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool, console: Console) -> Run:
@@ -222,13 +221,16 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
     Raises:
         RunError: If it was interrupted, and must not be continued.
     """
+    from ..training.engine import EngineOptions  # which imports Lightning, as the two below do
+    from ..training.meta_training import train
+    from ..training.pretraining import pretrain
+
     config = training.config
     if training.begins_from is not None:
         source = ensure(training.begins_from, runs, data_root, resume, console)
-        config = {**config, "pretrained": str(source.path.resolve())}
+        config = replace(config, pretrained=str(source.path.resolve()))
     run = existing(training, runs)
-    images = len(load_split(config["dataset"], "train", data_root).labels)
-    if run is not None and steps_done(run) >= total_steps(config, images):
+    if run is not None and steps_done(run) >= total_steps(config, training_images(config, data_root)):
         console.print(f"{run.path} has this configuration and is used.", highlight=False, soft_wrap=True)
         return run
     if run is not None and not resume:
@@ -238,42 +240,55 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
     console.print(
         f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.", highlight=False, soft_wrap=True
     )
-    work: Callable[..., None] = train if training.kind == "train" else pretrain
+    work = pretrain if isinstance(config, PretrainConfig) else train
     work(run, EngineOptions(), data_root=data_root, resume=again, console=console)
     return Run.open(run.path)
 
 
-def describe(config: dict[str, Any]) -> str:
+def training_images(config: Config, data_root: Path | None) -> int:
+    """Number of training images."""
+    return len(load_split(config.dataset or "", "train", data_root).labels)
+
+
+def algorithm_of(config: Config) -> str:
+    """What a run was trained with: a method, or ``"pretrain"``."""
+    return PRETRAINING if isinstance(config, PretrainConfig) else config.algorithm
+
+
+def describe(config: Config) -> str:
     """What a run was trained with, in a few words to stand beside its numbers.
 
     Example:
-        >>> describe({"kind": "pretrain", "dataset": "cifar-fs", "max_steps": None, "recipe": {"epochs": 12}})
+        >>> describe(pretrain_config("conv4", dataset="cifar-fs", precision="32"))
         'base classes, 12 epochs'
     """
-    recipe, limit = config["recipe"], config["max_steps"]
-    if config["kind"] == "pretrain":
-        what = "base classes" if config["dataset"] else "Places365" if config["places"] else "a folder of images"
-        epochs = "1 epoch" if recipe["epochs"] == 1 else f"{recipe['epochs']} epochs"
+    limit = config.max_steps
+    if isinstance(config, PretrainConfig):
+        what = "base classes" if config.dataset else "Places365" if config.places else "a folder of images"
+        epochs = "1 epoch" if config.recipe.epochs == 1 else f"{config.recipe.epochs} epochs"
         return f"{what}, at most {limit:,} steps" if limit else f"{what}, {epochs}"
-    whole = recipe["epochs"] * recipe["steps_per_epoch"]
+    recipe = config.recipe
+    whole = recipe.epochs * recipe.steps_per_epoch
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
-    episodes = f"{recipe['episodes_per_step']} episodes with {recipe['shots']} + {recipe['queries']} images a class"
-    own = f"{config['algorithm']}, {amount} steps of {episodes}"
-    source = config["pretrained"]
-    if not source:
+    episodes = f"{recipe.episodes_per_step} episodes with {recipe.shots} + {recipe.queries} images per class"
+    own = f"{config.algorithm}, {amount} steps of {episodes}"
+    if not config.pretrained:
         return own
-    folder = Path(source)
+    folder = Path(config.pretrained)
     start = describe(Run.open(folder).config) if (folder / "config.json").is_file() else f"weights {folder.name}"
     return f"{start}; then {own}"
 
 
 @cache
 def seconds_per_image(backbone: str, image_size: int, device: torch.device | str) -> float:
-    """Time of a training step for one image, the shortest of a few steps: measured once, the same in every estimate."""
+    """Time of a training step for one image, the shortest of some steps: what the machine can, whatever else it does.
+
+    Measured once, the same in every estimate.
+    """
     model = build_backbone(backbone, image_size).to(device).to(memory_format=torch.channels_last).train()
     images = torch.rand(32, 3, image_size, image_size, device=device).to(memory_format=torch.channels_last)
     steps = []
-    for _ in range(4):
+    for _ in range(_MEASURED_STEPS):
         began = time.perf_counter()
         model(images).square().mean().backward()
         if images.is_cuda:
@@ -282,9 +297,9 @@ def seconds_per_image(backbone: str, image_size: int, device: torch.device | str
     return min(steps) / len(images)
 
 
-def images_per_step(config: dict[str, Any]) -> int:
+def images_per_step(config: Config) -> int:
     """Images that a step computes."""
-    recipe = config["recipe"]
-    if config["kind"] == "pretrain":
-        return int(recipe["batch_size"])
-    return int(recipe["episodes_per_step"] * recipe["ways"] * (recipe["shots"] + recipe["queries"]))
+    recipe = config.recipe
+    if isinstance(recipe, PretrainRecipe):
+        return recipe.batch_size
+    return recipe.episodes_per_step * recipe.ways * (recipe.shots + recipe.queries)

@@ -1,1 +1,17 @@
-"""The figures: one file each, and what they share."""
+"""The figures: one file each, found by its name, and what they share."""
+
+from __future__ import annotations
+
+from pkgutil import iter_modules
+
+_SHARED = "lines"
+
+
+def names() -> list[str]:
+    """Names of the figures.
+
+    Example:
+        >>> "ridge" in names()
+        True
+    """
+    return [module.name for module in iter_modules(__path__) if module.name != _SHARED]

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
-from ..tables import display_name
-from .lines import Lines, Point
-
-_ITERATIONS = re.compile(r"\+psm\(iterations=(\d+)\)$")
+from ..words import display_name
+from .lines import Lines, NamedRow, Point
 
 
-def lines(measured: Sequence[dict[str, Any]]) -> Lines:
-    """Gain over the same method without PSM against k; rows are models, columns shots, lines methods."""
+def lines(rows: Sequence[NamedRow]) -> Lines:
+    """Gain over the same method without PSM against k; rows of panels are models, columns shots, lines methods."""
     points = []
-    for each in measured:
-        k = _ITERATIONS.search(each["method"])
-        gain, ci95 = (each["gain"], each["gain_ci95"]) if k else (0.0, 0.0)
-        series = f"{display_name(_ITERATIONS.sub('', each['method']))}+PSM"
-        place = int(k[1]) if k else 0
-        column = f"{each['shots']}-shot"
-        points.append(Point(each["run"], column, series, place, gain, ci95, each["accuracy"], each["ci95"]))
-    return Lines("iterations k of PSM", "the same method without PSM (k = 0)", points)
+    for model, row in rows:
+        method, k, gain, ci95 = row.method, 0, 0.0, 0.0
+        if row.iterations is not None:
+            if row.reference is None or row.gain is None or row.gain_ci95 is None:
+                continue
+            method, k, gain, ci95 = row.reference, row.iterations, row.gain, row.gain_ci95
+        series = f"{display_name(method)}+PSM"
+        points.append(Point(model, f"{row.shots}-shot", series, k, gain, ci95, row.accuracy, row.ci95))
+    over = "the same method without PSM (k = 0)"
+    return Lines("iterations k of PSM", over, points, own_scales=True)

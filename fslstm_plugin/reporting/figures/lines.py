@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from ...evaluation.rows import Row
+
+NamedRow = tuple[str, Row]  # A row with the name of its model.
+
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers and dashes say the same without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
-# Two panels fill a paper's column and four its page, with letters of the size that they are printed in.
+# Two panels fill a paper's column and four its page, with letters of the size that they are printed in; many rows
+# of panels are lower, so that they fit a page.
 PANEL_WIDTH, PANEL_HEIGHT = 1.72, 1.5
+PAGE_HEIGHT, LEGEND_HEIGHT = 9.0, 0.6
 STYLE: dict[Any, Any] = {
     "axes.labelsize": 7.5,
     "axes.linewidth": 0.6,
@@ -75,6 +83,7 @@ class Lines:
         logarithmic: Whether the horizontal axis is.
         summary: A table of what matters most, its first row the names of the columns; empty if there is none.
         remark: What to know of the summary.
+        own_scales: Whether each panel has a vertical scale of its own, and not each row of panels.
     """
 
     x_label: str
@@ -83,6 +92,7 @@ class Lines:
     logarithmic: bool = False
     summary: Sequence[Sequence[str]] = ()
     remark: str = ""
+    own_scales: bool = False
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The points as plain data."""
@@ -99,8 +109,10 @@ def _draw(lines: Lines) -> Figure:
     rows, columns = _unique(point.row for point in lines.points), _unique(point.column for point in lines.points)
     series = _unique(point.series for point in lines.points)
     width = PANEL_WIDTH * max(2, len(columns))
-    figure = Figure(figsize=(width, PANEL_HEIGHT * len(rows) + 0.6), layout="constrained")
-    axes = figure.subplots(len(rows), len(columns), sharex="col", sharey="row", squeeze=False)
+    height = min(PANEL_HEIGHT * len(rows), PAGE_HEIGHT - LEGEND_HEIGHT)
+    figure = Figure(figsize=(width, height + LEGEND_HEIGHT), layout="constrained")
+    sharey: Literal["row", "none"] = "none" if lines.own_scales else "row"
+    axes = figure.subplots(len(rows), len(columns), sharex="col", sharey=sharey, squeeze=False)
     for number, row in enumerate(rows):
         for place, column in enumerate(columns):
             panel = axes[number, place]
@@ -111,9 +123,11 @@ def _draw(lines: Lines) -> Figure:
             if place == 0:
                 # Above the names of the columns; it may reach over the next panels.
                 panel.set_title(f"{row}\n" if number == 0 else row, loc="left", fontweight="bold")
-                panel.set_ylabel("gain, points")
             if number == len(rows) - 1:
                 panel.set_xlabel(lines.x_label)
+    letters = int(height * 72 / (0.55 * STYLE["axes.labelsize"]))  # along the side, as wide as they are on average
+    label = textwrap.wrap(f"gain in points over {lines.over}", letters)
+    figure.supylabel("\n".join(label), fontsize=STYLE["axes.labelsize"], multialignment="center")
     shown = {
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
@@ -128,7 +142,7 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
     panel.axhline(0, color="0.5", linewidth=0.8)
     for name in _unique(point.series for point in points):
         style = series.index(name)
-        mine = [point for point in points if point.series == name]
+        mine = sorted((point for point in points if point.series == name), key=_place)
         x = [float(words.index(point.x)) if isinstance(point.x, str) else point.x for point in mine]
         low = [point.gain - point.gain_ci95 for point in mine]
         high = [point.gain + point.gain_ci95 for point in mine]
@@ -144,7 +158,7 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
             panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     if logarithmic:
         panel.set_xscale("log")
-        ticks = sorted({point.x for point in points if isinstance(point.x, (int, float))})
+        ticks = _apart(sorted({point.x for point in points if isinstance(point.x, (int, float))}))
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.xaxis.set_minor_locator(NullLocator())
     elif words:
@@ -154,10 +168,40 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
     panel.grid()
 
 
+def _place(point: Point) -> float:
+    """Where a number stands among others; words stay in the order of their coming."""
+    return point.x if isinstance(point.x, (int, float)) else 0.0
+
+
+def _apart(ticks: Sequence[float]) -> list[float]:
+    """The ticks of a logarithmic axis whose labels do not overlap those of the next."""
+    least = math.log(ticks[-1] / ticks[0]) / 12 if ticks else 0.0
+    following = [*ticks[1:], math.inf]
+    return [tick for tick, after in zip(ticks, following, strict=True) if math.log(after / tick) >= least]
+
+
 def _unique(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-def model_and_shots(each: dict[str, Any]) -> str:
-    """Which model was measured and with how many shots, as a row of panels."""
-    return f"{each['run']}, {each['shots']}-shot"
+def gain_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], float | str]) -> list[Point]:
+    """A point for each method with modules, gaining over the same without the last; columns are heads.
+
+    Args:
+        rows: The rows, each with the name of its model.
+        x: Place of a row on the horizontal axis.
+    """
+    return [
+        Point(
+            f"{model}, {row.shots}-shot",
+            row.head.upper(),
+            "+".join(row.modules).upper(),
+            x(row),
+            row.gain,
+            row.gain_ci95,
+            row.accuracy,
+            row.ci95,
+        )
+        for model, row in rows
+        if row.modules and row.gain is not None and row.gain_ci95 is not None
+    ]

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from .lines import Lines, Point, model_and_shots
+from .lines import Lines, NamedRow, gain_of_modules
 
 
-def lines(measured: Sequence[dict[str, Any]]) -> Lines:
-    """Gain of a module over its plain head against the queries a class; columns are heads, rows models and shots."""
-    points = [
-        Point(
-            model_and_shots(each),
-            each["head"].upper(),
-            "+".join(each["modules"]).upper(),
-            each["queries"],
-            each["gain"],
-            each["gain_ci95"],
-            each["accuracy"],
-            each["ci95"],
-        )
-        for each in measured
-        if each["modules"]
-    ]
-    return Lines("queries a class", "the head alone", points, logarithmic=True)
+def lines(rows: Sequence[NamedRow]) -> Lines:
+    """Gain of a module over its plain head against the queries; columns are heads, rows of panels models and shots."""
+    points = gain_of_modules(rows, lambda row: row.queries)
+    return Lines("queries per class", "the head alone", points, logarithmic=True)

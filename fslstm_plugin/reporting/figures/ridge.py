@@ -2,40 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from ..tables import NOTHING, number, signed
-from .lines import Lines, Point, model_and_shots
+from ...evaluation.rows import Row
+from ...grammar import options
+from ...registry import HEADS
+from ..words import NOTHING, number, signed
+from .lines import Lines, NamedRow, Point
 
-_SYMBOLS = {"rr": "λ", "svm": "C", "lssvm": "ρ"}
+_CONSTANTS = {"rr": ("ridge", "λ"), "svm": ("C", "C"), "lssvm": ("ridge", "ρ")}
 
 
-def lines(measured: Sequence[dict[str, Any]]) -> Lines:
-    """Gain over the published constant; columns are heads, rows models and shots.
+@dataclass(frozen=True)
+class _Tried:
+    """A head with a constant.
+
+    Args:
+        model: Name of the model.
+        row: What was measured.
+        constant: The constant; None if the head chooses it itself, or has none.
+        gain: Paired difference to the head with its published constant and features as they are.
+        gain_ci95: Half width of its interval.
+    """
+
+    model: str
+    row: Row
+    constant: float | None
+    gain: float
+    gain_ci95: float
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the features are."""
+        return "normalize" in self.row.adapters
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the head chooses its constant by leaving one out."""
+        return "loo" in self.row.options.values()
+
+    @property
+    def published(self) -> bool:
+        """Whether it is what the gains are against."""
+        return not self.row.options and not self.row.adapters
+
+
+def _tried(rows: Sequence[NamedRow]) -> Iterator[_Tried]:
+    for model, row in rows:
+        constant = None
+        if row.head in _CONSTANTS:
+            name, _ = _CONSTANTS[row.head]
+            value = row.options.get(name, dict(options(HEADS.get(row.head)))[name])
+            constant = float(value) if isinstance(value, (int, float)) else None
+        if not row.options and not row.adapters:  # its own gain is over another head
+            yield _Tried(model, row, constant, 0.0, 0.0)
+        elif row.gain is not None and row.gain_ci95 is not None:
+            yield _Tried(model, row, constant, row.gain, row.gain_ci95)
+
+
+def lines(rows: Sequence[NamedRow]) -> Lines:
+    """Gain over the published constant; columns are heads, rows of panels models and shots.
 
     The ridge that the LSSVM chooses itself is a level line.
     """
+    tried = list(_tried(rows))
     points = [
         Point(
-            model_and_shots(each),
-            f"{each['head'].upper()}, {_SYMBOLS[each['head']]}",
-            f"{'leave-one-out, ' if _chosen(each) else ''}{'normalised' if each['normalize'] else 'as they are'}",
-            None if _chosen(each) else _constant(each),
-            each["gain"],
-            each["gain_ci95"],
-            each["accuracy"],
-            each["ci95"],
+            f"{each.model}, {each.row.shots}-shot",
+            f"{each.row.head.upper()}, {_CONSTANTS[each.row.head][1]}",
+            f"{'leave-one-out, ' if each.chosen else ''}{'normalised' if each.normalised else 'as they are'}",
+            each.constant,
+            each.gain,
+            each.gain_ci95,
+            each.row.accuracy,
+            each.row.ci95,
         )
-        for each in measured
-        if each["head"] in _SYMBOLS and each["options"]
+        for each in tried
+        if each.row.head in _CONSTANTS
     ]
     over = "the head with its published constant and features as they are"
     remark = "The best constant is chosen on the episodes that its gain is measured on, which favours it a little."
-    return Lines("constant of the head", over, points, logarithmic=True, summary=_summary(measured), remark=remark)
+    return Lines("constant of the head", over, points, logarithmic=True, summary=_summary(tried), remark=remark)
 
 
-def _summary(measured: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _summary(tried: Sequence[_Tried]) -> list[list[str]]:
     """For each model, shots and head: the published constant, and the most that each way gains over it."""
     ways = {
         "best constant, as they are": (False, False),
@@ -43,32 +94,25 @@ def _summary(measured: Sequence[dict[str, Any]]) -> list[list[str]]:
         "leave-one-out, as they are": (True, False),
         "leave-one-out, normalised": (True, True),
     }
-    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-    for each in measured:
-        groups.setdefault((each["run"], each["shots"], each["head"]), []).append(each)
+    groups: dict[tuple[str, int, str], list[_Tried]] = {}
+    for each in tried:
+        groups.setdefault((each.model, each.row.shots, each.row.head), []).append(each)
     rows = [["head", "model", "published constant", *ways]]
-    for (run, shots, head), mine in groups.items():
-        plain = [each for each in mine if not each["options"] and not each["normalize"]]
-        tried = [each for each in mine if each not in plain]
-        cells = [_best(each for each in tried if (_chosen(each), each["normalize"]) == way) for way in ways.values()]
-        published = number(plain[0]["accuracy"], plain[0]["ci95"]) if plain else NOTHING
-        rows.append([f"{head.upper()}, {shots}-shot", run, published, *cells])
+    for (model, shots, head), mine in groups.items():
+        plain = next((each.row for each in mine if each.published), None)
+        published = NOTHING if plain is None else number(plain.accuracy, plain.ci95)
+        cells = [_best(each for each in mine if (each.chosen, each.normalised) == way) for way in ways.values()]
+        rows.append([f"{head.upper()}, {shots}-shot", model, published, *cells])
     return rows
 
 
-def _best(measured: Iterable[dict[str, Any]]) -> str:
+def _best(tried: Iterable[_Tried]) -> str:
     """The greatest gain, and the constant that it was reached with."""
-    best = max(measured, key=lambda each: each["gain"], default=None)
+    known = (each for each in tried if each.constant is not None or each.row.options or each.row.adapters)
+    best = max(known, key=lambda each: each.gain, default=None)
     if best is None:
         return NOTHING
-    text = signed(best["gain"], best["gain_ci95"])
-    return text if _chosen(best) or not best["options"] else f"{text} ({_SYMBOLS[best['head']]} = {_constant(best):g})"
-
-
-def _chosen(each: dict[str, Any]) -> bool:
-    return "loo" in each["options"].values()
-
-
-def _constant(each: dict[str, Any]) -> float:
-    (value,) = each["options"].values()
-    return float(value)
+    text = signed(best.gain, best.gain_ci95)
+    if best.constant is None:
+        return text
+    return f"{text} ({_CONSTANTS[best.row.head][1]} = {best.constant:g})"

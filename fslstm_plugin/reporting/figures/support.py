@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,50 @@ import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
+from msgspec import Struct
 from torch import Tensor
 
 from .lines import COLOURS, MARKERS, PANEL_WIDTH, STYLE
+
+Place = tuple[float, float]
+_LABELS = STYLE["axes.labelsize"]
+
+
+class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An episode in the plane.
+
+    Args:
+        dataset: Name of the data set.
+        backbone: Name of the backbone.
+        run: Name of the run.
+        algorithm: What it was trained with.
+        training: The same with how much of it.
+        episode: Number of the episode.
+        classes: Name of the class of each support point.
+        support_labels: Class of each support point.
+        query_labels: Class of each query.
+        before: Accuracy with the support as it is, in percent.
+        after: Accuracy with the adjusted support, in percent.
+        support: The support, see :func:`project`.
+        adjusted: The adjusted support.
+        query: The queries.
+    """
+
+    dataset: str
+    backbone: str
+    run: str
+    algorithm: str
+    training: str
+    episode: int
+    classes: tuple[str, ...]
+    support_labels: tuple[int, ...]
+    query_labels: tuple[int, ...]
+    before: float
+    after: float
+    support: tuple[Place, ...]
+    adjusted: tuple[Place, ...]
+    query: tuple[Place, ...]
 
 
 def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
@@ -35,54 +77,103 @@ def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
     return list((points @ axes.mT).split([len(support), len(adjusted), len(query)]))
 
 
-def draw(tasks: Sequence[dict[str, Any]]) -> Figure:
-    """A panel for each task, with arrows from the support to the adjusted support.
+def draw(tasks: Sequence[tuple[str, Task]]) -> Figure:
+    """Two panels for each task: all of it, with arrows from the support to the adjusted support, and the queries alone.
 
     Args:
-        tasks: For each, the points of :func:`project` as lists by the names of its arguments, ``support_labels`` and
-            ``query_labels``, ``classes`` of the support, ``title``, and the accuracies ``before`` and ``after`` in
-            percent.
+        tasks: The tasks, each with its title.
     """
     with rc_context(STYLE):
         columns = min(2, len(tasks))
         rows = -(-len(tasks) // columns)
-        figure = Figure(figsize=(2 * PANEL_WIDTH, 1.6 * rows + 0.3), layout="constrained")
-        panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for panel in panels[len(tasks) :]:
+        figure = Figure(figsize=(2 * columns * PANEL_WIDTH, (PANEL_WIDTH + 0.45) * rows + 0.5), layout="constrained")
+        panels = figure.subplots(rows, 2 * columns, squeeze=False)
+        for panel in panels.flat:
             panel.set_visible(False)
-        for panel, task in zip(panels, tasks, strict=False):
-            _panel(panel, task)
-        figure.legend(*_legend(panels[0]), loc="outside upper center", ncols=3, handletextpad=0.2, columnspacing=1.2)
+        for number, (title, task) in enumerate(tasks):
+            row, column = divmod(number, columns)
+            _whole(panels[row, 2 * column], title, task)
+            _clusters(panels[row, 2 * column + 1], task)
+        figure.legend(*_legend(panels[0, 0]), loc="outside upper center", ncols=4, handletextpad=0.2, columnspacing=1.2)
+        figure.supxlabel(
+            "first principal component of support, adjusted support and queries together", fontsize=_LABELS
+        )
+        figure.supylabel("second principal component", fontsize=_LABELS)
     return figure
 
 
-def _panel(panel: Axes, task: dict[str, Any]) -> None:
+def _whole(panel: Axes, title: str, task: Task) -> None:
     """Colour and shape tell the class, size and edge the part."""
-    ends = zip(task["support"], task["adjusted"], strict=True)
-    for label, name, (start, end) in zip(task["support_labels"], task["classes"], ends, strict=True):
-        style: dict[str, Any] = {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
-        mine = [place for place, other in zip(task["query"], task["query_labels"], strict=True) if other == label]
-        panel.scatter([x for x, _ in mine], [y for _, y in mine], s=7, alpha=0.75, linewidths=0, **style)
+    for label, start, end in zip(task.support_labels, task.support, task.adjusted, strict=True):
+        _queries(panel, task, label, size=5)
         arrow = {"arrowstyle": "->", "color": "0.5", "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}
         panel.annotate("", end, start, arrowprops=arrow, zorder=2)
-        panel.scatter(
-            start[0], start[1], s=24, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3
-        )
-        panel.scatter(end[0], end[1], s=28, edgecolors="black", linewidths=0.6, zorder=3, label=name, **style)
-    panel.set_title(task["title"], loc="left")
-    panel.set_xlabel(f"accuracy {task['before']:.1f} % → {task['after']:.1f} %", loc="left")
-    panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=6, handletextpad=0.1)
-    sides = [(min(side), max(side)) for side in zip(*task["query"], *task["support"], *task["adjusted"], strict=True)]
-    half = 0.58 * max(high - low for low, high in sides)  # one scale for both axes, and some room
+        _support(panel, start, label, size=20)
+        panel.scatter(end[0], end[1], s=26, edgecolors="black", linewidths=0.6, zorder=3, **_style(label))
+    panel.set_title(title, loc="left")
+    panel.set_xlabel(f"accuracy {task.before:.1f} % → {task.after:.1f} %", loc="left")
+    _square(panel, [*task.query, *task.support, *task.adjusted])
+
+
+def _clusters(panel: Axes, task: Task) -> None:
+    """Where the queries of each class are: their mean and one standard deviation around it, beside the support."""
+    for label, start in zip(task.support_labels, task.support, strict=True):
+        _queries(panel, task, label, size=9)
+        _support(panel, start, label, size=30)
+        mine = torch.tensor(_of_class(task, label), dtype=torch.float64)
+        if len(mine) > 1:
+            panel.add_patch(_ellipse(mine, _style(label)["color"]))
+    panel.text(0.03, 0.97, "magnified", transform=panel.transAxes, verticalalignment="top", fontsize=6)
+    handles = [panel.scatter([], [], s=14, **_style(label)) for label in task.support_labels]
+    panel.legend(
+        handles, task.classes, loc="upper left", bbox_to_anchor=(-0.05, -0.01), fontsize=5.5, ncols=3, handletextpad=0,
+        columnspacing=0.4, borderpad=0,
+    )  # fmt: skip
+    _square(panel, [*task.query, *task.support])
+
+
+def _ellipse(points: Tensor, colour: str) -> Ellipse:
+    """One standard deviation around the mean of points ``(n, 2)``."""
+    variances, axes = torch.linalg.eigh(torch.cov(points.mT))
+    across, along = (2 * variances.clamp(min=0).sqrt()).tolist()
+    angle = math.degrees(math.atan2(axes[1, 1].item(), axes[0, 1].item()))
+    middle = points.mean(0).tolist()
+    return Ellipse((middle[0], middle[1]), along, across, angle=angle, color=colour, alpha=0.18, linewidth=0, zorder=0)
+
+
+def _of_class(task: Task, label: int) -> list[Place]:
+    return [place for place, other in zip(task.query, task.query_labels, strict=True) if other == label]
+
+
+def _queries(panel: Axes, task: Task, label: int, size: float) -> None:
+    mine = _of_class(task, label)
+    panel.scatter([x for x, _ in mine], [y for _, y in mine], s=size, alpha=0.75, linewidths=0, **_style(label))
+
+
+def _support(panel: Axes, place: Place, label: int, size: float) -> None:
+    style = _style(label)
+    panel.scatter(*place, s=size, facecolors="white", edgecolors=style["color"], marker=style["marker"], zorder=3)
+
+
+def _style(label: int) -> dict[str, Any]:
+    return {"color": COLOURS[label % len(COLOURS)], "marker": MARKERS[label % len(MARKERS)]}
+
+
+def _square(panel: Axes, places: Sequence[Place]) -> None:
+    """One scale for both axes, and some room."""
+    sides = [(min(side), max(side)) for side in zip(*places, strict=True)]
+    half = 0.58 * max(high - low for low, high in sides)
     left, bottom = ((low + high) / 2 - half for low, high in sides)
     panel.set(xticks=[], yticks=[], xlim=(left, left + 2 * half), ylim=(bottom, bottom + 2 * half), aspect="equal")
     panel.spines[["top", "right"]].set_visible(True)
+    panel.set_visible(True)
 
 
 def _legend(panel: Axes) -> tuple[list[Any], list[str]]:
     names = {"query": (3, "0.5", "none"), "support": (5, "white", "0.5"), "adjusted support": (5, "0.5", "black")}
-    handles = [
+    handles: list[Any] = [
         panel.plot([], [], "o", markersize=size, markerfacecolor=face, markeredgecolor=edge)[0]
         for size, face, edge in names.values()
     ]
-    return handles, list(names)
+    spread = Ellipse((0, 0), 1, 1, color="0.5", alpha=0.3, linewidth=0)
+    return [*handles, spread], [*names, "queries of a class: one standard deviation"]

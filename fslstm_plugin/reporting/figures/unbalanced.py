@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from .lines import Lines, Point, model_and_shots
+from .lines import Lines, NamedRow, gain_of_modules
 
 
-def lines(measured: Sequence[dict[str, Any]]) -> Lines:
-    """Gain of a module over its plain head against the balance; columns are heads, rows models and shots."""
-    points = [
-        Point(
-            model_and_shots(each),
-            each["head"].upper(),
-            "+".join(each["modules"]).upper(),
-            each["query_balance"].replace("dirichlet:", "A = ").replace("uniform", "balanced"),
-            each["gain"],
-            each["gain_ci95"],
-            each["accuracy"],
-            each["ci95"],
-        )
-        for each in measured
-        if each["modules"]
-    ]
+def lines(rows: Sequence[NamedRow]) -> Lines:
+    """Gain of a module over its plain head against the balance; columns are heads, rows of panels models and shots."""
+    points = gain_of_modules(
+        rows, lambda row: row.query_balance.replace("dirichlet:", "A = ").replace("uniform", "balanced")
+    )
     return Lines("class balance (Dirichlet A)", "the head alone on the same queries", points)

@@ -1,0 +1,38 @@
+"""The reproductions that are shipped with the package, read-only: found, not listed by hand."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from ..errors import UsageError
+
+DATA = "fslstm_reproductions"  # The package that holds them: the folder ``reproductions`` of the repository.
+
+
+def folder() -> Path:
+    """Where they are."""
+    return Path(str(files(DATA)))
+
+
+def names() -> list[str]:
+    """Their names, sorted.
+
+    Example:
+        >>> names()[-3:]
+        ['table2', 'table3', 'unbalanced']
+    """
+    return sorted(file.parent.name for file in folder().glob("*/specification.json"))
+
+
+def refuse_to_overwrite(output: Path) -> None:
+    """Keep a user's results apart from those that are shipped.
+
+    Raises:
+        UsageError: If the output lies where the shipped reproductions are.
+    """
+    if output.resolve().is_relative_to(folder().resolve()):
+        raise UsageError(
+            f"{output} holds the measurements that are shipped with the package, which are only compared with: name "
+            "another folder with --output."
+        )
