@@ -15,7 +15,6 @@ from . import options, results
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
-    from fslstm_plugin.methods import Method
 
 COMPARE_EXAMPLES = """
 [bold]Examples[/bold]
@@ -109,9 +108,14 @@ def compare(
 
 def _default_methods() -> list[str]:
     """Every transductive method, and the paper's heads plain and with PSM."""
+    from fslstm_plugin.grammar import options as options_of
     from fslstm_plugin.methods import whole_methods
+    from fslstm_plugin.registry import METHODS
 
-    return [*PAPERS_HEADS, *(f"{head}+psm" for head in PAPERS_HEADS), *whole_methods()]
+    # The plugin's own backbones end in a LeakyReLU; without negative features the two are the same.
+    signed = {name for name in whole_methods() if "negative" in dict(options_of(METHODS.get(name)))}
+    whole = [f"{name}(negative=signed)" if name in signed else name for name in whole_methods()]
+    return [*PAPERS_HEADS, *(f"{head}+psm" for head in PAPERS_HEADS), *whole]
 
 
 def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[tuple[Session, list[str]]]:

@@ -28,7 +28,7 @@ def demo(
     episodes: Annotated[int, typer.Option(min=2, help="Episodes of each evaluation.")] = 1000,
     json: options.Json = None,
 ) -> None:
-    """The whole road in minutes, without any download: pretrain, meta-train, evaluate, compare.
+    """The whole road in minutes, without any download: pretrain, meta-train, evaluate, compare, report.
 
     It draws the data set glyphs, and runs the commands that it shows.
     """
@@ -41,6 +41,7 @@ def demo(
     root = default_root(data_root)
     pretrained = new_run_folder(runs, None, "demo-pretrained")
     trained = new_run_folder(runs, None, "demo-trained")
+    page = runs / f"{trained.name}.html"
     shared = ["--runs", str(runs), "--data-root", str(root), "--seed", str(seed)]
     settings = ["--dataset", "glyphs", "--backbone", "conv4", "--devices", "1"]
     measured = ["--episodes", str(episodes)]
@@ -53,8 +54,17 @@ def demo(
         ],
         ["eval", "--run", trained.name, "--psm-iters", "10", "--can", *measured],
         ["compare-heads", "--run", trained.name, *measured, *(["--json", str(json)] if json else [])],
+        ["report", trained.name, "--runs", str(runs), "--output", str(page)],
     ]
     for command in commands:
-        arguments = command if command[0] == "data" else [*command, *shared]
+        arguments = command if command[0] in ("data", "report") else [*command, *shared]
         typer.secho(f"\n$ fslstm {shlex.join(arguments)}", bold=True)
         program.main(arguments, prog_name="fslstm", standalone_mode=False)
+    where = shlex.join(["--runs", str(runs), "--data-root", str(root)])
+    typer.echo(
+        f"\nThe report is {page}: open it in a browser. What next:\n"
+        f"  fslstm compare {where}        every transductive method on these features\n"
+        f"  fslstm tune {where}           constants chosen on validation classes\n"
+        "  fslstm data list              data sets: cifar-fs needs one archive\n"
+        "  fslstm train --dataset cifar-fs --backbone conv4"
+    )

@@ -102,9 +102,7 @@ def evaluate(
         ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
     )
     console = Console(stderr=True)
-    session = results.open_session(
-        Run.find(run, runs), dataset, split, data_root, device, console, precision, cache
-    )
+    session = results.open_session(Run.find(run, runs), dataset, split, data_root, device, console, precision, cache)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
     names = method or rows_for(session.model.method, head, refits, iam, bn)
@@ -129,7 +127,9 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
     own = trained if isinstance(trained, KernelMethod) else None
     if own is None and head is None:
         if iam is not None or bn:
-            raise UsageError(f"The run was trained with {trained}, which takes neither IAM nor batch norm's statistics.")
+            raise UsageError(
+                f"The run was trained with {trained}, which takes neither IAM nor batch norm's statistics."
+            )
         return [str(trained)]
     text = head or (own.head_text if own else "")
     same = own is not None and Part.parse(text).name == own.family

@@ -95,8 +95,9 @@ def device_count(devices: str) -> int | str:
 def no_dataset(command: str) -> str:
     """What to say where a data set must be named."""
     return (
-        f"Name the data set with --dataset: 'fslstm {command} --dataset glyphs' needs no download, cifar-fs an archive, "
-        f"mini files that are hard to get. Known: {', '.join(DATASETS.names())}; 'fslstm data list' shows what is there."
+        f"Name the data set with --dataset. 'fslstm {command} --dataset glyphs' needs no download; cifar-fs needs an "
+        f"archive; mini needs files that are hard to get. Known: {', '.join(DATASETS.names())}; 'fslstm data list' "
+        "shows what is there."
     )
 
 

@@ -7,14 +7,16 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Optional
 
+import click
 import msgspec
 import typer
 
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _LARGE = 10_000  # A bound beyond it is checked with the configuration, but would only crowd the help.
 
 
 def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
-    """Give a command an option for each field of the recipes; their values reach it as keyword arguments, None if absent.
+    """Give a command an option for each field of the recipes; the values reach it by name, None where not given.
 
     Args:
         panel: Heading of the options in the help.
@@ -30,9 +32,11 @@ def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
                 description = _meta(hint, "description")
                 if description:
                     option = _option(name, hint, description, panel)
-                    added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option))
+                    added.append(
+                        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+                    )
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + added
+            parameters=[each.replace(kind=_BY_NAME) for each in own] + added
         )
         return command
 
@@ -54,6 +58,8 @@ def _option(name: str, hint: Any, description: str, panel: str) -> Any:
     settings: dict[str, Any] = {"help": description, "show_default": False, "rich_help_panel": panel}
     if kind is bool:
         return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word}", **settings)]
+    if typing.get_origin(kind) is typing.Literal:
+        settings["click_type"] = click.Choice(typing.get_args(kind))
     if kind in (int, float):
         most = _meta(inner, "le")
         settings |= {"min": _meta(inner, "ge"), "max": None if most is None or most > _LARGE else most}

@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 
 
@@ -71,7 +71,7 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}.")
 
@@ -114,7 +114,7 @@ def require_positive(**values: float) -> None:
         fslstm_plugin.errors.UsageError: batch size must be positive and finite, but got 0.
     """
     for name, value in values.items():
-        if not 0 < value < math.inf:
+        if not isinstance(value, Real) or not 0 < value < math.inf:
             raise UsageError(f"{name.replace('_', ' ')} must be positive and finite, but got {value}.")
 
 
@@ -131,7 +131,7 @@ def require_not_negative(**values: float) -> None:
         fslstm_plugin.errors.UsageError: weight decay must be 0 or more and finite, but got inf.
     """
     for name, value in values.items():
-        if not 0 <= value < math.inf:
+        if not isinstance(value, Real) or not 0 <= value < math.inf:
             raise UsageError(f"{name.replace('_', ' ')} must be 0 or more and finite, but got {value}.")
 
 
@@ -165,5 +165,5 @@ def require_share(**values: float) -> None:
         fslstm_plugin.errors.UsageError: step must be above 0 and at most 1, but got 2.
     """
     for name, value in values.items():
-        if not 0 < value <= 1:
+        if not isinstance(value, Real) or not 0 < value <= 1:
             raise UsageError(f"{name.replace('_', ' ')} must be above 0 and at most 1, but got {value}.")

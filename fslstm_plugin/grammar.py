@@ -8,7 +8,7 @@ A name is parts joined by ``+``; a part is a word, with arguments in parentheses
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from .errors import UnknownNameError, UsageError
 T = TypeVar("T")
 
 _WORDS = {"true": True, "false": False, "none": None}
-_OF_AN_EPISODE = ("support", "labels", "ways")  # Arguments of a head's constructor that are no options.
+_NO_OPTIONS = ("support", "labels", "ways", "adapters")  # What constructors take from a program, not from a name.
 
 
 class _Bare:
@@ -49,18 +49,20 @@ class Part:
         """Read one part.
 
         Raises:
-            UsageError: If it is not a word with arguments, or has an argument twice.
+            UsageError: If it is not a word with arguments, or has an argument twice or without a name.
         """
         name, opening, rest = text.strip().partition("(")
         if not name or (opening and not rest.endswith(")")) or "=" in name or ")" in name:
             raise UsageError(f"'{text}' must be a name, or a name with arguments such as lssvm(ridge=10).")
         arguments: dict[str, Any] = {}
-        for argument in _split(rest.removesuffix(")"), ",") if opening else ():
+        inside = rest.removesuffix(")").strip()
+        for argument in _split(inside, ",") if inside else ():
             key, value = _argument(argument.strip())
+            if not key:
+                raise UsageError(f"'{text}' has an argument without a name.")
             if key in arguments:
                 raise UsageError(f"'{text}' has the argument '{key}' twice.")
-            if key:
-                arguments[key] = value
+            arguments[key] = value
         return cls(name.strip(), arguments)
 
     def __str__(self) -> str:
@@ -146,19 +148,23 @@ def options(part: Callable[..., Any]) -> list[Option]:
     return [
         Option(each.name, each.default)
         for each in parameters
-        if each.default is not each.empty and each.name not in _OF_AN_EPISODE
+        if each.default is not each.empty and each.name not in _NO_OPTIONS
     ]
 
 
-def options_of(part: object) -> dict[str, Any]:
+def options_of(part: object, **changed: Any) -> dict[str, Any]:
     """The constructor's arguments that are not their defaults, from the attributes of the same names.
+
+    Args:
+        part: The part.
+        **changed: Arguments in place of its own.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier
         >>> options_of(RidgeClassifier(ridge=1.0))
         {'ridge': 1.0}
     """
-    found = {name: (getattr(part, name, default), default) for name, default in options(type(part))}
+    found = {name: (changed.get(name, getattr(part, name, default)), default) for name, default in options(type(part))}
     return {name: value for name, (value, default) in found.items() if not _same(value, default)}
 
 
@@ -181,16 +187,9 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
 
     Raises:
         UnknownNameError: If there is no such argument.
-        UsageError: If an argument needs a value, or the constructor refuses one.
+        UsageError: If an argument needs a value, or another one, or the constructor refuses it.
     """
-    known = dict(options(part))
-    values = {}
-    for name, value in arguments.items():
-        if name not in known or name in given:
-            raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known.keys() - given.keys())
-        if value is BARE and not isinstance(known[name], bool):
-            raise UsageError(f"The argument '{name}' in '{text}' needs a value.")
-        values[name] = True if value is BARE else value
+    values = read_arguments(part, arguments, text, given)
     try:
         return part(**given, **values)
     except UsageError:
@@ -199,18 +198,53 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
         raise UsageError(f"'{text}' cannot be made: {error}") from error
 
 
+def read_arguments(
+    part: Callable[..., Any], arguments: Mapping[str, Any], text: str, given: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The arguments of a name as values for a constructor; see `build`."""
+    known = {name: default for name, default in options(part) if name not in given}
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known)
+    return {name: _accepted(name, value, known[name], text) for name, value in arguments.items()}
+
+
+def agrees(part: object, values: Mapping[str, Any]) -> bool:
+    """Whether a part was made with these values of its constructor's arguments."""
+    return all(_same(getattr(part, name, None), value) for name, value in values.items())
+
+
+def _accepted(name: str, value: Any, default: Any, text: str) -> Any:
+    """The value for an argument with this default; words and numbers in a Boolean's place would all count as true."""
+    if isinstance(default, bool):
+        if value is not BARE and not isinstance(value, bool):
+            raise UsageError(f"The argument '{name}' in '{text}' must be true or false, but got {value}.")
+        return True if value is BARE else value
+    if value is BARE or isinstance(value, Part):
+        raise UsageError(f"The argument '{name}' in '{text}' needs a value, as in {name}={value_text(default)}.")
+    if isinstance(value, bool) and default is not None:
+        raise UsageError(f"The argument '{name}' in '{text}' cannot be {value_text(value)}.")
+    return value
+
+
 def needs_dim(part: Callable[..., Any]) -> bool:
     """Whether a constructor asks for the length of the features, as parts with weights do."""
     return "dim" in inspect.signature(part).parameters
 
 
-def part_text(name: str, part: object, words: Sequence[str] = ()) -> str:
+def part_text(name: str, part: object, words: Sequence[str] = (), **changed: Any) -> str:
     """A part as it is typed: its name, and the arguments that are not their defaults.
+
+    Args:
+        name: Its registered name.
+        part: The part.
+        words: What else stands among its arguments.
+        **changed: Arguments in place of its own.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier
         >>> part_text("rr", RidgeClassifier(ridge=10.0), ["normalize"])
         'rr(ridge=10,normalize)'
     """
-    found = [f"{key}={value_text(value)}" for key, value in options_of(part).items()] + list(words)
+    found = [f"{key}={value_text(value)}" for key, value in options_of(part, **changed).items()] + list(words)
     return f"{name}({','.join(found)})" if found else name

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .errors import UnknownNameError, UsageError, require_not_negative, require_positive, require_whole
+from .errors import UnknownNameError, require_not_negative, require_positive, require_whole
+from .grammar import Part, build, options_of
 
 TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
 
 
 class Kernel(ABC):
-    """An elementwise function of inner products and squared norms; subclass it, as a dataclass, to add a kernel."""
+    """An elementwise function of inner products and squared norms; subclass it to add a kernel."""
 
     @abstractmethod
     def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
@@ -37,10 +38,7 @@ class Kernel(ABC):
             >>> str(Polynomial(degree=2))
             'polynomial(degree=2)'
         """
-        options = [(each.name, getattr(self, each.name), each.default) for each in fields(self)]  # type: ignore[arg-type]
-        changed = ",".join(f"{name}={value}" for name, value, default in options if value != default)
-        name = type(self).__name__.lower()
-        return f"{name}({changed})" if changed else name
+        return str(Part(type(self).__name__.lower(), options_of(self)))
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def resolve_kernel(kernel: str | Kernel) -> Kernel:
 
     Raises:
         UnknownNameError: If no kernel has that name, or it has no argument of that name.
-        UsageError: If an argument cannot be read, or is outside its range.
+        UsageError: If the text or an argument cannot be read, or an argument is outside its range.
 
     Example:
         >>> resolve_kernel("rbf(scale=0.1)")
@@ -135,28 +133,10 @@ def resolve_kernel(kernel: str | Kernel) -> Kernel:
     """
     if isinstance(kernel, Kernel):
         return kernel
-    name, opening, rest = str(kernel).partition("(")
-    if name not in _KERNELS:
-        raise UnknownNameError("kernel", name, _KERNELS)
-    if opening and not rest.endswith(")"):
-        raise UsageError(f"The kernel '{kernel}' lacks its closing parenthesis.")
-    known = [each.name for each in fields(_KERNELS[name])]  # type: ignore[arg-type]
-    arguments = {}
-    for argument in filter(None, rest.removesuffix(")").split(",")):
-        key, _, value = (word.strip() for word in argument.partition("="))
-        if key not in known:
-            raise UnknownNameError(f"argument of the kernel {name}", key, known)
-        arguments[key] = _number(value, str(kernel))
-    return _KERNELS[name](**arguments)
-
-
-def _number(text: str, kernel: str) -> float:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    raise UsageError(f"The arguments of the kernel '{kernel}' must be numbers, as in rbf(scale=0.1), but got '{text}'.")
+    part = Part.parse(str(kernel))
+    if part.name not in _KERNELS:
+        raise UnknownNameError("kernel", part.name, _KERNELS)
+    return build(_KERNELS[part.name], part.arguments, str(part))
 
 
 def _scale(scale: float | None, dim: int) -> float:

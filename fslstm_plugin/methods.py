@@ -5,14 +5,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from torch import Tensor, nn
 
-from .adapters import Center, FeatureAdapter, Normalize, Power
+from .adapters import FeatureAdapter
 from .errors import UnknownNameError, UsageError
 from .features import EpisodeFeatures
-from .grammar import BARE, Part, build, needs_dim, options, options_of, parse, part_text, value_text
+from .grammar import (
+    BARE,
+    Part,
+    agrees,
+    build,
+    needs_dim,
+    options,
+    options_of,
+    parse,
+    part_text,
+    read_arguments,
+    value_text,
+)
 from .heads import Head
 from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from .transduction import TransductiveModule
@@ -21,7 +33,7 @@ if TYPE_CHECKING:
     from .recipes import MetaRecipe
 
 # What tuning does to the features of a head.
-_CHANGES = ([Normalize()], [Center(), Normalize()], [Power(negative="signed"), Normalize()])
+_CHANGES = (("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Gram = Literal["none", "support", "all"]
@@ -125,13 +137,14 @@ class Method(nn.Module, ABC):
         return ()
 
     @property
-    def reference(self) -> str | None:
-        """Name of the method that this one is measured against: with other options its own defaults, else `plain`."""
-        return self.family if options_of(self) else self.plain
+    def references(self) -> tuple[str, ...]:
+        """Names of what this method is measured against, the first that is there: its own defaults, `plain`."""
+        own = (self.family,) if options_of(self) else ()
+        return (*own, *((self.plain,) if self.plain else ()))
 
-    def variants(self) -> list[Method]:
-        """This method with every other combination of arguments that ``fslstm tune`` may choose."""
-        return [build(type(self), {**options_of(self), **values}, self.family) for values in _combinations(self)]
+    def variants(self) -> list[str]:
+        """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""
+        return [part_text(self.family, self, **values) for values in _combinations(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
@@ -212,14 +225,13 @@ class KernelMethod(Method):
         return part_text(self.family, self.head, self.adapter_texts)
 
     @property
-    def reference(self) -> str | None:
-        """See `Method`: the same without its last module; a head with other options, its defaults; else LSSVM's."""
+    def references(self) -> tuple[str, ...]:
+        """See `Method`: the same without its last module; a head with other options, its defaults; LSSVM."""
         around = [text for _, text in self._around()]
         if around:
-            return "+".join([self.head_text, *around[:-1]])
-        if self.head_text != self.family:
-            return self.family
-        return None if self.family == _LSSVM else _LSSVM
+            return ("+".join([self.head_text, *around[:-1]]),)
+        own = (self.family,) if self.head_text != self.family else ()
+        return tuple(name for name in (*own, _LSSVM) if name != self.head_text)
 
     def _around(self) -> list[tuple[str, str]]:
         """Names and texts of what is written after the head."""
@@ -232,16 +244,15 @@ class KernelMethod(Method):
         """The adapters with weights."""
         return [part for part in self.adapters if needs_dim(type(part))]
 
-    def variants(self) -> list[Method]:
+    def variants(self) -> list[str]:
         """See `Method`; the head's arguments, each with the features as they are and changed."""
-        kind, own = type(self.head), options_of(self.head)
-        heads = [self.head, *(build(kind, {**own, **values}, self.family) for values in _combinations(self.head))]
+        around = [text for _, text in self._around()]
         found = [
-            KernelMethod(head, [*self.adapters, *change], self.transduction, self.episode_statistics)
-            for head in heads
+            "+".join([part_text(self.family, self.head, [*self.adapter_texts, *change], **values), *around])
+            for values in ({}, *_combinations(self.head))
             for change in ((), *_CHANGES)
         ]
-        return [method for method in found if str(method) != str(self)]
+        return [name for name in found if name != str(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
@@ -270,8 +281,9 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
         text: A head with its arguments and, among them, adapters: ``"lssvm"``, ``"rr(ridge=1,center=episode)"``; then
             ``+bn``, adapters with weights (``+iam``), and one transductive module (``+psm(iterations=3)``), where
             wanted. Or a method of its own kind, ``"tim(steps=50)"``.
-        dim: Length of the features, for parts with weights, which are then fresh. Default None.
-        learned: A trained method, whose parts with weights are used in place of fresh ones. Default None.
+        dim: Length of the features, for parts with weights. Default None.
+        learned: A trained method, whose parts with weights are used in place of fresh ones; one that is named with
+            other arguments than it was trained with takes the weights, if they fit and dim is given. Default None.
 
     Raises:
         UnknownNameError: If there is no such part or argument; the message suggests the nearest.
@@ -297,7 +309,8 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
 
 def whole_methods() -> list[str]:
     """Names of the registered methods that are not heads and need no training."""
-    return [name for name in METHODS.names() if not needs_dim(METHODS.get(name))]
+    kinds = {name: METHODS.get(name) for name in METHODS.names()}
+    return [name for name, kind in kinds.items() if not needs_dim(kind) and not has_weights(kind())]
 
 
 class _Maker:
@@ -312,7 +325,9 @@ class _Maker:
     def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
         arguments = {name: value for name, value in first.arguments.items() if not self._is_adapter(first, name)}
         inside = [self._adapter(name, value) for name, value in first.arguments.items() if name not in arguments]
-        trained = self.learned if isinstance(self.learned, KernelMethod) else None
+        # Parts are trained for each other: those of another head are of no use.
+        same = isinstance(self.learned, KernelMethod) and self.learned.family == first.name
+        trained = cast(KernelMethod, self.learned) if same else None
         head = self._made(HEADS.get(first.name), Part(first.name, arguments), [trained.head] if trained else [])
         before: list[FeatureAdapter] = []
         refits: list[TransductiveModule] = []
@@ -320,20 +335,25 @@ class _Maker:
         for part in rest:
             if refits:
                 raise UsageError(f"In '{self.text}' nothing can follow the transductive module.")
-            if part.name == BATCH_NORM and not part.arguments and not bn:
+            if part.name == BATCH_NORM:
+                if bn or part.arguments:
+                    raise UsageError(f"'{BATCH_NORM}' in '{self.text}' takes no arguments and can stand there once.")
                 bn = True
             elif part.name in ADAPTERS.names():
                 before.append(self._learned_adapter(part, first.name, trained, before))
             elif part.name in TRANSDUCTION.names():
-                found = [trained.transduction] if trained and trained.transduction is not None else []
-                refits.append(self._made(TRANSDUCTION.get(part.name), part, found))
+                found = [trained.transduction] if trained else []
+                refits.append(self._made(TRANSDUCTION.get(part.name), part, found, first.name))
             else:
                 raise UnknownNameError("module", part.name, {BATCH_NORM, *ADAPTERS.names(), *TRANSDUCTION.names()})
         return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
 
     def _is_adapter(self, head: Part, name: str) -> bool:
-        taken = {each.name for each in options(HEADS.get(head.name))}
-        return name in ADAPTERS.names() and name not in taken
+        own = {each.name for each in options(HEADS.get(head.name))}
+        if name not in own and name not in ADAPTERS.names():
+            plain = {each for each in ADAPTERS.names() if not needs_dim(ADAPTERS.get(each))}
+            raise UnknownNameError(f"argument of {head.name}", name, own | plain)
+        return name not in own
 
     def _adapter(self, name: str, value: Any) -> FeatureAdapter:
         """An adapter among a head's arguments: a bare word, with its first argument's value, or with its own ones."""
@@ -355,27 +375,56 @@ class _Maker:
             raise UsageError(f"'{part.name}' belongs to the head's arguments: {head}({part.name}).")
         if any(type(other) is kind for other in before):
             raise UsageError(f"'{self.text}' names '{part.name}' twice.")
-        if trained is not None and trained.family != head:
-            raise UsageError(
-                f"'{self.text}' needs {part.name} as it was trained with {head}, but the run was trained with "
-                f"{trained}: train with --algorithm {head}+{part.name}."
-            )
-        return self._made(kind, part, list(trained.adapters) if trained is not None else [])
+        return self._made(kind, part, trained.adapters if trained is not None else (), head)
 
-    def _made(self, kind: Any, part: Part, trained: Sequence[nn.Module]) -> Any:
-        """The trained part of this kind, or a fresh one."""
-        mine = next((each for each in trained if type(each) is kind), None)
-        if mine is not None and all(value == options_of(mine).get(name) for name, value in part.arguments.items()):
+    def _made(self, kind: Any, part: Part, trained: Iterable[nn.Module | None], head: str | None = None) -> Any:
+        """A part with the weights that were trained, or a fresh one.
+
+        Args:
+            kind: Its class.
+            part: As it is typed.
+            trained: The parts that were trained with the same head.
+            head: The head that it is written after. Default None: it is the head itself, or a whole method.
+        """
+        mine = next((each for each in trained if each is not None and type(each) is kind and has_weights(each)), None)
+        if mine is None:
+            return self._fresh(kind, part, head)
+        if agrees(mine, read_arguments(kind, part.arguments, str(part), ("dim",))):
             return mine
-        given = {}
-        if needs_dim(kind):
-            if self.learned is not None:
-                have = f"has {part_text(part.name, mine)}" if mine is not None else "was trained without it"
-                raise UsageError(f"'{self.text}' needs {part} with its weights, but the run {have}.")
-            if self.dim is None:
-                raise UsageError(
-                    f"'{part.name}' in '{self.text}' has weights: pass dim, the length of the features, for fresh "
-                    "ones, or learned, a trained method."
-                )
-            given = {"dim": self.dim}
-        return build(kind, part.arguments, str(part), **given)
+        if needs_dim(kind) and self.dim is None:
+            raise self._untrained(part, head)
+        other = self._built(kind, part, options_of(mine))
+        try:
+            other.load_state_dict(mine.state_dict())
+        except RuntimeError as error:
+            raise self._untrained(part, head) from error
+        return other
+
+    def _fresh(self, kind: Any, part: Part, head: str | None) -> Any:
+        if needs_dim(kind) and self.learned is not None:
+            raise self._untrained(part, head)
+        if needs_dim(kind) and self.dim is None:
+            raise UsageError(
+                f"'{part.name}' in '{self.text}' has weights: pass dim, the length of the features, for fresh ones, "
+                "or learned, a trained method."
+            )
+        made = self._built(kind, part, {})
+        if has_weights(made) and self.learned is not None:
+            raise self._untrained(part, head)
+        return made
+
+    def _built(self, kind: Any, part: Part, arguments: Mapping[str, Any]) -> Any:
+        given = {"dim": self.dim} if needs_dim(kind) else {}
+        return build(kind, {**arguments, **part.arguments}, str(part), **given)
+
+    def _untrained(self, part: Part, head: str | None) -> UsageError:
+        needs, algorithm = (f"{part} as it was trained with {head}", f"{head}+{part}") if head else ("weights", part)
+        return UsageError(
+            f"'{self.text}' needs {needs}, but the run was trained with {self.learned}: train with --algorithm "
+            f"{algorithm}."
+        )
+
+
+def has_weights(part: nn.Module) -> bool:
+    """Whether a part of a method is trained."""
+    return next(part.parameters(), None) is not None

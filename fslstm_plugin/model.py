@@ -83,7 +83,7 @@ class FewShotModel(nn.Module):
         Raises:
             UsageError: If the name is wrong, or needs weights that this model has not; see `parse_method`.
         """
-        return parse_method(name, learned=self.method)
+        return parse_method(name, dim=feature_size(self.backbone), learned=self.method)
 
     @property
     def map_shape(self) -> tuple[int, int, int] | None:

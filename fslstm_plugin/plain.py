@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ def from_plain(kind: type[T] | Any, values: Any) -> T:
         >>> from_plain(Point, {"x": "1"})
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: x: expected `float`, got `str`.
+        fslstm_plugin.errors.UsageError: x must be a number, but got text.
     """
     try:
         return msgspec.convert(values, kind)
@@ -62,9 +63,27 @@ def read_plain(file: Path, kind: type[T] | Any, fault: Callable[[str], FSLSTMErr
         raise fault(f"{file} is damaged: {_sentence(error)}") from error
 
 
+_KINDS = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a group of fields",
+}
+
+
 def _sentence(error: Exception) -> str:
-    """A reader's words, the place first."""
+    """A reader's words, the place first: ``recipe.lr must be a number > 0.0.``."""
     text, _, place = str(error).rstrip(".").partition(" - at `$")
-    words = text[:1].lower() + text[1:] if text.startswith(("Expected", "Object", "Invalid")) else text
     where = place.rstrip("`").removeprefix(".")
-    return f"{where}: {words}." if where else f"{words}."
+    match = re.fullmatch(r"Expected `([^`]+)`(?: ([<>]=? \S+))?(?:, got `([^`]+)`)?", text)
+    if match:
+        wanted, bound, got = match.groups()
+        words = f"must be {_kinds(wanted)}{f' {bound}' if bound else ''}{f', but got {_kinds(got)}' if got else ''}"
+        return f"{where or 'it'} {words}."
+    text = text[:1].lower() + text[1:] if text.startswith(("Expected", "Object", "Invalid")) else text
+    return f"{where}: {text}." if where else f"{text}."
+
+
+def _kinds(names: str) -> str:
+    return " or ".join(_KINDS.get(name, name) for name in names.split(" | "))

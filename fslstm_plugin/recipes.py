@@ -219,4 +219,3 @@ def changed(kind: type[Struct], values: Mapping[str, Any], given: Mapping[str, A
         options = ", ".join(f"--{name.replace('_', '-')}" for name in augmentation)
         raise UsageError(f"{options} cannot be used here: a folder of images gets a random resized crop.")
     return from_plain(kind, merged)
-

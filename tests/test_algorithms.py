@@ -13,21 +13,22 @@ from learn2learn.utils.lightning import EpisodicBatcher
 from torch import nn
 
 import fslstm_plugin
-from fslstm_plugin.algorithms import (
-    Composition,
+from fslstm_plugin.backbones import Conv4, ResNet12
+from fslstm_plugin.backbones.episode_statistics import episode_statistics
+from fslstm_plugin.episodes import Episodes
+from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.kernels import RBF
+from fslstm_plugin.learn2learn import (
+    LightningFewShot,
     LightningFSLSTM,
     LightningLSSVM,
     LightningPrototype,
     LightningRidge,
     LightningSVM,
 )
-from fslstm_plugin.algorithms.batch_statistics import episode_statistics
-from fslstm_plugin.algorithms.few_shot import algorithm_for
-from fslstm_plugin.algorithms.recipe import meta_training
-from fslstm_plugin.backbones import Conv4
-from fslstm_plugin.episodes import Episodes
-from fslstm_plugin.errors import FSLSTMError, UsageError
-from fslstm_plugin.kernels import RBF
+from fslstm_plugin.methods import parse_method
+from fslstm_plugin.recipes import meta_training
+from fslstm_plugin.registry import DATASETS
 
 ALGORITHMS = [LightningPrototype, LightningRidge, LightningSVM, LightningLSSVM, LightningFSLSTM]
 
@@ -59,11 +60,13 @@ def test_trains_under_a_plain_trainer_with_stock_tasks(algorithm, tasksets, tmp_
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
     )  # fmt: skip
     trainer.fit(module, EpisodicBatcher(tasksets, tasksets, tasksets, epoch_length=15))
+    assert {"train_accuracy", "valid_accuracy"} <= trainer.progress_bar_metrics.keys()
     results = trainer.test(module, EpisodicBatcher(tasksets, epoch_length=20), verbose=False)[0]
     assert results["test_accuracy"] > 0.6, "chance is 0.25"
     changed = [name for name, value in module.named_parameters() if not torch.equal(value, before[name])]
-    assert any(name.startswith("features.") for name in changed)
-    assert any(name.startswith("attention.") for name in changed) == module.iam
+    assert any(name.startswith("model.backbone.") for name in changed)
+    assert "model.scale" in changed
+    assert any(name.startswith("model.method.adapters.0.") for name in changed) == module.iam
 
 
 def test_learn2learns_own_algorithm_trains_on_our_tasksets(tmp_path):
@@ -104,12 +107,14 @@ def test_options_come_from_class_keyword_or_parser():
         train_ways = 7
         ridge = 3.0
 
-    assert (Wide(TinyBackbone(32)).train_ways, Wide(TinyBackbone(32)).head.ridge) == (7, 3.0)
-    assert Wide(TinyBackbone(32), ridge=9.0).head.ridge == 9.0
+    assert (Wide(TinyBackbone(32)).train_ways, Wide(TinyBackbone(32)).model.method.head.ridge) == (7, 3.0)
+    assert Wide(TinyBackbone(32), ridge=9.0).model.method.head.ridge == 9.0
     parsed = Wide.add_model_specific_args(ArgumentParser(add_help=False)).parse_args(["--train_shots", "4"])
     module = Wide(TinyBackbone(32), **vars(parsed))
-    assert (module.train_ways, module.train_shots, module.head.ridge) == (7, 4, 3.0)
-    chosen = LightningLSSVM(TinyBackbone(32), kernel="rbf", decoding="hamming").head
+    assert (module.train_ways, module.train_shots, module.model.method.head.ridge) == (7, 4, 3.0)
+    by_itself = LightningLSSVM.add_model_specific_args(ArgumentParser(add_help=False)).parse_args(["--ridge", "loo"])
+    assert LightningLSSVM(TinyBackbone(32), **vars(by_itself)).model.method.head.ridge == "loo"
+    chosen = LightningLSSVM(TinyBackbone(32), kernel="rbf", decoding="hamming").model.method.head
     assert (chosen.kernel, chosen.decoding) == (RBF(), "hamming")
 
 
@@ -123,47 +128,53 @@ def test_a_given_loss_may_have_weights():
     module = LightningRidge(TinyBackbone(32), loss=nn.CrossEntropyLoss(weight=torch.ones(4)))
     loss, _ = module.meta_learn((torch.rand(12, 3, 32, 32), torch.arange(4).repeat(3)), 0, ways=4, shots=1, queries=2)
     loss.backward()
-    assert module.scale.grad.isfinite()
+    assert module.model.scale.grad.isfinite()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_batch_of_episodes_equals_one_at_a_time(algorithm):
     module = algorithm(TinyBackbone(32)).eval()
     labels = torch.tensor([0, 1, 2, 0, 0, 1, 1, 2, 2]).expand(3, -1)
-    features = torch.randn(3, 9, 16)
-    together = module.logits(Episodes(features, labels, 3, 3), psm=module.psm_iterations > 0)
+    images = torch.rand(3, 9, 3, 32, 32)
+    together, refined = (
+        each(Episodes(images, labels, num_support=3, ways=3)) for each in (module.forward, module.predict_step)
+    )
     for index in range(3):
-        one = Episodes(features[index : index + 1], labels[:1], 3, 3)
-        torch.testing.assert_close(together[index], module.logits(one, psm=module.psm_iterations > 0)[0])
+        one = Episodes(images[index : index + 1], labels[:1], num_support=3, ways=3)
+        torch.testing.assert_close(together[index], module(one)[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(refined[index], module.predict_step(one)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_prediction_is_refined_as_testing_is_and_the_forward_pass_is_not():
+    module = LightningFSLSTM(TinyBackbone(32), psm_iterations=2, test_ways=4, test_shots=1).eval()
+    module.model.scale.data.fill_(3.0)
+    task = torch.rand(12, 3, 32, 32), torch.arange(4).repeat(3)
+    features, _ = module._embedded(task, 4, 1)
+    method, trained = parse_method("lssvm+iam+psm(iterations=2)", learned=module.model.method), module.model.method
+    torch.testing.assert_close(module.predict_step(task), 3 * method.logits(features))
+    torch.testing.assert_close(module(task), 3 * trained.logits(features))
+    assert not torch.allclose(module(task), module.predict_step(task))
 
 
 def test_iam_needs_to_know_the_feature_size():
     with pytest.raises(UsageError, match="pass feature_size="):
         LightningFSLSTM(nn.Flatten())
-    assert LightningFSLSTM(nn.Flatten(), feature_size=48).attention.norm.normalized_shape == (48,)
+    (iam,) = LightningFSLSTM(nn.Flatten(), feature_size=48).model.method.adapters
+    assert iam.norm.normalized_shape == (48,)
 
 
-@pytest.mark.parametrize("text", ["nn", "rr", "svm", "lssvm", "lssvm+iam", "nn+iam", "centroid"])
-def test_compositions_are_read_and_written(text):
-    composition = Composition.parse(text)
-    assert str(composition) == text
-    module = algorithm_for(composition.head)(TinyBackbone(32), iam=composition.iam)
-    assert (module.attention is not None) == text.endswith("iam")
+@pytest.mark.parametrize("text", ["nn", "rr(ridge=1,normalize)", "lssvm+iam", "svm+iam(reduction=4)", "centroid"])
+def test_any_method_can_be_trained(text):
+    module = LightningFewShot(TinyBackbone(32), method=text)
+    assert str(module.model.method) == text
+    names = {name.split(".")[1] for name, _ in module.named_parameters()}
+    assert names == {"backbone", "scale"} | ({"method"} if "iam" in text else set())
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lsvm", "no head 'lsvm'. Did you mean 'lssvm'"),
-        ("lssvm+iamm", "no module 'iamm'. Did you mean 'iam'"),
-        ("lssvm+psm", "'psm' is not trained: name it to 'fslstm eval'"),
-        ("lssvm+iam+iam", "twice"),
-        ("", "no head ''"),
-    ],
-)
-def test_wrong_compositions_are_refused(text, message):
-    with pytest.raises(FSLSTMError, match=message.replace("(", r"\(")):
-        Composition.parse(text)
+def test_a_misspelt_option_is_named_and_learn2learns_others_are_let_through():
+    with pytest.raises(UnknownNameError, match="no option of LightningRidge 'train_shot'. Did you mean 'train_shots'"):
+        LightningRidge(TinyBackbone(32), train_shot=1)
+    LightningRidge(TinyBackbone(32), meta_batch_size=16, accelerator="cpu")
 
 
 def test_episode_statistics_are_the_batchs_own_and_leave_the_running_ones():
@@ -192,17 +203,19 @@ def test_episode_statistics_are_undone_after_an_error():
 
 
 def test_the_recipes_are_the_papers():
-    conv = meta_training("cifar-fs", "conv4", 32, pretrained=True)
+    cifar, mini = DATASETS.get("cifar-fs"), DATASETS.get("mini")
+    conv = meta_training(cifar, Conv4, pretrained=True)
     assert (conv.epochs, conv.steps_per_epoch, conv.episodes_per_step, conv.ways, conv.queries) == (60, 1000, 8, 5, 6)
-    assert (conv.lr, conv.iam_lr, conv.scale_lr, conv.shots) == (0.005, 0.01, 0.1, 5)
-    resnet = meta_training("mini", "resnet12", 84, pretrained=True, test_shots=5)
-    assert (resnet.lr, resnet.iam_lr, resnet.shots, resnet.augmentation.padding) == (0.0005, 0.005, 15, 8)
-    assert meta_training("mini", "resnet12", 84, pretrained=True, test_shots=1).shots == 5
-    assert meta_training("mini", "resnet12", 84, pretrained=False).lr == 0.1
+    assert (conv.lr, conv.method_lr, conv.scale_lr, conv.shots) == (0.005, 0.01, 0.1, 5)
+    resnet = meta_training(mini, ResNet12, pretrained=True, test_shots=5)
+    assert (resnet.lr, resnet.method_lr, resnet.shots, resnet.augmentation.padding) == (0.0005, 0.005, 15, 8)
+    assert meta_training(mini, ResNet12, pretrained=True, test_shots=1).shots == 5
+    assert meta_training(mini, ResNet12, pretrained=False).lr == 0.1
+    assert (cifar.recipe.iam_reduction, mini.recipe.iam_reduction) == (8, 16)
 
 
 def test_the_recipes_optimizer_has_a_rate_for_each_part_and_follows_the_schedule(tmp_path):
-    recipe = meta_training("cifar-fs", "conv4", 32, pretrained=True)
+    recipe = meta_training(DATASETS.get("cifar-fs"), Conv4, pretrained=True)
     module = LightningFSLSTM(TinyBackbone(32), recipe=recipe)
     module.trainer = pl.Trainer(max_steps=60, accelerator="cpu", logger=False, default_root_dir=tmp_path)
     plan = module.configure_optimizers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 import os
 import re
@@ -12,7 +13,12 @@ import sys
 
 import pytest
 
-TRAIN = ("train", "--dataset", "dots", "--backbone", "tiny", "--shots", 2, "--queries", 3, "--episodes-per-step", 2)
+from fslstm_plugin import __version__
+
+TRAIN = (
+    "train", "--dataset", "dots", "--backbone", "tiny", "--shots", 2, "--queries", 3, "--episodes-per-step", 2,
+    "--lr", 0.1, "--method-lr", 0.1,
+)  # fmt: skip
 FEW = ("--episodes", 40, "--shots", 1, "--shots", 2, "--queries", 5, "--ways", 4)
 CONTRACT = {
     "dataset", "split", "backbone", "head", "modules", "ways", "shots", "queries", "episodes", "seed", "accuracy",
@@ -57,17 +63,23 @@ def test_eval_gives_a_row_for_each_module_and_shot(trained, fslstm, tmp_path):
     )  # fmt: skip
     assert result.code == 0, result.err
     rows = rows_of(tmp_path / "r.json")
-    modules = [["iam"], ["iam", "psm"], ["iam", "can"], ["iam", "average"]]
+    modules = [[], ["iam"], ["iam", "psm"], ["iam", "can"], ["iam", "average"]]
     assert [(row["shots"], row["modules"]) for row in rows] == [(s, m) for s in (1, 2) for m in modules]
     assert rows[0]["accuracy"] > 40, "chance is 25"
     for word in ("LSSVM+IAM+PSM", "LSSVM+IAM+CAN", "best", f"{rows[0]['accuracy']:.2f}"):
         assert word in result.out
-    assert json.loads((trained / "fslstm" / "evaluations" / "eval-1.json").read_text())["rows"] == rows
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert json.loads((trained / "fslstm" / "evaluations" / "eval-1.json").read_text()) == content
+    assert content["command"].startswith("fslstm eval --runs")
+    assert content["version"] == __version__
+    assert datetime.date.fromisoformat(content["date"]) <= datetime.date.today()
+    assert {row["run"] for row in rows} == {"fslstm"}
+    assert "fslstm:" in result.out, "the run is named"
 
 
 def test_eval_without_iam_and_with_batch_statistics(trained, fslstm, tmp_path):
-    for option, modules in (("--no-iam", []), ("--bn", ["bn", "iam"])):
-        result = fslstm("eval", "--runs", trained, *FEW, "--psm-iters", 0, option, "--json", tmp_path / "r.json")
+    for options, modules in ((("--no-iam",), []), (("--iam", "--bn"), ["bn", "iam"])):
+        result = fslstm("eval", "--runs", trained, *FEW, "--psm-iters", 0, *options, "--json", tmp_path / "r.json")
         assert result.code == 0, result.err
         assert [row["modules"] for row in rows_of(tmp_path / "r.json")] == [modules, modules]
 
@@ -94,7 +106,7 @@ def test_several_processes_give_the_rows_of_one(trained, fslstm, spawn, tmp_path
     assert together.returncode == 0, err
     one, two = (rows_of(tmp_path / f"{name}.json") for name in ("one", "two"))
     assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
-    assert out.count("│ LSSVM+IAM+PSM ") == 2, "one process prints the table of two shots"
+    assert out.count("LSSVM+IAM+PSM  ") == 1, "one process prints the table"
 
 
 def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
@@ -158,9 +170,9 @@ def test_differences_are_said_in_words_and_counted_over_classes_too(trained, fsl
                     r for r in rows if (r["head"], r["shots"], r["modules"]) == (row["head"], row["shots"], [])
                 )
                 assert row["gain"] == pytest.approx(row["accuracy"] - plain["accuracy"])
-        said = [line for line in result.out.splitlines() if "-shot: " in line]
-        assert len(said) == 2 * (5 + 1)
-        assert all("points" in line or "noise" in line for line in said)
+        statements = json.loads(file.read_text())["statements"]
+        assert len([line for line in statements if "points" in line]) >= 2 * 5
+        assert len(result.out.splitlines()) < 6 + 6 + 12, "a short verdict below the table"
         assert "dirichlet:2" in result.out
     pairs = list(zip(*widths.values(), strict=True))
     assert all(classes >= episodes for episodes, classes in pairs)
@@ -168,40 +180,36 @@ def test_differences_are_said_in_words_and_counted_over_classes_too(trained, fsl
 
 
 def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, tmp_path):
-    tune = ("tune", "--run", "fslstm", "--runs", trained, *FEW, "--head", "lssvm", "--json", tmp_path / "t.json")
+    methods = ("lssvm", "lssvm+iam", "laplacian-shot")
+    tune = ("tune", *methods, "--run", "fslstm", "--runs", trained, *FEW, "--json", tmp_path / "t.json")
     result = fslstm(*tune)
     assert result.code == 0, result.err
     rows = rows_of(tmp_path / "t.json")
     assert {row["split"] for row in rows} == {"val"}
-    assert len(rows) == 2 * 2 * 16, (
-        "two numbers of shots, with and without IAM, 8 ridges and 'loo' but no default twice"
-    )
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    assert len(rows) == 2 * len(names), "each candidate once for each number of shots"
+    assert {"lssvm", "lssvm(ridge=loo,center,normalize)", "laplacian-shot(weight=0.5)"} <= set(names)
     content = json.loads((trained / "fslstm" / "tuned.json").read_text())
     assert content["rows"] == rows
-    for key, modules in (("lssvm", []), ("lssvm+iam", ["iam"])):
-        means = {}
-        for row in rows:
-            if row["modules"] == modules:
-                name = json.dumps([row["options"], row["normalize"]])
-                means[name] = means.get(name, 0) + row["accuracy"]
-        choice = content["choices"][key]
-        assert means[json.dumps([choice["options"], choice["normalize"]])] == max(means.values())
+    for method in methods:
+        mine = [name for name in names if name.split("(")[0].split("+")[0] == method.split("+")[0]]
+        mine = [name for name in mine if name.endswith("+iam") == method.endswith("+iam")]
+        means = {name: sum(row["accuracy"] for row in rows if row["method"] == name) for name in mine}
+        assert means[content["choices"][method]] == max(means.values())
 
     evaluate = ("eval", "--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--json", tmp_path / "r.json")
     choice = content["choices"]["lssvm+iam"]
-    result = fslstm(*evaluate)
+    result = fslstm(*evaluate, "--iam")
     assert result.code == 0, result.err
-    assert all(
-        (r["options"], r["normalize"]) == (choice["options"], choice["normalize"]) for r in rows_of(evaluate[-1])
-    )
-    assert ("as tuned on validation episodes" in result.err) == bool(choice["options"] or choice["normalize"])
-    result = fslstm(*evaluate, "--no-tuned", "--normalize")
-    assert all((row["options"], row["normalize"]) == ({}, True) for row in rows_of(evaluate[-1]))
-    result = fslstm(*evaluate, "--head", "lssvm(ridge=loo)")
+    assert {row["method"] for row in rows_of(evaluate[-1])} == {choice}
+    assert ("as tuned on validation episodes" in result.err) == (choice != "lssvm+iam")
+    result = fslstm(*evaluate, "--iam", "--no-tuned", "--head", "lssvm(normalize)")
+    assert {row["method"] for row in rows_of(evaluate[-1])} == {"lssvm(normalize)+iam"}
+    result = fslstm(*evaluate, "--iam", "--head", "lssvm(ridge=loo)")
     assert {row["options"]["ridge"] for row in rows_of(evaluate[-1])} == {"loo"}
     assert "LSSVM(ridge=loo)+IAM" in result.out
 
-    (trained / "fslstm" / "tuned.json").write_text('{"format": 1, "choices": {"lssvm+iam": {"head": "lssvm"}}}')
+    (trained / "fslstm" / "tuned.json").write_text('{"format": 2, "choices": {"lssvm+iam": {"head": "lssvm"}}}')
     result = fslstm(*evaluate)
     assert result.code == 1
     assert "run 'fslstm tune' again" in result.err
@@ -222,8 +230,10 @@ def test_demo_runs_the_commands_that_it_shows(fslstm, tmp_path, monkeypatch):
     result = fslstm("demo", "--runs", tmp_path / "runs", "--pretrain-steps", 2, "--train-steps", 1, "--episodes", 5)
     assert result.code == 0, result.err
     assert [line.split()[2] for line in result.out.splitlines() if line.startswith("$ fslstm")] == [
-        "data", "pretrain", "train", "eval", "compare-heads",
+        "data", "pretrain", "train", "eval", "compare-heads", "report",
     ]  # fmt: skip
+    (page,) = (tmp_path / "runs").glob("*.html")
+    assert f"The report is {page}" in result.out
     assert "LSSVM+IAM+PSM" in result.out
 
 
@@ -235,8 +245,8 @@ WRONG = [
     (("train", "--dataset", "dots", "--algorithm", "lssvm+psm"), 2, "not trained"),
     ((*TRAIN, "--ways", 9), 2, "9 ways were asked for, but the split has only 8 classes"),
     ((*TRAIN, "--shots", 28), 2, "has 30"),
-    ((*TRAIN, "--lr", -1), 2, "lr must be positive"),
-    ((*TRAIN, "--label-smoothing", 1.5), 2, "Label smoothing must be in"),
+    ((*TRAIN, "--lr", -1), 2, "lr must be a number > 0"),
+    ((*TRAIN, "--label-smoothing", 1.5), 2, "label_smoothing must be a number < 1"),
     ((*TRAIN, "--precision", "16"), 2, "--precision must be auto, 32 or bf16"),
     ((*TRAIN, "--devices", "two"), 2, "--devices must be a positive number or auto"),
     ((*TRAIN, "--devices", 0), 2, "--devices must be a positive number or auto"),
@@ -254,7 +264,11 @@ WRONG = [
     (("pretrain", "--dataset", "dots", "--image-size", 84), 2, "--image-size is for --places and --images"),
     (("pretrain", "--images", "nowhere"), 1, "nowhere does not hold a folder for each class"),
     (("pretrain", "--places", "nowhere"), 1, "nowhere does not hold Places365"),
-    (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--schedule", "linear"), 2, "must be 'steps' or"),
+    (
+        ("pretrain", "--dataset", "dots", "--backbone", "tiny", "--schedule", "linear"),
+        2,
+        "'linear' is not one of 'one-cycle', 'steps'",
+    ),
     (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--batch-size", 500), 2, "240 images, fewer than"),
     (("eval",), 1, "fslstm demo"),
     (("compare-heads",), 1, "fslstm demo"),
@@ -262,8 +276,8 @@ WRONG = [
     (("eval", "--transduction", "psn"), 2, "Did you mean 'psm'"),
     (("eval", "--device", "cuda:99"), 2, "no device 'cuda:99'"),
     (("eval", "--psm-iters", -1), 2, "--psm-iters"),
-    (("pretrain", "--dataset", "dots", "--weight-decay", "inf"), 2, "weight decay must be 0 or more and finite"),
-    (("train", "--dataset", "dots", "--lr", "inf"), 2, "lr must be positive and finite"),
+    (("pretrain", "--dataset", "dots", "--weight-decay", "inf"), 2, "weight_decay must be a number <= 1000000"),
+    (("train", "--dataset", "dots", "--lr", "inf"), 2, "lr must be a number <= 1e+30"),
     (("pretrain", "--dataset", ""), 2, "There is no data set ''"),
     (("eval", "--episodes", 2**63), 2, "2 to 1,000,000,000 episodes, but got 9223372036854775808"),
     (("eval", "--shots", 0), 2, "--shots"),
@@ -272,6 +286,8 @@ WRONG = [
     (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--padding", 32), 2, "less than the images' 32 pixels"),
     (("report", "nowhere"), 1, "no run or reproduction at nowhere"),
     (("compare-head",), 2, "compare-head"),
+    (("train",), 2, "Name the data set with --dataset. 'fslstm train --dataset glyphs' needs no download"),
+    (("eval", "--method", "nn", "--can"), 2, "--method names whole methods"),
 ]
 
 
@@ -303,7 +319,7 @@ WRONG_ON_A_RUN = [
     (("eval", "--ways", 7), 2, "7 ways were asked for, but the split has only 6 classes"),
     (("eval", "--shots", 20, "--queries", 15), 2, "need 35 images a class, but class 'test0' has 30"),
     (("eval", "--head", "lsvm"), 2, "Did you mean 'lssvm'"),
-    (("eval", "--run", "base", "--iam"), 2, "was trained without IAM"),
+    (("eval", "--run", "base", "--iam"), 2, "There is no IAM for lssvm in this run"),
     (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
     (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
     (("eval", "--head", ""), 2, "with arguments such as"),
@@ -335,15 +351,15 @@ def test_weights_of_another_backbone_are_refused(trained, fslstm, tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(float("nan"), "infinite or not a number: net.0.weight"), (3e38, "Features of dots")],
+    [(float("nan"), "infinite or not a number: backbone.net.0.weight"), (3e38, "Features of dots")],
 )
 def test_weights_that_give_no_numbers_are_never_evaluated(value, message, trained, fslstm, tmp_path):
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(trained / "base", tmp_path / "run", ignore=shutil.ignore_patterns("cache", "evaluations"))
     tensors = load_file(tmp_path / "run" / "model.safetensors")
-    tensors["net.0.weight"].fill_(value)
-    save_file(tensors, tmp_path / "run" / "model.safetensors")
+    tensors["backbone.net.0.weight"].fill_(value)
+    save_file(tensors, tmp_path / "run" / "model.safetensors")  # another's, without our checksum
     for command in ("eval", "compare-heads", "tune"):
         result = fslstm(command, "--run", tmp_path / "run", *FEW)
         assert result.code == 1
@@ -436,10 +452,50 @@ def test_completion_offers_registered_names(spawn, monkeypatch):
 
 
 def test_a_head_that_is_named_twice_is_one(trained, fslstm, tmp_path):
-    heads = ("--head", "nn", "--head", "nn", "--head", "nn(normalize)", "--normalize")
+    heads = ("--head", "nn", "--head", "nn", "--head", "nn(kernel=linear)")
     result = fslstm("compare-heads", "--run", "base", "--runs", trained, *FEW, *heads, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     assert len(rows_of(tmp_path / "r.json")) == 6
+
+
+def test_methods_of_several_runs_are_compared_on_the_same_episodes(trained, fslstm, tmp_path):
+    options = ("--run", "base", "--run", "fslstm", "--runs", trained, *FEW, "--json", tmp_path / "r.json")
+    assert fslstm("compare", "lssvm", "lssvm+iam", "tim(steps=5)", *options).code == 0
+    rows = [row for row in rows_of(tmp_path / "r.json") if row["shots"] == 1]
+    found = [(row["run"], row["method"]) for row in rows]
+    assert found == [
+        *(("base", "lssvm"), ("base", "tim(steps=5)")),
+        *(("fslstm", "lssvm"), ("fslstm", "lssvm+iam"), ("fslstm", "tim(steps=5)")),
+    ]
+    other = next(row for row in rows if (row["run"], row["method"]) == ("fslstm", "lssvm"))
+    assert (other["reference_run"], other["reference"]) == ("base", "lssvm")
+    assert other["gain"] == pytest.approx(other["accuracy"] - rows[0]["accuracy"])
+    result = fslstm("compare", "rr+iam", *options)
+    assert result.code == 2
+    assert "train with --algorithm rr+iam" in result.err or "trained without it" in result.err
+
+
+def test_an_iam_of_another_head_is_never_used(trained, fslstm, tmp_path):
+    evaluate = ("eval", "--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--head", "rr")
+    assert fslstm(*evaluate, "--json", tmp_path / "r.json").code == 0
+    assert {row["method"] for row in rows_of(tmp_path / "r.json")} == {"rr"}
+    result = fslstm(*evaluate, "--iam")
+    assert result.code == 2
+    assert "There is no IAM for rr in this run, which was trained with lssvm+iam" in result.err
+
+
+def test_what_cannot_be_kept_is_said_and_stops_nothing(trained, fslstm, tmp_path):
+    shutil.copytree(trained / "base", tmp_path / "run", ignore=shutil.ignore_patterns("cache", "evaluations"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("cache", "evaluations"):
+        (tmp_path / "run" / name).symlink_to(elsewhere)
+    result = fslstm("eval", "--run", tmp_path / "run", *FEW, "--psm-iters", 0, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    assert "The features are not kept" in result.err
+    assert "The evaluation is not kept" in result.err
+    assert len(rows_of(tmp_path / "r.json")) == 2
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_link_stays_a_link_and_a_pipe_a_pipe(trained, fslstm, tmp_path):
@@ -462,4 +518,4 @@ def test_results_may_go_to_standard_output(trained, request):
     options = ("--run", "base", "--runs", trained, *FEW, "--head", "nn", "--json", "/dev/stdout")
     out, err = (process := request.getfixturevalue("spawn")("compare-heads", *options)).communicate()
     assert process.returncode == 0, err
-    assert len(json.loads(out[out.index('{\n  "rows"') :])["rows"]) == 6
+    assert len(json.loads(out[out.index('{\n  "command"') :])["rows"]) == 6

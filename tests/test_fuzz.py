@@ -312,6 +312,7 @@ def _inside(value: Any) -> list[Any]:
 @fuzz
 def test_run_folders_are_read_or_named(sandbox, tmp_path: Path, random: Random) -> None:
     from fslstm_plugin.evaluation.model import TrainedModel
+
     from fslstm_plugin.runs import Run
 
     folder = tmp_path / "runs" / "a"
@@ -482,11 +483,12 @@ def light(monkeypatch: pytest.MonkeyPatch):
     """Training, evaluation and downloads do nothing: here the way to them is tried."""
     from urllib.error import URLError
 
+    from fslstm_plugin.evaluation.engine import Outcome
+
     from fslstm_plugin.benchmarks import clusters, heads, table3
     from fslstm_plugin.benchmarks.agreement import Agreement
     from fslstm_plugin.benchmarks.report import Comparison
     from fslstm_plugin.evaluation import experiment, features
-    from fslstm_plugin.evaluation.engine import Outcome
     from fslstm_plugin.reproduction import engine, estimate, support, trainings
     from fslstm_plugin.training import meta_training, pretraining
 

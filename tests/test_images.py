@@ -96,7 +96,6 @@ def test_features_are_those_of_every_image(dots):
 
 
 def test_features_are_those_of_the_layers_in_any_precision(dots):
-    normalization = Normalization((0.5,) * 3, (0.5,) * 3)
     convolution = torch.nn.Conv2d(3, 2, 3).bfloat16()
     leaky = [torch.nn.Sequential(convolution, torch.nn.LeakyReLU(slope)) for slope in (0.1, 0.1, 0.5)]
     one, same, other = (cache_key(backbone, dots, "32") for backbone in leaky)

@@ -13,9 +13,10 @@ from torch import Tensor
 from fslstm_plugin.data.cifarfs import split_classes
 from fslstm_plugin.data.glyphs import CHARACTERS
 from fslstm_plugin.data.sampler import EpisodeSampler
-from fslstm_plugin.evaluation.engine import Method, run_methods
+from fslstm_plugin.evaluation.runner import indexed, run_methods
 from fslstm_plugin.heads import Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier
 from fslstm_plugin.kernels import RBF, Cosine, Kernel, Linear, Polynomial
+from fslstm_plugin.methods import parse_method
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 
 Answer = Callable[[Head, Tensor, Tensor, Tensor], Tensor]
@@ -137,16 +138,10 @@ def test_accuracies_are_percentages_and_the_same_in_any_batch(seed, episodes, ba
     labels = torch.arange(6).repeat_interleave(12)
     generator = torch.Generator().manual_seed(seed)
     features = 1 + spread * torch.randn(len(labels), 20, generator=generator)
-    methods = [
-        Method(name, head(), transduction=module)
-        for name, head in (("nn", PrototypeClassifier), ("rr", RidgeClassifier), ("lssvm", LSSVMClassifier))
-        for module in (None, PseudoSupportModule(2), CandidateSelection())
-    ]
+    names = [head + module for head in ("nn", "rr", "lssvm") for module in ("", "+psm(iterations=2)", "+can")]
+    methods = [parse_method(name) for name in names]
     sampler = EpisodeSampler(labels, 5, 2, 4, seed)
-    one, other = (
-        run_methods(lambda indices: features[indices], sampler, methods, episodes, batch_episodes=batch)
-        for batch in batches
-    )
+    one, other = (run_methods(indexed(features), sampler, methods, episodes, batch_episodes=batch) for batch in batches)
     for outcome, again in zip(one, other, strict=True):
         assert len(outcome.accuracies) == episodes
         assert 0 <= outcome.accuracies.min() <= outcome.accuracies.max() <= 100

@@ -16,7 +16,7 @@ import pytest
 
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
-from fslstm_plugin.reporting.html import Block, Section, page, svg_element
+from fslstm_plugin.reporting.html import svg_element
 from fslstm_plugin.reproduction import measurements, outputs, rendering, trainings
 from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.specification import Specification, names
@@ -337,10 +337,10 @@ def test_a_report_is_one_page_that_needs_nothing_else(trained, reproduce, fslstm
     assert all(link.startswith("#") for link in parsed.links), "nothing outside the page"
     assert len(set(parsed.ids)) == len(parsed.ids), "identifiers of two figures do not meet"
     assert {link[1:] for link in parsed.links} <= set(parsed.ids)
-    for expected in ("86.41 ± 0.50", "recipe.shots", "prefers-color-scheme", "then lssvm+iam, 50 of"):
+    for expected in ("86.41 ± 0.50", "recipe.<wbr>shots", "prefers-color-scheme", "then lssvm+iam, 50 of"):
         assert expected in text
-    assert re.search(r"LSSVM\+IAM\+PSM (beats|is behind|and)", text), "paired differences of the evaluation"
-    order = [text.index(heading) for heading in ("Learning curves", "Evaluation eval-1", ">Configuration<")]
+    assert "PSM: at 1 shot" in text, "the verdict of the evaluation"
+    order = [text.index(heading) for heading in (">eval-1<", "Learning curves", ">Configuration<")]
     assert order == sorted(order), "results before settings"
     assert "url(http" not in text
 
@@ -369,13 +369,6 @@ def test_hostile_names_are_shown_not_obeyed(trained, fslstm, tmp_path):
     text = output.read_text()
     assert "<script" not in text
     assert text.count("&lt;script&gt;alert(") >= 4 * 5, "in the headings and in the figure"
-
-
-def test_a_page_quotes_what_it_is_given():
-    block = Block("<s>", "<em>", head=["<i>"], rows=[["a & b"]], sentences=["<u>"])
-    text = page("<b>", [Section("<script>", ["<p id=x>"], [block])])
-    assert not re.search("<(s|em|i|u|b|script|p id=x)>", text)
-    assert "a &amp; b" in text
 
 
 def test_a_figure_takes_the_colours_of_its_page():
@@ -556,26 +549,6 @@ def test_a_run_without_a_data_set_is_refused(trained, reproduce, tmp_path):
     result = reproduce("table3", "--run", run)
     assert result.code == 2
     assert "was pretrained on a folder of images" in result.err
-
-
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("metrics.csv", "epoch,step,train_loss\n0,one,2\n"),
-        ("tuned.json", "{}"),
-        ("evaluations/eval-1.json", '{"rows": []}'),
-        ("evaluations/eval-1.json", '{"rows": [{"shots": 1}]}'),
-    ],
-)
-def test_a_damaged_file_of_a_run_is_named_in_its_report(file, content, trained, fslstm, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(trained / "reproduce-quick-dots-tiny-lssvm", run)
-    (run / file).parent.mkdir(exist_ok=True)
-    (run / file).write_text(content)
-    result = fslstm("report", run, "--output", tmp_path / "r.html")
-    assert result.code == 1
-    assert f"{run / file} is damaged or of another form" in result.err
-    assert not (tmp_path / "r.html").exists()
 
 
 def test_runs_are_told_apart_by_their_pretraining_too(trained):

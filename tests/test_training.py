@@ -107,7 +107,8 @@ def test_meta_training_begins_from_the_pretrained_backbone(tmp_path, data_root):
     pretrain(first, OPTIONS, data_root=data_root, console=QUIET)
     backbone = TinyBackbone(32)
     load_backbone(backbone, first.path)
-    assert all(torch.equal(value, first.load_weights()[f"backbone.{name}"]) for name, value in backbone.state_dict().items())
+    saved = first.load_weights()
+    assert all(torch.equal(value, saved[f"backbone.{name}"]) for name, value in backbone.state_dict().items())
     second = meta_run(tmp_path / "second", max_steps=1, pretrained=first.path, lr=1e-12)
     train(second, OPTIONS, data_root=data_root, console=QUIET)
     weights = second.load_weights()
@@ -290,14 +291,14 @@ def test_other_images_are_refused_when_a_training_continues(tmp_path):
 
 DAMAGED_CONFIGS = [
     ({"kind": "test"}, "kind: invalid value 'test'"),
-    ({"backbone": 5}, "backbone: expected `str`, got `int`"),
-    ({"image_size": True}, "image_size: expected `int`, got `bool`"),
-    ({"image_size": 10**9}, "image_size: expected `int` <= 1024"),
-    ({"seed": -1}, "seed: expected `int` >= 0"),
+    ({"backbone": 5}, "backbone must be text, but got a whole number"),
+    ({"image_size": True}, "image_size must be a whole number, but got true or false"),
+    ({"image_size": 10**9}, "image_size must be a whole number <= 1024"),
+    ({"seed": -1}, "seed must be a whole number >= 0"),
     ({"seed": 10**40}, "config.json is damaged"),
     ({"precision": "64"}, "precision: invalid enum value '64'"),
-    ({"max_steps": 0}, "max_steps: expected `int` >= 1"),
-    ({"pretrained": []}, "pretrained: expected `str | null`, got `array`"),
+    ({"max_steps": 0}, "max_steps must be a whole number >= 1"),
+    ({"pretrained": []}, "pretrained must be text or null, but got array"),
     ({"kind": "pretrain"}, "contains unknown field `algorithm`"),
     ({"format": 1}, "format: invalid enum value 1"),
 ]
@@ -315,14 +316,14 @@ def test_a_damaged_configuration_is_named(change, words, tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"lr": "high"}, "recipe.lr: expected `float`, got `str`"),
-        ({"lr": -1}, "recipe.lr: expected `float` > 0.0"),
-        ({"epochs": 1.5}, "recipe.epochs: expected `int`, got `float`"),
-        ({"episodes_per_step": 10**12}, "recipe.episodes_per_step: expected `int` <= 10000"),
+        ({"lr": "high"}, "recipe.lr must be a number, but got text"),
+        ({"lr": -1}, "recipe.lr must be a number > 0.0"),
+        ({"epochs": 1.5}, "recipe.epochs must be a whole number, but got a number"),
+        ({"episodes_per_step": 10**12}, "recipe.episodes_per_step must be a whole number <= 10000"),
         ({"more": 1}, "recipe: .*contains unknown field `more`"),
-        ({"augmentation": 3}, "recipe.augmentation: expected `object`, got `int`"),
+        ({"augmentation": 3}, "recipe.augmentation must be a group of fields, but got a whole number"),
         ({"augmentation": {"padding": 4, "flop": 1}}, "recipe.augmentation: .*contains unknown field `flop`"),
-        ({"milestones": [0.1, None, 0.2]}, "recipe.milestones.*expected `float`, got `null`"),
+        ({"milestones": [0.1, None, 0.2]}, "recipe.milestones.* must be a number, but got null"),
         ({"milestones": [0.1]}, "Milestones must ascend"),
     ],
 )
@@ -423,7 +424,7 @@ def test_run_folders_are_found_by_path_name_or_age(tmp_path):
     with pytest.raises(RunError, match="config.json is damaged: JSON is malformed"):
         Run.find("a", tmp_path)
     (tmp_path / "a" / "config.json").write_text(json.dumps({"format": 99}))
-    with pytest.raises(RunError, match="not a run configuration"):
+    with pytest.raises(RunError, match="damaged: object missing required field `kind`"):
         Run.find("a", tmp_path)
 
 

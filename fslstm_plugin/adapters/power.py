@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..errors import UnknownNameError, UsageError, require_positive
@@ -56,5 +57,6 @@ class Power(FeatureAdapter):
 
     def _raised(self, points: Tensor) -> Tensor:
         if self.negative == "signed":
-            return points.sign() * (points.abs() + _OFFSET) ** self.exponent
+            raised = (points.abs() + _OFFSET) ** self.exponent
+            return torch.where(points < 0, -raised, raised)
         return (points + _OFFSET) ** self.exponent

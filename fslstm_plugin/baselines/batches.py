@@ -1,4 +1,4 @@
-"""Batches of episodes as the transductive methods work on them: a chunk at a time, the support before the queries."""
+"""Batches of episodes as methods of very many steps work on them: a chunk at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from math import prod
 
 import torch
 from torch import Tensor
-
-from ..gram import EpisodeGram
 
 _CACHE = 2**21  # Bytes. A chunk is read thousands of times, so it should stay in a processor's cache.
 
@@ -23,23 +21,17 @@ def in_chunks(solve: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     Returns:
         The results ``(..., c, d)``.
     """
-    leading = tensors[0].shape[:-2]
-    flat = [tensor.reshape(prod(leading), *tensor.shape[-2:]) for tensor in tensors]
-    size = max(1, len(flat[0]))
+    *leading, _, _ = tensors[0].shape
+    episodes = prod(leading)
+    flat = [tensor.reshape(episodes, *tensor.shape[-2:]) for tensor in tensors]
+    size = episodes
     if flat[0].device.type == "cpu":
-        size = max(1, _CACHE // max(tensor[:1].nbytes for tensor in flat)) if len(flat[0]) else size
+        size = max(1, _CACHE * episodes // max(tensor.nbytes for tensor in flat))
     # Half precision, also autocast's, loses the small differences between features that decide.
     with torch.autocast(flat[0].device.type, enabled=False):
         parts = zip(*(tensor.split(size) for tensor in flat), strict=True)
         result = torch.cat([solve(*part) for part in parts])
     return result.reshape(*leading, *result.shape[-2:])
-
-
-def whole_gram(gram: EpisodeGram) -> Tensor:
-    """The blocks of a transductive Gram matrix as one ``(..., n + m, n + m)``, the support first."""
-    assert gram.query is not None
-    support = torch.cat([gram.support, gram.cross.mT], -1)
-    return torch.cat([support, torch.cat([gram.cross, gram.query], -1)], -2)
 
 
 def single_at_least(points: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from ..errors import UsageError, require_not_negative, require_positive, require
 from ..features import EpisodeFeatures
 from ..heads import one_hot
 from ..methods import Gram, Method
-from .batches import in_chunks, whole_gram
+from .batches import in_chunks
+from .prototypes import class_means, whole
 
 _BALANCED = 1e-6  # Greatest change of a row's sum at which balancing stops, as published; so are these:
 _SWEEPS = 1000
@@ -81,9 +82,10 @@ class ILPC(Method):
     ) -> None:
         root = [Power(negative="signed"), Normalize(), Center("episode")]
         super().__init__([*(root if power else []), Normalize()])
-        for name, value in (("alpha", alpha), ("momentum", momentum)):
-            if not 0 <= value < 1 or (name == "alpha" and value == 0):
-                raise UsageError(f"{name} must lie in {'(' if name == 'alpha' else '['}0, 1), but got {value}.")
+        if not 0 < alpha < 1:
+            raise UsageError(f"alpha must lie in (0, 1), but got {alpha}.")
+        if not 0 <= momentum < 1:
+            raise UsageError(f"momentum must lie in [0, 1), but got {momentum}.")
         require_positive(learning_rate=learning_rate)
         require_not_negative(weight_decay=weight_decay)
         self.power, self.alpha = power, alpha
@@ -98,7 +100,7 @@ class ILPC(Method):
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; 0 or 1, in double precision."""
         features = self.prepare(features)
-        return in_chunks(self._solve, whole_gram(features.gram), features.targets)
+        return in_chunks(self._solve, whole(features.gram), features.targets)
 
     def _solve(self, gram: Tensor, targets: Tensor) -> Tensor:
         """The rounds of a chunk of episodes; those that have ended are left out of the next."""
@@ -139,7 +141,7 @@ class ILPC(Method):
             ``(episodes, points)``.
         """
         count = gram.shape[-1]
-        mean = known / known.sum(-1, keepdim=True)
+        mean = class_means(known.mT)
         logits = mean @ gram
         length = (mean * logits).sum(-1, keepdim=True).clamp(min=torch.finfo(gram.dtype).tiny).sqrt()
         logits = logits / length
@@ -197,9 +199,9 @@ def propagate(graph: Tensor, labels: Tensor, alpha: float) -> Tensor:
     for _ in range(_CONJUGATE_STEPS):
         size = residual.square().sum(-1, keepdim=True)
         on = size.sqrt() >= enough  # A class that is done stays as it is.
-        direction = residual + size / before * direction
+        direction = residual + _divided(size, before) * direction
         image = direction - alpha * direction @ graph
-        step = torch.where(on, size / (direction * image).sum(-1, keepdim=True), 0)
+        step = torch.where(on, _divided(size, (direction * image).sum(-1, keepdim=True)), 0)
         found, residual, before = found + step * direction, residual - step * image, size
     found = found.clamp(min=0)
     total = found.sum(-2, keepdim=True)

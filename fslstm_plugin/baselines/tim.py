@@ -13,7 +13,8 @@ from ..adapters import Normalize
 from ..errors import UnknownNameError, require_not_negative, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Gram, Method
-from .batches import in_chunks, single_at_least, whole_gram
+from .batches import in_chunks, single_at_least
+from .prototypes import whole
 from .tim_adm import alternate
 from .tim_gd import descend
 
@@ -99,7 +100,7 @@ class TIM(Method):
                 marginal_weight=self.marginal_weight,
                 conditional_weight=self.conditional_weight,
             )
-            return in_chunks(solve, whole_gram(features.gram), features.targets)
+            return in_chunks(solve, whole(features.gram), features.targets)
         solve = partial(
             descend,
             slope=self._slope,

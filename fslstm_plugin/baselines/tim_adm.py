@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .prototypes import class_means
+
 
 def alternate(
     gram: Tensor,
@@ -40,7 +42,7 @@ def alternate(
     importance = gram.new_full((n + m,), n / max(m, 1))
     importance[:n] = support_weight / exponent
 
-    mean = labels / labels.sum(-1, keepdim=True)
+    mean = class_means(targets).to(gram)
     products = mean @ gram[..., :n, :]  # Of each prototype with each point, and with itself.
     norms = (mean * products[..., :n]).sum(-1, keepdim=True)
     for _ in range(steps):

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam  # The class torch.optim.Adam would import PyTorch's compiler first: 2 seconds.
 
+from .prototypes import class_means
+
 _ADAM: dict[str, Any] = {
     "beta1": 0.9,
     "beta2": 0.999,
@@ -52,7 +54,7 @@ def descend(
     """
     labels = targets.mT.to(points.dtype)
     n, m = labels.shape[-1], points.shape[-2] - labels.shape[-1]
-    weights = labels / labels.sum(-1, keepdim=True) @ points[..., :n, :]
+    weights = class_means(targets).to(points) @ points[..., :n, :]
     first, second, count = torch.zeros_like(weights), torch.zeros_like(weights), points.new_zeros(())
     for _ in range(steps):
         log_p = _logits(points, weights, temperature).log_softmax(-2)

@@ -180,7 +180,7 @@ def _summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
 
 
 def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
-    """What a method is naturally measured against: `Method.reference` on the same run, or itself on the first run.
+    """What a method is naturally measured against: `Method.references` on the same run, or itself on the first run.
 
     Returns:
         None if neither is there.
@@ -192,7 +192,7 @@ def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
         >>> [rows.index(found) if (found := reference(row, rows)) else None for row in rows]
         [None, 0, 0]
     """
-    wanted = (each.run, each.method.reference), (measured[0].run, str(each.method))
+    wanted = [*((each.run, name) for name in each.method.references), (measured[0].run, str(each.method))]
     for run, method in wanted:
         for other in measured:
             if (other.run, str(other.method)) == (run, method) and other is not each:

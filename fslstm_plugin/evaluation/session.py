@@ -77,7 +77,8 @@ class Session:
         size, expected = self.split.images.shape[1], self.run.config.image_size
         if size != expected:
             raise UsageError(
-                f"The run {self.run.name} is for images of {expected} pixels, but {self.split.dataset} has {size}."
+                f"The run {self.run.name} is for images of {expected} pixels, but those of {self.split.dataset} "
+                f"have {size}."
             )
         self.model = FewShotModel.from_run(self.run).to(self.device)
 
@@ -205,8 +206,5 @@ def measure_together(
     return rows_of(measured, first, setting)
 
 
-def _prefixed(
-    report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]
-) -> None:
+def _prefixed(report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
     report([f"{prefix}{method}" for method in methods], done, accuracies)
-

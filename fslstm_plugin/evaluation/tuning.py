@@ -39,7 +39,7 @@ def candidates(method: Method) -> list[str]:
         >>> candidates(parse_method("nn"))
         ['nn', 'nn(normalize)', 'nn(center,normalize)', 'nn(power(negative=signed),normalize)']
     """
-    return [str(method), *map(str, method.variants())]
+    return [str(method), *method.variants()]
 
 
 def choose(families: Mapping[str, Sequence[str]], rows: Iterable[Row]) -> dict[str, str]:

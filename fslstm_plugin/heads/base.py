@@ -44,8 +44,8 @@ class Head(nn.Module, ABC):
     and evaluation call, neither uses nor changes it, so that weights of a model hold no episode.
     `fit_`, the forward pass and `predict` work under ``torch.func.vmap`` over episodes, ``torch.compile`` and
     ``torch.export``. Values cannot be looked at there, so that shapes and types are checked, values are not, and
-    ``ways`` must be given. `SVMClassifier` decides its steps by values, and so can be mapped, but not exported or
-    compiled as one graph.
+    ``ways`` must be given; and what is fitted inside vmap is of no use outside: fit again there. `SVMClassifier`
+    decides its steps by values, and so can be mapped, but not exported or compiled as one graph.
 
     Args:
         support: Features ``(..., n, d)`` to fit at once. Default None: call `fit_` later.

@@ -90,13 +90,13 @@ def page(title: str, sections: Sequence[Section]) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """Escaped text whose long names may break after ``+``, ``,`` and ``.``.
+    """Escaped text whose long names may break after ``+``, ``,`` and ``.``, and before ``(``.
 
     Example:
         >>> print(breakable("NN+PSM"))
         NN+<wbr>PSM
     """
-    return Markup(re.sub(r"(?<=\w)([+,.])(?=\w)", r"\1<wbr>", str(escape(text))))
+    return Markup(re.sub(r"(?<=[\w)][+,.])(?=\w)|(?<=\w)(?=\()", "<wbr>", str(escape(text))))
 
 
 def svg_element(figure: Figure, salt: str) -> str:

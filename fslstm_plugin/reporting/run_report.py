@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from ..evaluation.tuning import load_choices
 from ..plain import read_plain, to_plain
 from ..runs import Run
 from .figures.lines import COLOURS, STYLE
+from .groups import are_compared, by_method, by_shots, is_among_best
 from .html import Best, Block, Section, svg_element
-from .noise import by_shots, is_among_best
 from .statements import verdict
-from .tables import Results, by_method, notes, seconds_text, setting, to_best_text
-from .words import NOTHING, display_name, full_name, method_name, number, signed
+from .tables import Results, notes, seconds_text, setting, to_best_text
+from .words import NOTHING, full_name, method_name, number, reference_name, signed
 
 _DRAWABLE = 1e30  # Greater numbers overflow where axes are laid out.
 
@@ -44,12 +44,13 @@ def run_section(run: Run, training: str) -> Section:
     config = run.config
     place = f" on {config.dataset}" if config.dataset else ""
     lead = f"{config.backbone}{place}, {config.image_size} pixels, seed {config.seed}. Training: {training}."
+    numbers, sentences, blocks = [], [], []
     evaluations = _evaluations(run)
-    newest = evaluations[-1].results.rows if evaluations else []
-    blocks = []
-    for each in reversed(evaluations):
+    for each in evaluations:
         with naming_damage(each.file):
-            blocks.append(each.block(verdict(each.results.rows) if each.results.rows is not newest else []))
+            numbers.append(_headlines(each.results.rows, run))
+            sentences.append(verdict(each.results.rows))
+            blocks.append(each.block(sentences[-1] if len(sentences) > 1 else []))  # those of the first are on top
     blocks += _learning_curves(run)
     settings = list(_flat(to_plain(config)))
     blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True))
@@ -61,8 +62,8 @@ def run_section(run: Run, training: str) -> Section:
         f"Run {run.name}",
         [lead],
         blocks,
-        [_headline(shots, group) for shots, group in by_shots(newest).items()],
-        verdict(newest) if newest else [],
+        numbers[0] if numbers else [],
+        sentences[0] if sentences else [],
         notes(rows, "Marked", "†") if rows else [],
     )
 
@@ -88,42 +89,53 @@ class _Evaluation:
     def block(self, sentences: Sequence[str]) -> Block:
         """One line for each method, columns for each number of shots."""
         rows = self.results.rows
-        groups = by_shots(rows)
-        gains, times = any(row.reference for row in rows), any(row.seconds is not None for row in rows)
-        names = ["accuracy", "to the best", *(["gain"] if gains else []), *(["s/10k"] if times else [])]
-        head = ["method", *names * len(groups), *(["gain over"] if gains else [])]
-
-        def cells(row: Row | None, group: Sequence[Row]) -> list[str]:
-            if row is None:
-                return [NOTHING] * len(names)
-            mark = Best if len(group) > 1 and is_among_best(row, group) else str
-            found = [mark(number(row.accuracy, row.ci95)), to_best_text(row, group)]
-            found += [signed(row.gain, row.gain_ci95)] if gains else []
-            return [*found, seconds_text(row)] if times else found
-
+        shots, columns = list(by_shots(rows)), _columns(rows)
+        names = [name for name, _ in columns]
         lines = []
         for line in by_method(rows):
             first = next(iter(line.values()))
-            name = full_name(first, rows) + ("†" if first.transductive else "")
-            over = [display_name(first.reference) if first.reference else NOTHING] if gains else []
-            numbers = [cell for shots, group in groups.items() for cell in cells(line.get(shots), group)]
-            lines.append([name, *numbers, *over])
-        over_head = [("", 1), *((f"{shots}-shot", len(names)) for shots in groups), *([("", 1)] if gains else [])]
-        caption = f"{setting(rows)}; {self.results.date}."
-        return Block(self.file.stem, caption, head, lines, sentences=sentences, over=over_head)
+            cells = [text(line[count]) if count in line else NOTHING for count in shots for _, text in columns]
+            over = reference_name(first, rows) if first.reference else NOTHING
+            lines.append([f"{full_name(first, rows)}{'†' if first.transductive else ''}", *cells, over])
+        return Block(
+            self.file.stem,
+            f"{setting(rows)}; {self.results.date}.",
+            ["method", *names * len(shots), "gain over"],
+            lines,
+            sentences=sentences,
+            over=[("", 1), *((f"{count}-shot", len(names)) for count in shots), ("", 1)],
+        )
+
+
+def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
+    """The columns of one number of shots."""
+    compared = are_compared(rows)
+
+    def accuracy(row: Row) -> str:
+        text = number(row.accuracy, row.ci95)
+        return Best(text) if compared and is_among_best(row) else text
+
+    columns: list[tuple[str, Callable[[Row], str]]] = [("accuracy", accuracy)]
+    if compared:
+        columns += [("to the best", to_best_text), ("gain", lambda row: signed(row.gain, row.gain_ci95))]
+    if any(row.seconds is not None for row in rows):
+        columns.append(("s/10k", seconds_text))
+    return columns
 
 
 def _evaluations(run: Run) -> list[_Evaluation]:
-    """All that are kept, the newest last."""
+    """All that are kept, the newest first."""
     found = [
         _Evaluation(file, read_plain(file, Results, DataError)) for file in (run.path / "evaluations").glob("*.json")
     ]
-    return sorted(found, key=lambda each: (each.results.date, each.file.stat().st_mtime_ns))
+    return sorted(found, key=lambda each: (each.results.date, each.file.stat().st_mtime_ns), reverse=True)
 
 
-def _headline(shots: int, group: Sequence[Row]) -> tuple[str, str]:
-    best = max(group, key=lambda row: row.difference)
-    return f"{number(best.accuracy, best.ci95)} %", f"{shots}-shot, {method_name(best)}"
+def _headlines(rows: Sequence[Row], run: Run) -> list[tuple[str, str]]:
+    """The best accuracy of the run for each number of shots; the rows may be of several runs."""
+    mine = [row for row in rows if row.run == run.name] or rows
+    best = [max(group, key=lambda row: row.accuracy) for group in by_shots(mine).values()]
+    return [(f"{number(row.accuracy, row.ci95)} %", f"{row.shots}-shot, {method_name(row)}") for row in best]
 
 
 # Learning curves.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import parse
-from .noise import by_shots, is_among_best, to_best_ci95
-from .words import display_name, full_name, listed, method_name, number, signed
+from .groups import by_shots, is_among_best, several_runs
+from .words import display_name, full_name, listed, method_name, number, reference_name, signed
 
 _HELPS = ("helps", "hurts", "no clear difference for")
 _LEADS = ("ahead with", "behind with", "no clear difference with")
@@ -50,12 +51,12 @@ def statements(rows: Sequence[Row]) -> list[str]:
     for shots, group in by_shots(rows).items():
         for row in group:
             if row.reference is not None and row.gain is not None and row.gain_ci95 is not None:
-                names = full_name(row, rows), _reference_name(row, rows)
+                names = full_name(row, rows), reference_name(row, rows)
                 sentences.append(statement(*names, shots, row.gain, row.gain_ci95))
         best, *others = _best_first(group)
         if others and (best.reference, best.reference_run) != (others[0].method, others[0].run):
             names = f"the best, {full_name(best, rows)},", full_name(others[0], rows)
-            sentences.append(statement(*names, shots, -others[0].difference, to_best_ci95(others[0], group)))
+            sentences.append(statement(*names, shots, -others[0].difference, others[0].difference_ci95))
     return sentences
 
 
@@ -82,18 +83,13 @@ def _best_first(group: Sequence[Row]) -> list[Row]:
     return sorted(group, key=lambda row: row.difference, reverse=True)
 
 
-def _reference_name(row: Row, rows: Sequence[Row]) -> str:
-    name = display_name(row.reference or "")
-    return f"{name} of {row.reference_run}" if len({each.run for each in rows}) > 1 else name
-
-
 def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
     """Which method is best, and how sure that is."""
     best, second, *_ = ordered = _best_first(group)
-    near = [full_name(row, rows) for row in ordered[1:] if is_among_best(row, group)]
+    near = [full_name(row, rows) for row in ordered[1:] if is_among_best(row)]
     name = full_name(best, rows)
     if not near:
-        ahead = number(-second.difference, to_best_ci95(second, group))
+        ahead = number(-second.difference, second.difference_ci95)
         return f"{shots}-shot: {name} is best, {ahead} points ahead of {full_name(second, rows)}."
     if len(near) == len(group) - 1:
         return f"{shots}-shot: {listed([name, *near])} are within noise of each other."
@@ -165,12 +161,12 @@ def _asked(row: Row, rows: Sequence[Row]) -> tuple[_Question, str] | None:
     if row.reference is None:
         return None
     if row.reference_run != row.run:
-        return _Question(f"{row.run} against {row.reference_run}", _LEADS, "every method"), method_name(row)
+        title = printable(f"{row.run} against {row.reference_run}")
+        return _Question(title, _LEADS, "every method"), method_name(row)
     if row.modules:
         module = display_name(str(parse(row.method)[-1]))
-        return _Question(module, _HELPS, "every head"), _reference_name(row, rows)
+        return _Question(module, _HELPS, "every head"), reference_name(row, rows)
     if row.transductive or parse(row.reference)[0].name == row.head:
-        several = len({each.run for each in rows}) > 1
         title = f"{method_name(row)} over {display_name(row.reference)}"
-        return _Question(title, _HELPS, "every run"), row.run if several else ""
+        return _Question(title, _HELPS, "every run"), printable(row.run) if several_runs(rows) else ""
     return None

@@ -6,7 +6,7 @@ import csv
 import html
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -20,7 +20,7 @@ from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import value_text
 from ..plain import to_plain
-from .noise import by_shots, is_among_best, to_best_ci95
+from .groups import are_compared, by_method, by_shots, is_among_best, several_runs
 from .statements import statements
 from .words import NOTHING, display_name, listed, method_name, number, signed
 
@@ -49,7 +49,7 @@ _LATEX |= {letter: f"{{{letter}}}" for letter in "[]*"}  # after the end of a li
 def title(rows: Sequence[Row]) -> str:
     """The run, the images and the episodes, in one line."""
     runs = list(dict.fromkeys(row.run for row in rows))
-    return f"{runs[0]}: {setting(rows)}" if len(runs) == 1 else setting(rows)
+    return f"{printable(runs[0])}: {setting(rows)}" if len(runs) == 1 else setting(rows)
 
 
 def setting(rows: Sequence[Row]) -> str:
@@ -74,8 +74,9 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
     """
     intervals = listed(list(dict.fromkeys(row.interval for row in rows)))
     words = [f"Accuracy in percent with 95 % interval over {intervals}."]
-    if len(rows) > len(by_shots(rows)):
-        words.append(f"{best}: best or within noise of it, by intervals that hold for all paired differences at once.")
+    if are_compared(rows):
+        together = " that hold for all methods at once" if intervals == "episodes" else ""
+        words.append(f"{best}: best or within noise of it, by paired differences with intervals{together}.")
     if any(row.transductive for row in rows):
         words.append(f"{transductive}: transductive, uses the other queries.")
     if any(row.seconds is not None for row in rows):
@@ -86,17 +87,12 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
 
 def iterations(rows: Sequence[Row]) -> str:
     """How often the modules refit whose names do not say it; empty if there are none."""
-    silent = [row for row in rows if row.iterations is not None and row.method.endswith(f"+{row.modules[-1]}")]
-    counts = {row.modules[-1]: row.iterations for row in silent}
+    counts = {
+        row.modules[-1]: row.iterations
+        for row in rows
+        if row.iterations is not None and row.modules and row.method.endswith(f"+{row.modules[-1]}")
+    }
     return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
-
-
-def by_method(rows: Sequence[Row]) -> list[dict[int, Row]]:
-    """The rows of each method of each run, by the number of shots."""
-    lines: dict[tuple[str, str], dict[int, Row]] = {}
-    for row in rows:
-        lines.setdefault((row.run, row.method), {})[row.shots] = row
-    return list(lines.values())
 
 
 def seconds_text(row: Row) -> str:
@@ -113,10 +109,10 @@ def _two_digits(value: float) -> str:
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
 
 
-def to_best_text(row: Row, group: Sequence[Row]) -> str:
+def to_best_text(row: Row) -> str:
     """The difference to the best of the same episodes."""
     same = row.difference == 0 and row.difference_ci95 == 0
-    return "best" if same else signed(row.difference, to_best_ci95(row, group))
+    return "best" if same else signed(row.difference, row.difference_ci95)
 
 
 # The terminal.
@@ -136,8 +132,13 @@ class ResultsTable:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
-        self.several_runs = len({row.run for row in rows}) > 1
-        self.timed = any(row.seconds is not None for row in rows)
+        self.several_runs = several_runs(rows)
+        self.compared = are_compared(rows)
+        self.columns: list[tuple[str, Callable[[Row], Text]]] = [("% ", self._accuracy)]
+        if self.compared:
+            self.columns.append(("to the best", lambda row: Text(_close(to_best_text(row)))))
+        if any(row.seconds is not None for row in rows):
+            self.columns.append(("s/10k", lambda row: Text(seconds_text(row))))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What `rich.console.Console.print` shows."""
@@ -152,45 +153,48 @@ class ResultsTable:
         table = self._table()
         groups = by_shots(self.rows)
         for shots in groups:
-            self._add_numbers(table, f"{shots}-shot % ")
-        empty = [Text(NOTHING)] * (3 if self.timed else 2)
+            self._add_numbers(table, f"{shots}-shot")
+        empty = [Text(NOTHING)] * len(self.columns)
         for line in by_method(self.rows):
             first = next(iter(line.values()))
-            numbers = (self._numbers(line[shots], group) if shots in line else empty for shots, group in groups.items())
+            numbers = (self._numbers(line[shots]) if shots in line else empty for shots in groups)
             table.add_row(*self._names(first), *(cell for cells in numbers for cell in cells))
         return table
 
     def _sections(self) -> Table:
         table = self._table()
         table.add_column("shots", justify="right", no_wrap=True)
-        self._add_numbers(table, "accuracy % ")
+        self._add_numbers(table, "accuracy")
         for shots, group in by_shots(self.rows).items():
             for row in group:
-                table.add_row(*self._names(row), str(shots), *self._numbers(row, group))
+                table.add_row(*self._names(row), str(shots), *self._numbers(row))
             table.add_section()
         return table
 
     def _table(self) -> Table:
         table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
         if self.several_runs:
-            table.add_column("run", overflow="fold")
-        table.add_column("method", overflow="fold")
+            table.add_column("run", overflow="fold", min_width=6)
+        table.add_column("method", overflow="fold", min_width=6)
         table.add_column("T", no_wrap=True)
         return table
 
-    def _add_numbers(self, table: Table, accuracy: str) -> None:
-        for name in (f" {accuracy}", "to the best", *(["s/10k"] if self.timed else [])):
+    def _add_numbers(self, table: Table, over: str) -> None:
+        (first, _), *others = self.columns
+        for name in (f" {over} {first}", *(name for name, _ in others)):
             table.add_column(name, justify="right", no_wrap=True)
 
     def _names(self, row: Row) -> list[Text]:
         run = [Text(printable(row.run))] if self.several_runs else []
         return [*run, Text(method_name(row)), Text("T" if row.transductive else "")]
 
-    def _numbers(self, row: Row, group: Sequence[Row]) -> list[Text]:
-        among = len(group) > 1 and is_among_best(row, group)
-        accuracy = Text(_close(number(row.accuracy, row.ci95)), style="bold" if among else "")
-        numbers = [accuracy.append(BEST_MARK if among else " "), Text(_close(to_best_text(row, group)))]
-        return [*numbers, Text(seconds_text(row))] if self.timed else numbers
+    def _numbers(self, row: Row) -> list[Text]:
+        return [text(row) for _, text in self.columns]
+
+    def _accuracy(self, row: Row) -> Text:
+        text = _close(number(row.accuracy, row.ci95))
+        marked = self.compared and is_among_best(row)
+        return Text(f"{text}{BEST_MARK}", style="bold") if marked else Text(f"{text} ")
 
 
 def _close(text: str) -> str:
@@ -291,14 +295,13 @@ def latex_text(rows: Sequence[Row]) -> str:
     Needs ``\usepackage{booktabs}``.
     """
     groups = by_shots(rows)
-    several = len({row.run for row in rows}) > 1
+    several, compared = several_runs(rows), are_compared(rows)
 
     def cell(row: Row | None) -> str:
         if row is None:
             return latex_number(NOTHING)
         text = latex_number(number(row.accuracy, row.ci95))
-        group = groups[row.shots]
-        return f"$\\mathbf{{{text.strip('$')}}}$" if len(group) > 1 and is_among_best(row, group) else text
+        return f"$\\mathbf{{{text.strip('$')}}}$" if compared and is_among_best(row) else text
 
     def line(of_method: dict[int, Row]) -> str:
         row = next(iter(of_method.values()))

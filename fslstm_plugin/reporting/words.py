@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import parse
+from .groups import several_runs
 
 NOTHING = "–"
 
@@ -30,7 +32,17 @@ def display_name(method: str) -> str:
 
 def full_name(row: Row, rows: Sequence[Row]) -> str:
     """The method of a row, with its run where the rows are of several."""
-    return f"{method_name(row)} of {row.run}" if len({each.run for each in rows}) > 1 else method_name(row)
+    return _of_run(row.method, row.run, rows)
+
+
+def reference_name(row: Row, rows: Sequence[Row]) -> str:
+    """What a row is measured against, in the same way."""
+    return _of_run(row.reference or "", row.reference_run or "", rows)
+
+
+def _of_run(method: str, run: str, rows: Sequence[Row]) -> str:
+    name = display_name(method)
+    return f"{name} of {printable(run)}" if several_runs(rows) else name
 
 
 def number(value: float | None, ci95: float | None) -> str:

@@ -11,11 +11,11 @@ import torch
 from ..backbones.base import build_backbone
 from ..errors import UsageError
 from ..grammar import Part, parse
-from ..methods import Method, parse_method
+from ..methods import BATCH_NORM, KernelMethod, Method, has_weights, parse_method
 from ..model import feature_size
 from ..plain import from_plain, to_plain
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining, changed, folder_pretraining, meta_training
-from ..registry import BACKBONES, DATASETS
+from ..registry import BACKBONES, DATASETS, TRANSDUCTION
 from ..runs import PretrainConfig, TrainConfig, Validation
 
 FOLDER_IMAGE_SIZE = 84  # Of the crops from a folder of images: the published one.
@@ -113,8 +113,8 @@ def train_config(
 
     Raises:
         UnknownNameError: If there is no such data set, backbone or method.
-        UsageError: If the method's name is wrong, the backbone has no recipe for pretrained weights, or a value is out
-            of its range.
+        UsageError: If the method's name is wrong or names what is for testing only, the backbone has no recipe for
+            pretrained weights, or a value is out of its range.
 
     Example:
         >>> config = train_config("mini", "conv4", "lssvm+iam", precision="32", given={"epochs": 3})
@@ -149,7 +149,24 @@ def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size:
         for part in parse(algorithm)
     ]
     with torch.device("meta"):
-        return parse_method("+".join(map(str, parts)), dim=feature_size(build_backbone(backbone, image_size)))
+        method = parse_method("+".join(map(str, parts)), dim=feature_size(build_backbone(backbone, image_size)))
+    _require_trained(method)
+    return method
+
+
+def _require_trained(method: Method) -> None:
+    """Refuse what is for testing only: refitting without weights, and batch norm's statistics of an episode.
+
+    Raises:
+        UsageError: Naming the first of these.
+    """
+    if not isinstance(method, KernelMethod):
+        return
+    refit = method.transduction
+    untrained = [BATCH_NORM] if method.episode_statistics else []
+    untrained += [TRANSDUCTION.name_of(refit)] if refit is not None and not has_weights(refit) else []
+    if untrained:
+        raise UsageError(f"{untrained[0]} has no weights: name it to 'fslstm eval', not in the algorithm.")
 
 
 R = TypeVar("R", MetaRecipe, PretrainRecipe)

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 from ..data.decode import read_rgb
 from ..errors import DataError
 from ..normalization import Normalization
-from .classification import epoch_order
 from ..recipes import PretrainRecipe
+from .classification import epoch_order
 
 
 def open_folder(folder: Path, image_size: int, normalization: Normalization, places: bool) -> Any:
@@ -116,4 +116,6 @@ class FolderBatches:
         try:
             yield from DataLoader(images, batch_sampler=mine.tolist(), num_workers=self.workers)
         except DataError as error:  # PyTorch puts the traceback of a worker before its message
-            raise DataError(str(error.args[0]).splitlines()[-1].removeprefix(f"{DataError.__module__}.DataError: ")) from None
+            raise DataError(
+                str(error.args[0]).splitlines()[-1].removeprefix(f"{DataError.__module__}.DataError: ")
+            ) from None
