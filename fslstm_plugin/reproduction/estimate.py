@@ -28,7 +28,7 @@ from .support import tasks_each
 from .trainings import Identity, Training
 
 _FEW = 8  # Episodes that are measured.
-_REPEATS = 4
+_REPEATS = 3
 _IMAGES = 32  # Of the measured steps.
 
 
