@@ -7,7 +7,6 @@ import typing
 from collections.abc import Callable
 from typing import Annotated, Any, Optional
 
-import click
 import msgspec
 import typer
 
@@ -58,12 +57,10 @@ def _option(name: str, hint: Any, description: str, panel: str) -> Any:
     settings: dict[str, Any] = {"help": description, "show_default": False, "rich_help_panel": panel}
     if kind is bool:
         return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word}", **settings)]
-    if typing.get_origin(kind) is typing.Literal:
-        settings["click_type"] = click.Choice(typing.get_args(kind))
     if kind in (int, float):
         most = _meta(inner, "le")
         settings |= {"min": _meta(inner, "ge"), "max": None if most is None or most > _LARGE else most}
-    value = list[kind] if several else kind if kind in (int, float) else str  # type: ignore[valid-type]
+    value = list[kind] if several else kind  # type: ignore[valid-type]
     return Annotated[Optional[value], typer.Option(f"--{word.removesuffix('s') if several else word}", **settings)]
 
 

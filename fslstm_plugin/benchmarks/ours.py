@@ -37,7 +37,7 @@ class _Recorder(Method):
     """Another method, whose predictions it keeps."""
 
     def __init__(self, method: Method) -> None:
-        super().__init__(method.adapters)  # type: ignore[arg-type]
+        super().__init__(method.adapters)
         self.method = method
         self.is_transductive, self.uses_gram = method.is_transductive, method.uses_gram
 

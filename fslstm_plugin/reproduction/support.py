@@ -76,7 +76,7 @@ def _task(model: Model, name: str, setting: Setting, episode: int) -> Task:
     targets = one_hot(support_labels, sampler.ways).to(session.device)
     features = EpisodeFeatures.from_points(session.features[indices.to(session.device)], targets)
     (after,) = session.methods([name])
-    (before,) = session.methods([after.reference or name])
+    (before,) = session.methods(after.references[:1] or [name])
     with torch.no_grad():
         adjusted = after.prepare(features).support
         predictions = [method.logits(features).argmax(-1).cpu() for method in (before, after)]
