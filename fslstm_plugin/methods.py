@@ -220,6 +220,12 @@ class KernelMethod(Method):
         return tuple(part_text(ADAPTERS.name_of(part), part) for part in self._learned())
 
     @property
+    def refit_texts(self) -> tuple[str, ...]:
+        """The transductive module, if there is one, as it is written last."""
+        refit = self.transduction
+        return () if refit is None else (part_text(TRANSDUCTION.name_of(refit), refit),)
+
+    @property
     def head_text(self) -> str:
         """The head with its arguments and the adapters that stand among them."""
         return part_text(self.family, self.head, self.adapter_texts)

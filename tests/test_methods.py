@@ -503,6 +503,12 @@ def test_a_pretrained_run_gives_a_backbone_with_the_papers_head(tmp_path: Path) 
     close(model.embed(images), saved.eval().embed(images))
 
 
+def test_features_of_a_backbone_in_bfloat16_are_given_to_methods_in_single_precision() -> None:
+    model = FewShotModel(nn.Flatten().bfloat16(), parse_method("nn"))
+    assert model.embed(torch.rand(2, 3, 4, 4).bfloat16()).dtype == torch.float32
+    assert model.embed(torch.rand(2, 3, 4, 4).double()).dtype == torch.float64
+
+
 def test_logits_are_scaled_and_never_in_reduced_precision() -> None:
     model = FewShotModel.from_backbone("conv4", "lssvm+psm", image_size=32).eval()
     model.scale.data.fill_(2.0)
