@@ -36,7 +36,9 @@ def reproduce(
         str,
         typer.Argument(
             help=f"{', '.join(shipped.names())}, or all.",
-            autocompletion=lambda incomplete: [each for each in [*shipped.names(), "all"] if each.startswith(incomplete)],
+            autocompletion=lambda incomplete: [
+                each for each in [*shipped.names(), "all"] if each.startswith(incomplete)
+            ],
         ),
     ],
     dataset: Annotated[

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import multiprocessing
-import os
 import re
 import shutil
 from dataclasses import replace
@@ -13,17 +12,31 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fslstm_dots import TinyBackbone
+from msgspec import structs
 
-from fslstm_plugin.errors import DataError
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.plain import from_plain
+from fslstm_plugin.recipes import BackboneRecipe
+from fslstm_plugin.reporting.figures import iterations
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
 from fslstm_plugin.reporting.html import svg_element
-from fslstm_plugin.reproduction import measurements, outputs, rendering, trainings
-from fslstm_plugin.reproduction.comparison import compare
-from fslstm_plugin.reproduction.specification import Specification, names
+from fslstm_plugin.reproduction import estimate, measurements, outputs, rendering, shipped, trainings
+from fslstm_plugin.reproduction.comparison import compare, pairs
+from fslstm_plugin.reproduction.measurements import Measurement, Provenance
+from fslstm_plugin.reproduction.specification import Published, Reproduction
+from fslstm_plugin.reproduction.titles import model_titles
 from fslstm_plugin.runs import Run
+from fslstm_plugin.training.configuration import pretrain_config, train_config
 
 REPRODUCTIONS = Path(__file__).parents[1] / "reproductions"
 SMALL = ("--dataset", "dots", "--backbone", "tiny", "--scale", "quick", "--episodes", 20)
+
+
+@pytest.fixture(autouse=True)
+def recipe(monkeypatch):
+    """The small backbone's rates from pretrained weights."""
+    monkeypatch.setattr(TinyBackbone, "recipe", BackboneRecipe(lr=0.1, method_lr=0.1), raising=False)
 
 
 @pytest.fixture(scope="session")
@@ -32,29 +45,36 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """The specifications of the repository without its measurements, small enough for the small data set."""
+def folder(tmp_path, monkeypatch):
+    """The shipped specifications without their measurements, small enough for the small data set."""
+    here = tmp_path / "shipped"
     for source in REPRODUCTIONS.glob("*/specification.json"):
-        here = tmp_path / "reproductions" / source.parent.name
-        here.mkdir(parents=True)
         content = json.loads(source.read_text())
         content["queries"] = [4, 2] if len(content.get("queries", [])) > 1 else [4]
         if "query_balances" in content:
             content["query_balances"] = ["uniform", "dirichlet:2"]
         if source.parent.name in ("ridge", "unbalanced", "queries"):
             content["methods"] = [method for method in content["methods"] if not method.startswith("svm")]
-        (here / "specification.json").write_text(json.dumps(content))
+        (here / source.parent.name).mkdir(parents=True)
+        (here / source.parent.name / "specification.json").write_text(json.dumps(content))
         if (source.parent / "published.json").is_file():
-            shutil.copy(source.parent / "published.json", here)
-    return tmp_path / "reproductions"
+            shutil.copy(source.parent / "published.json", here / source.parent.name)
+    monkeypatch.setattr(shipped, "folder", lambda: here)
+    return here
 
 
 @pytest.fixture
-def reproduce(fslstm, runs, folder):
+def output(tmp_path):
+    """Where the results of a test go."""
+    return tmp_path / "reproduced"
+
+
+@pytest.fixture
+def reproduce(fslstm, runs, folder, output):
     """Calls the command with the folders of the test."""
 
     def call(*arguments: object):
-        return fslstm("reproduce", *arguments, "--runs", runs, "--folder", folder)
+        return fslstm("reproduce", *arguments, "--runs", runs, "--output", output)
 
     return call
 
@@ -68,7 +88,7 @@ def trained(runs, reproduce):
     return runs
 
 
-def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, reproduce, folder):
+def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, reproduce, output):
     expected = [f"reproduce-quick-dots-tiny-{name}" for name in ("lssvm", "lssvm+iam", "pretrained")]
     assert sorted(run.name for run in trained.iterdir()) == expected
     again = reproduce("table1", *SMALL)
@@ -77,7 +97,7 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
     assert "Training " not in again.err
     assert len(list(trained.iterdir())) == 3
 
-    measured = json.loads((folder / "table1" / "measured.json").read_text())
+    measured = json.loads((output / "table1" / "measured.json").read_text())
     assert {(each["method"], each["shots"]) for each in measured["measurements"]} == {
         (method, shots) for method in ("lssvm", "lssvm+bn", "lssvm+iam", "lssvm+iam+psm") for shots in (1, 5)
     }
@@ -86,33 +106,35 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
     assert source["scale"] == "quick"
     assert re.fullmatch(r"[0-9a-f]{12}(\+changes)?|unknown", source["commit"])
 
-    rows = json.loads((folder / "table1" / "table.json").read_text())["rows"]
-    with (folder / "table1" / "table.csv").open() as file:
+    rows = json.loads((output / "table1" / "table.json").read_text())["rows"]
+    with (output / "table1" / "table.csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(rows)
     ours = [row for row in rows if row["dataset"] == "dots"]
     assert len(ours) == 8
     assert all("base classes, 1 epoch; then lssvm" in row["training"] for row in ours)
     assert all(row["ours"] is None for row in rows if row["dataset"] != "dots")
-    markdown = (folder / "table1" / "table.md").read_text()
-    assert markdown.index("## dots, tiny\n") < markdown.index("## cifar-fs, conv4 (not run)"), "what was measured first"
+    markdown = (output / "table1" / "table.md").read_text()
+    assert markdown.index("## Dots, TinyBackbone\n") < markdown.index("## CIFAR-FS, Conv4 (not run)"), (
+        "what was measured first"
+    )
     assert "| LSSVM+IAM+PSM | 78.18 ± 0.70 | 86.41 ± 0.50 |" in markdown
     assert "| method | training | 1-shot ours | 5-shot ours |\n| --- | --- | ---: | ---: |" in markdown
     assert re.search(r"\| LSSVM \| A \| \d+\.\d\d( ± \d+\.\d\d)? \| \d", markdown)
-    assert "* A (quick): base classes, 1 epoch; then lssvm, 50 of" in markdown
+    assert "* A: base classes, 1 epoch; then lssvm, 50 of" in markdown
     assert re.search(r"\* 1-shot: (warning: )?LSSVM\+BN (and|beats|is behind) LSSVM ", markdown), (
         "paired over two passes"
     )
-    assert r"$86.41 \pm 0.50$" in (folder / "table1" / "table.tex").read_text()
+    assert r"$86.41 \pm 0.50$" in (output / "table1" / "table.tex").read_text()
 
 
-def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(trained, reproduce, folder):
+def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(trained, reproduce, output):
     runs = {name: f"reproduce-quick-dots-tiny-{name}" for name in ("pretrained", "lssvm", "lssvm+iam")}
 
     def measured(*given):
-        (folder / "table1" / "measured.json").unlink(missing_ok=True)
+        (output / "table1" / "measured.json").unlink(missing_ok=True)
         result = reproduce("table1", *(f"--run={runs[name]}" for name in given), "--episodes", 20)
         assert result.code == 0, result.err
-        return json.loads((folder / "table1" / "measured.json").read_text())["measurements"]
+        return json.loads((output / "table1" / "measured.json").read_text())["measurements"]
 
     for given in (("lssvm", "lssvm+iam"), ("lssvm+iam", "lssvm")):
         found = {(each["method"], each["shots"]): each for each in measured(*given)}
@@ -122,12 +144,18 @@ def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(
             assert iam["gain"] == pytest.approx(iam["accuracy"] - plain["accuracy"])
             assert 0 < iam["gain_ci95"] <= iam["ci95"] + plain["ci95"] + 1e-9
             assert psm["reference"] == "lssvm+iam", "on the same model"
-            assert "reference_training" not in psm
-        between = (folder / "table1" / "table.md").read_text().partition("### dots, tiny: between trainings\n")[2]
+            assert psm["reference_training"] is None
+        between = (
+            (output / "table1" / "table.md").read_text().partition("### Dots, TinyBackbone: between trainings\n")[2]
+        )
         assert len(re.findall(r"^\* [15]-shot: .*LSSVM\+IAM \(B\).* LSSVM \(A\)", between, re.MULTILINE)) == 2
 
-    twice = measured("pretrained", "lssvm", "lssvm+iam")
-    assert not any("reference_training" in each for each in twice), "which of two models would it be compared with?"
+    twice = measured("pretrained", "lssvm")
+    ours = [each for each in twice if each["algorithm"] == "lssvm" and each["method"] == "lssvm"]
+    assert {(each["reference"], each["reference_run"]) for each in ours} == {("lssvm", runs["pretrained"])}, (
+        "a method that two models have is compared with itself on the first"
+    )
+    assert {each["reference_training"] for each in ours} == {"base classes, 1 epoch"}
 
 
 def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_path):
@@ -135,19 +163,33 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
     result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")
     assert result.code == 0, result.err
     assert "use " not in result.out
-    assert result.out.count("train reproduce-quick-dots-tiny-pretrained: 1 steps") == 1, "trained once, planned once"
+    assert result.out.count("train reproduce-quick-dots-tiny-pretrained (pretrain), 1 steps") == 1, (
+        "trained once, planned once"
+    )
     same = reproduce("table1", *SMALL, "--dry-run")
     assert same.out.count("  use ") == 3
     assert re.search(r"evaluation: about \d+ s", same.out)
+    assert re.search(r"^in all: about \d+ s$", same.out, re.MULTILINE)
     assert {run.name for run in trained.iterdir()} == before
 
 
 def test_the_estimate_counts_the_images_of_each_episode_where_batch_norm_needs_them(trained, reproduce, monkeypatch):
-    monkeypatch.setattr(trainings, "seconds_per_image", lambda *_: 180.0)  # a minute forward
+    monkeypatch.setattr(estimate, "seconds_per_image", lambda *_: 180.0)  # a minute forward
+    monkeypatch.setattr(estimate, "duration", lambda seconds: f"about {seconds / 60:.1f} images")
     result = reproduce("table1", *SMALL, "--dry-run")
-    with_bn, without = map(float, re.findall(r"evaluation: about ([\d.]+) h", result.out))
+    with_bn, without = map(float, re.findall(r"evaluation: about ([\d.]+) images", result.out))
     images = 20 * 5 * (1 + 4) + 20 * 5 * (5 + 4)
-    assert with_bn - without == pytest.approx(images / 60, abs=0.11)
+    assert with_bn - without == pytest.approx(images, abs=1)
+    total = float(re.search(r"in all: about ([\d.]+) images", result.out)[1])
+    assert total == pytest.approx(with_bn + without, abs=0.2), "the total is the sum, not of rounded numbers"
+
+
+def test_times_of_a_busy_machine_and_of_an_idle_one_are_the_same(monkeypatch):
+    clock = iter([0.0, 5.0, 5.0, 7.0, 7.0, 10.0])
+    monkeypatch.setattr(estimate.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 2)
+    assert estimate._seconds(lambda: None, "cpu") == 1.0, "the shortest, by the threads' own time"
+    assert estimate.duration(61 * 60) == estimate.duration(55 * 60) == "about 1 h"
 
 
 @pytest.mark.parametrize(
@@ -159,12 +201,12 @@ def test_options_that_contradict_each_other_are_refused(option, other, reproduce
     assert f"{option.partition('=')[0]} and {other.partition('=')[0]} cannot be used together" in result.err
 
 
-def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp_path, fslstm, folder):
+def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp_path, fslstm, output):
     copy = tmp_path / "runs"
     pretrained = copy / "reproduce-quick-dots-tiny-pretrained"
     shutil.copytree(trained / pretrained.name, pretrained)
     (pretrained / "last.ckpt").unlink()
-    arguments = ("reproduce", "queries", *SMALL, "--runs", copy, "--folder", folder)
+    arguments = ("reproduce", "queries", *SMALL, "--runs", copy, "--output", output)
     refused = fslstm(*arguments)
     assert refused.code == 1
     assert "is not finished: continue it with --resume" in refused.err
@@ -175,31 +217,31 @@ def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp
 
 
 @pytest.mark.parametrize("name", ["figure-iterations", "unbalanced", "queries", "ridge"])
-def test_line_figures_show_what_was_measured(name, trained, reproduce, folder):
+def test_line_figures_show_what_was_measured(name, trained, reproduce, output):
     given = ("--run", "reproduce-quick-dots-tiny-lssvm+iam")
     result = reproduce(name, *given, "--episodes", 6)
     assert result.code == 0, result.err
-    content = json.loads((folder / name / "table.json").read_text())
-    measured = json.loads((folder / name / "measured.json").read_text())["measurements"]
+    content = json.loads((output / name / "table.json").read_text())
+    measured = json.loads((output / name / "measured.json").read_text())["measurements"]
     assert {each["split"] for each in measured} == {"val" if name == "ridge" else "test"}
     values = {(each["gain"], each["accuracy"]) for each in measured}
     assert content["rows"]
     for row in content["rows"]:
         assert (row["gain"], row["accuracy"]) in values or (row["gain"], row["x"]) == (0.0, 0)
-    summary = (folder / name / "table.md").read_text().partition("## In short")[2]
+    summary = (output / name / "table.md").read_text().partition("## In short")[2]
     assert bool(summary) is (name == "ridge")
-    assert (folder / name / "figure.png").read_bytes()[:4] == b"\x89PNG"
-    before = (folder / name / "figure.svg").read_bytes()
+    assert (output / name / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    before = (output / name / "figure.svg").read_bytes()
     assert reproduce(name, "--redraw").code == 0
-    assert (folder / name / "figure.svg").read_bytes() == before, "the same numbers give the same bytes"
+    assert (output / name / "figure.svg").read_bytes() == before, "the same numbers give the same bytes"
 
 
-def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduce, folder, fslstm, tmp_path):
+def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduce, output, fslstm, tmp_path):
     result = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
     assert result.code == 0, result.err
-    tasks = json.loads((folder / "figure-support" / "measured.json").read_text())["tasks"]
+    tasks = json.loads((output / "figure-support" / "measured.json").read_text())["tasks"]
     assert len(tasks) == 4
-    assert (folder / "figure-support" / "figure.svg").read_text().count(">accuracy ") == 4, (
+    assert (output / "figure-support" / "figure.svg").read_text().count(">accuracy ") == 4, (
         "each panel says what it shows"
     )
     for task in tasks:
@@ -228,47 +270,67 @@ def test_an_argument_that_is_no_text_is_kept_readable(monkeypatch):
     assert measurements.provenance("cpu")["command"] == r"fslstm reproduce '\udcff'"
 
 
-def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, folder):
+def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, output):
     assert reproduce("table1", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
-    measured = json.loads((folder / "table1" / "measured.json").read_text())["measurements"]
+    measured = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
     assert {each["method"] for each in measured} == {"lssvm+iam", "lssvm+iam+psm"}
     other = reproduce("table2", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
     assert other.code == 2
     assert "needs one of nn or rr or svm or lssvm" in other.err
 
 
-def test_time_is_measured_on_one_backbone_only_which_needs_no_meta_training(trained, reproduce, folder):
+def test_time_is_measured_on_one_backbone_only_which_needs_no_meta_training(trained, reproduce, folder, output):
     untimed = reproduce("table2", *SMALL, "--dry-run")
     assert untimed.code == 0, untimed.err
     assert untimed.out.count("  train ") == 3, "NN, RR and SVM; LSSVM is there"
     assert reproduce("table2", "--run", "reproduce-quick-dots-tiny-lssvm", "--episodes", 6).code == 0
-    measured = json.loads((folder / "table2" / "measured.json").read_text())["measurements"]
-    assert not any({"seconds", "backbone_seconds"} & set(each) for each in measured)
-    (folder / "table2" / "measured.json").unlink()
+    measured = json.loads((output / "table2" / "measured.json").read_text())["measurements"]
+    assert {(each["seconds"], each["backbone_seconds"]) for each in measured} == {(None, None)}
+    (output / "table2" / "measured.json").unlink()
     specification = folder / "table2" / "specification.json"
     content = {**json.loads(specification.read_text()), "backbones": ["tiny"], "timed": "tiny"}
     specification.write_text(json.dumps(content))
     result = reproduce("table2", *SMALL)
     assert result.code == 0, result.err
-    measured = json.loads((folder / "table2" / "measured.json").read_text())["measurements"]
+    measured = json.loads((output / "table2" / "measured.json").read_text())["measurements"]
     assert {(each["run"], each["method"], each["shots"]) for each in measured} == {
         ("reproduce-quick-dots-tiny-pretrained", head, shots)
         for head in ("nn", "rr", "svm", "lssvm")
         for shots in (1, 5)
     }
     assert all(each["seconds"] > 0 and each["backbone_seconds"] > 0 for each in measured)
-    assert "ours s / 10k" in (folder / "table2" / "table.md").read_text()
+    assert "ours s / 10k" in (output / "table2" / "table.md").read_text()
+
+
+WHERE = Provenance(command="x", commit="c", date="2026-01-01", hardware="h", version="0", scale="cpu")
+
+
+def measurement(**changes: object) -> Measurement:
+    values = {
+        "dataset": "d", "split": "test", "backbone": "b", "run": "r", "method": "lssvm", "head": "lssvm", "modules": [],
+        "options": {}, "adapters": [], "transductive": False, "iterations": None, "ways": 5, "shots": 5, "queries": 15,
+        "episodes": 9, "seed": 0, "query_balance": "uniform", "interval": "episodes", "accuracy": 80.0, "ci95": 0.5,
+        "seconds": None, "difference": 0.0, "difference_ci95": 0.0, "algorithm": "lssvm", "training": "t", "steps": 1,
+        "provenance": WHERE,
+    }  # fmt: skip
+    return Measurement(**{**values, **changes})
+
+
+def reproduction(*published: dict[str, object], **changes: object) -> Reproduction:
+    wanted = Reproduction.read(REPRODUCTIONS / "table1").specification
+    values = {"methods": ("lssvm",), **changes}
+    said = {"dataset": "d", "backbone": "b", "shots": 5, "ci95": 0.5, "seconds": None}
+    numbers = from_plain(Published, {"values": [{**said, **each} for each in published]})
+    return Reproduction(Path("table1"), structs.replace(wanted, **values), numbers)
 
 
 def test_published_and_ours_are_matched_and_judged():
-    said = {"dataset": "d", "backbone": "b", "shots": 5, "ci95": 0.5}
-    published = [{**said, "method": "LSSVM", "accuracy": 80.0}, {**said, "method": "Rival", "accuracy": 81.0}]
-    ours = {**said, "method": "lssvm", "episodes": 9, "training": "t", "provenance": {"scale": "cpu"}}
-    for accuracy, within in ((80.4, True), (79.5, True), (80.6, False)):
-        rival, line = compare(["lssvm"], published, [{**ours, "accuracy": accuracy}])
+    here = reproduction({"method": "LSSVM", "accuracy": 80.0}, {"method": "Rival", "accuracy": 81.0})
+    for accuracy, within in ((80.4, True), (79.5, True), (80.7, True), (80.8, False)):
+        rival, line = compare(here, [measurement(accuracy=accuracy)])
         assert (rival.method, rival.rival, rival.cells[5].ours) == ("Rival", True, None)
         assert line.cells[5].difference == pytest.approx(accuracy - 80)
-        assert line.cells[5].within is within
+        assert line.cells[5].within is within, "the interval of a difference is the root of the sum of squares: 0.707"
         letters = rendering.training_letters([rival, line])
         ((heading, (head, rows)),) = rendering.comparisons([rival, line], letters)
         assert heading == "d, b"
@@ -278,19 +340,118 @@ def test_published_and_ours_are_matched_and_judged():
         assert rows[1] == ["LSSVM", "A", "80.00 ± 0.50", f"{accuracy:.2f} ± 0.50", difference]
 
 
+def test_a_table_takes_the_queries_balance_and_split_that_the_paper_has():
+    others = [measurement(queries=50), measurement(query_balance="dirichlet:1"), measurement(split="val")]
+    (line,) = compare(reproduction(), [*others, measurement(accuracy=70.0)])
+    assert {shots: cell.ours for shots, cell in line.cells.items()} == {5: 70.0}
+    assert compare(reproduction(), others) == []
+
+
+def test_measurements_with_two_seeds_are_both_kept_and_shown(tmp_path):
+    measurements.add(tmp_path, [measurement(accuracy=70.0)])
+    measurements.add(tmp_path, [measurement(accuracy=71.0, seed=1)])
+    measurements.add(tmp_path, [measurement(accuracy=72.0, seed=1)])
+    found = measurements.read(tmp_path)
+    assert [each.accuracy for each in found] == [70.0, 72.0]
+    lines = compare(reproduction(), found)
+    assert [line.cells[5].ours for line in lines] == [70.0, 72.0]
+    assert rendering.explained(rendering.training_letters(lines)) == [
+        "A: t; test episodes of seed 0",
+        "B: t; test episodes of seed 1",
+    ]
+
+
+def test_letters_go_on_after_z():
+    lines = compare(reproduction(), [measurement(training=f"training {number}") for number in range(30)])
+    letters = list(rendering.training_letters(lines).values())
+    assert letters[24:29] == ["Y", "Z", "AA", "AB", "AC"]
+
+
+def test_models_are_named_by_what_tells_them_apart():
+    base = measurement(dataset="cifar-fs", backbone="conv4", algorithm="pretrain")
+    other = structs.replace(base, algorithm="lssvm+iam", training="u")
+    deeper = structs.replace(base, backbone="resnet12")
+    assert model_titles([base, deeper]) == ["CIFAR-FS, Conv4", "CIFAR-FS, ResNet12"]
+    assert model_titles([base, other, deeper]) == [
+        "CIFAR-FS, Conv4, pretrained", "CIFAR-FS, Conv4, LSSVM+IAM", "CIFAR-FS, ResNet12",
+    ]  # fmt: skip
+    assert model_titles([base, structs.replace(base, seed=3)]) == ["CIFAR-FS, Conv4, seed 0", "CIFAR-FS, Conv4, seed 3"]
+    assert model_titles([base, structs.replace(base, run="x")]) == ["CIFAR-FS, Conv4, r", "CIFAR-FS, Conv4, x"]
+
+
+def test_what_is_shipped_is_compared_where_the_same_was_measured():
+    mine = measurement(accuracy=81.0, ci95=0.4, run="mine", seed=7)
+    same, further = measurement(accuracy=80.0, ci95=0.3), measurement(accuracy=10.0, training="further")
+    (pair,) = pairs([mine], [further, same, measurement(shots=1), measurement(queries=1)])
+    assert (pair.shipped, pair.difference, pair.ci95, pair.within) == (same, 1.0, pytest.approx(0.5), False)
+    assert pair.same_training
+    (pair,) = pairs([mine], [further])
+    assert not pair.same_training
+    assert pairs([mine], [structs.replace(same, algorithm="rr")]) == []
+    assert pairs([same], [same, further]) == [], "what is shipped itself"
+
+
+def test_the_shipped_measurements_are_never_written_to(trained, reproduce, fslstm, folder, output):
+    run = ("--run", "reproduce-quick-dots-tiny-lssvm", "--runs", trained, "--episodes", 6)
+    first = fslstm("reproduce", "table3", *run, "--output", output)
+    assert first.code == 0, first.err
+    assert "None of this is among the measurements that are shipped" in first.out
+    shutil.copy(output / "table3" / "measured.json", folder / "table3")
+    before = {file: file.read_bytes() for file in folder.rglob("*.*")}
+    for place in (folder, folder / "x", folder / "table3" / ".." / "y"):
+        refused = fslstm("reproduce", "table3", *run, "--output", place)
+        assert refused.code == 2
+        assert (
+            "shipped with the package, which are only compared with: name another folder with --output" in refused.err
+        )
+    again = fslstm("reproduce", "table3", *run, "--seed", 5, "--output", output)
+    assert again.code == 0, again.err
+    assert re.search(r"\d of 6 differences to the measurements that are shipped", again.out)
+    table = (output / "table3" / "table.md").read_text()
+    assert "## Beside what is shipped with the package" in table
+    assert "| method | shots | measured here | shipped with the package | difference |" in table
+    assert {file: file.read_bytes() for file in folder.rglob("*.*")} == before
+
+
+def test_results_are_drawn_again_and_reported_without_the_package(trained, reproduce, fslstm, folder, output, tmp_path):
+    assert reproduce("table3", "--run", "reproduce-quick-dots-tiny-lssvm", "--episodes", 6).code == 0
+    table = (output / "table3" / "table.md").read_text()
+    shutil.rmtree(folder)
+    (output / "table3" / "table.md").unlink()
+    result = reproduce("all", "--redraw")
+    assert result.code == 0, result.err
+    assert (output / "table3" / "table.md").read_text() == table
+    assert fslstm("report", output / "table3", "--output", tmp_path / "r.html").code == 0
+
+
+def test_each_panel_of_one_and_five_shots_has_a_scale_of_its_own():
+    def gained(shots: int, gain: float) -> Measurement:
+        psm = {"method": "lssvm+psm", "modules": ["psm"], "iterations": 10, "reference": "lssvm"}
+        return measurement(shots=shots, gain=gain, gain_ci95=0.1, **psm)
+
+    rows = [("m", each) for each in (gained(1, 9.0), gained(5, 1.0), measurement(shots=1), measurement(shots=5))]
+    left, right = draw(iterations.lines(rows)).axes
+    assert left.get_ylim()[1] > 5 > 2 > right.get_ylim()[1]
+
+
+def test_figures_say_against_what_the_gain_is_and_fit_a_page():
+    points = [Point(f"row {row}", "c", "s", x, 1.0, 0.1, 50.0, 1.0) for row in range(12) for x in (1, 2)]
+    figure = draw(Lines("x", "the head alone", points))
+    assert figure.get_supylabel() == "gain in points over the head alone"
+    assert figure.get_figheight() <= 9.5
+
+
 def test_the_papers_numbers_are_complete():
-    tables = {
-        name: Specification.read(REPRODUCTIONS / name).published()["values"] for name in ("table1", "table2", "table3")
-    }
-    own = [value for value in tables["table1"] if value["method"].startswith("LSSVM")]
+    tables = {name: Reproduction.read(REPRODUCTIONS / name).published.values for name in ("table1", "table2", "table3")}
+    own = [value for value in tables["table1"] if value.method.startswith("LSSVM")]
     assert len(own) == 4 * 2 * 2 * 2
-    assert len([value for value in tables["table2"] if value["seconds"]]) == 4 * 4
+    assert len([value for value in tables["table2"] if value.seconds]) == 4 * 4
     assert len(tables["table3"]) == 12 * 4
-    best = max((value for value in own if value["shots"] == 1), key=lambda value: value["accuracy"])
-    assert (best["method"], best["dataset"], best["backbone"], best["accuracy"]) == (
+    best = max((value for value in own if value.shots == 1), key=lambda value: value.accuracy)
+    assert (best.method, best.dataset, best.backbone, best.accuracy) == (
         "LSSVM+IAM+PSM", "cifar-fs", "resnet12", 86.88,
     )  # fmt: skip
-    assert set(names(REPRODUCTIONS)) >= {
+    assert set(shipped.names()) >= {
         "table1", "table2", "table3", "figure-support", "figure-iterations", "unbalanced", "queries", "ridge",
     }  # fmt: skip
 
@@ -319,17 +480,17 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_a_report_is_one_page_that_needs_nothing_else(trained, reproduce, fslstm, folder, tmp_path):
+def test_a_report_is_one_page_that_needs_nothing_else(trained, reproduce, fslstm, output, tmp_path):
     for name in ("table1", "queries"):
         assert reproduce(name, "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
     assert fslstm("eval", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--runs", trained, "--episodes", 6).code == 0
-    output = tmp_path / "report.html"
+    written = tmp_path / "report.html"
     result = fslstm(
-        "report", folder / "table1", folder / "queries", "reproduce-quick-dots-tiny-lssvm+iam", "--runs", trained,
-        "--output", output,
+        "report", output / "table1", output / "queries", "reproduce-quick-dots-tiny-lssvm+iam", "--runs", trained,
+        "--output", written,
     )  # fmt: skip
     assert result.code == 0, result.err
-    text = output.read_text()
+    text = written.read_text()
     parsed = Page()
     parsed.feed(text)
     assert parsed.open == []
@@ -350,7 +511,7 @@ def test_what_was_not_measured_says_so(fslstm, folder, tmp_path):
     assert result.code == 0, result.err
     text = (tmp_path / "r.html").read_text()
     assert "Not measured yet: fslstm reproduce queries does." in text
-    assert "cifar-fs, resnet12 (not run)" in text
+    assert "CIFAR-FS, ResNet12 (not run)" in text
     assert '<th scope="col">5-shot ours</th>' not in text, "no columns without a number"
 
 
@@ -400,9 +561,9 @@ def test_a_grid_puts_the_longer_side_down():
 @pytest.mark.parametrize("name", sorted(file.parent.name for file in REPRODUCTIONS.glob("*/table.md")))
 def test_what_is_committed_is_what_the_code_makes_of_the_measurements(name, tmp_path):
     copy = shutil.copytree(REPRODUCTIONS / name, tmp_path / name)
-    outputs.write(Specification.read(copy))
+    outputs.write(Reproduction.read(copy))
     for file in sorted(copy.glob("table.*")):
-        assert file.read_text() == (REPRODUCTIONS / name / file.name).read_text(), f"fslstm reproduce {name} --redraw"
+        assert file.read_text() == (REPRODUCTIONS / name / file.name).read_text(), "see reproductions/README.md"
 
 
 @pytest.mark.parametrize("file", sorted(REPRODUCTIONS.glob("*/table.tex")), ids=lambda file: file.parent.name)
@@ -438,49 +599,55 @@ def test_what_cannot_be_reproduced_says_why(arguments, code, message, reproduce)
     assert "Traceback" not in result.err
 
 
-def test_damaged_or_absent_folders_are_named(fslstm, tmp_path, folder):
-    result = fslstm("reproduce", "all", "--folder", tmp_path / "none")
-    assert result.code == 2
-    assert "There are no reproductions in" in result.err
-    (folder / "table1" / "specification.json").write_text("{")
-    result = fslstm("reproduce", "table1", "--folder", folder)
+def test_damaged_or_absent_folders_are_named(fslstm, tmp_path, folder, output):
+    result = fslstm("reproduce", "all", "--redraw", "--output", tmp_path / "none")
     assert result.code == 1
-    assert "Cannot read" in result.err
+    assert "There are no reproductions in" in result.err
     (folder / "table1" / "specification.json").write_text('{"titel": "x"}')
-    with pytest.raises(DataError, match="is no specification"):
-        Specification.read(folder / "table1")
+    result = fslstm("reproduce", "table1", "--output", output)
+    assert result.code == 1
+    assert "specification.json is damaged" in result.err
+    assert not output.exists()
     result = fslstm("report", tmp_path / "none", "--output", tmp_path / "r.html")
     assert result.code == 1
     assert "There is no run or reproduction at" in result.err
     assert not (tmp_path / "r.html").exists()
 
 
+VALUE = {"method": "LSSVM", "dataset": "mini", "backbone": "conv4", "shots": 1, "accuracy": 1.0, "ci95": None}
 DAMAGED = [
-    ("measured.json", "[" * 100_000, "Cannot read"),
+    ("measured.json", "[" * 100_000, "is damaged"),
     ("measured.json", "[1]", "measured.json is damaged"),
-    ("measured.json", '{"provenance": [{}], "measurements": [{"accuracy": NaN}]}', "NaN is no number"),
+    ("measured.json", '{"provenance": [{}], "measurements": [{"accuracy": NaN}]}', "measured.json is damaged"),
     ("measured.json", '{"provenance": [], "measurements": [{"provenance": 0}]}', "measured.json is damaged"),
-    ("specification.json", "[]", "is no specification"),
-    ("specification.json", '{"title": 1}', "is no specification"),
+    ("measured.json", None, "it has no provenance 1"),
+    ("specification.json", "[]", "is damaged"),
+    ("specification.json", '{"title": 1}', "title: expected `str`, got `int`"),
     ("specification.json", {"shows": "tabel"}, "Did you mean 'table'"),
-    ("specification.json", {"shots": []}, "no shots or no methods"),
+    ("specification.json", {"shots": []}, "shots: expected `array` of length >= 1"),
     ("specification.json", {"timed": "conv5"}, "There is no timed backbone 'conv5'"),
-    ("specification.json", {"timed": True}, "timed must be of type str"),
+    ("specification.json", {"timed": True}, "timed: expected `str | null`, got `bool`"),
+    ("published.json", '{"values": [{"dataset": "mini"}]}', "values[0]: object missing required field `method`"),
+    ("published.json", {"values": [{**VALUE, "shots": 0}]}, "values[0].shots: expected `int` >= 1"),
 ]
 
 
 @pytest.mark.parametrize(("file", "content", "message"), DAMAGED)
 def test_damaged_files_are_named_before_anything_is_trained(
-    file, content, message, reproduce, folder, fslstm, tmp_path
+    file, content, message, reproduce, folder, output, fslstm, tmp_path
 ):
-    path = folder / "table3" / file
-    if isinstance(content, dict):
-        content = json.dumps({**json.loads(path.read_text()), **content})
-    path.write_text(content)
+    place = Reproduction.read(folder / "table3").put_into(output).folder
+    if content is None:
+        measurements.write(place, [measurement()])
+        content = (place / file).read_text().replace('"provenance": 0', '"provenance": 1')
+    for path in (place / file, *([] if file == "measured.json" else [folder / "table3" / file])):
+        if isinstance(content, dict):
+            content = json.dumps({**json.loads(path.read_text()), **content})
+        path.write_text(content)
     for result in (
         reproduce("table3", *SMALL, "--runs", tmp_path / "runs"),
         reproduce("table3", "--redraw"),
-        fslstm("report", folder / "table3", "--output", tmp_path / "r.html"),
+        fslstm("report", place, "--output", tmp_path / "r.html"),
     ):
         assert result.code == 1
         assert message in result.err
@@ -490,24 +657,12 @@ def test_damaged_files_are_named_before_anything_is_trained(
     assert not (tmp_path / "r.html").exists()
 
 
-def test_what_only_drawing_shows_to_be_damaged_is_named(reproduce, folder, fslstm, tmp_path):
-    (folder / "table3" / "published.json").write_text('{"values": [{"dataset": "mini"}]}')
-    for result in (reproduce("table3", "--redraw"), fslstm("report", folder, "--output", tmp_path / "r.html")):
-        assert result.code == 1
-        assert f"{folder / 'table3'} is damaged or of another form (KeyError" in result.err
-
-
-def test_a_folder_that_cannot_be_written_is_named_before_anything_is_trained(reproduce, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda _, mode, **__: mode != os.W_OK)
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_trained(reproduce, output, tmp_path):
+    output.write_text("a file")
     result = reproduce("table3", *SMALL, "--runs", tmp_path / "runs")
     assert result.code == 1
-    assert "Cannot write to" in result.err
+    assert "Cannot make the folder" in result.err
     assert not (tmp_path / "runs").exists()
-
-
-def _measured(number: int) -> dict[str, object]:
-    names = ("dataset", "backbone", "split", "method", "shots", "queries", "query_balance", "interval", "ways")
-    return {**dict.fromkeys(names, "same"), "training": f"training {number}"}
 
 
 def test_measurements_of_several_processes_are_all_kept(tmp_path):
@@ -516,7 +671,7 @@ def test_measurements_of_several_processes_are_all_kept(tmp_path):
     processes = [
         multiprocessing.get_context("fork").Process(
             target=lambda first=first: [
-                measurements.add(folder, [_measured(first + each)], {"command": "x"}) for each in range(10)
+                measurements.add(folder, [measurement(training=f"training {first + each}")]) for each in range(10)
             ]
         )
         for first in (0, 10, 20)
@@ -525,7 +680,7 @@ def test_measurements_of_several_processes_are_all_kept(tmp_path):
         process.start()
     for process in processes:
         process.join()
-    assert {each["training"] for each in measurements.read(folder)} == {f"training {n}" for n in range(30)}
+    assert {each.training for each in measurements.read(folder)} == {f"training {n}" for n in range(30)}
 
 
 def test_a_run_that_names_itself_as_its_pretraining_is_none_that_is_wanted(trained, tmp_path):
@@ -536,9 +691,9 @@ def test_a_run_that_names_itself_as_its_pretraining_is_none_that_is_wanted(train
     config = json.loads((runs / "a" / "config.json").read_text())
     config["pretrained"] = str(runs / "a")
     (runs / "a" / "config.json").write_text(json.dumps(config))
-    assert identity(Run.open(runs / "a").config)["pretrained"]["pretrained"] == str(runs / "a")
-    config["pretrained"] = str(runs / "gone")
-    assert identity(config)["pretrained"] == str(runs / "gone")
+    own = structs.replace(Run.open(runs / "a").config, pretrained=None)
+    assert identity(Run.open(runs / "a").config) == (own, (own, str(runs / "a")))
+    assert identity(structs.replace(own, pretrained=str(runs / "gone"))) == (own, str(runs / "gone"))
 
 
 def test_a_run_without_a_data_set_is_refused(trained, reproduce, tmp_path):
@@ -555,9 +710,9 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
     from fslstm_plugin.reproduction.trainings import describe, identity
 
     run = Run.open(trained / "reproduce-quick-dots-tiny-lssvm")
-    inner = identity(run.config)["pretrained"]
-    assert inner["kind"] == "pretrain"
-    training = "lssvm, 50 of 60,000 steps of 8 episodes with 5 + 2 images a class"
+    _, (inner, start) = identity(run.config)
+    assert (inner.kind, start) == ("pretrain", None)
+    training = "lssvm, 50 of 60,000 steps of 8 episodes with 5 + 2 images per class"
     assert describe(run.config) == f"base classes, 1 epoch; then {training}"
 
 
@@ -566,11 +721,11 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
 )
 def test_the_cpu_scale_fits_the_backbone_and_always_begins_from_a_pretraining(backbone, epochs, steps, lr):
     training = trainings.wanted_training("rr", "cifar-fs", backbone, trainings.SCALES["cpu"], 0, pretrained=False)
-    assert training.begins_from.config["recipe"]["epochs"] == epochs
-    assert training.begins_from.config["max_steps"] is None
-    assert training.config["max_steps"] == steps
-    assert training.config["recipe"]["lr"] == lr
-    assert training.config["recipe"]["queries"] == 2
+    assert training.begins_from.config.recipe.epochs == epochs
+    assert training.begins_from.config.max_steps is None
+    assert training.config.max_steps == steps
+    assert training.config.recipe.lr == lr
+    assert training.config.recipe.queries == 2
 
 
 def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weights_are_given(tmp_path):
@@ -578,20 +733,65 @@ def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weight
         return trainings.wanted_training("rr", "cifar-fs", "conv4", trainings.SCALES["paper"], 0, **options)
 
     scratch = at_paper_scale(pretrained=False)
-    assert (scratch.begins_from, scratch.config["pretrained"], scratch.config["max_steps"]) == (None, None, None)
-    assert (scratch.config["recipe"]["lr"], scratch.config["recipe"]["queries"]) == (0.1, 6)
-    assert at_paper_scale(pretrained=True).begins_from.config["recipe"]["epochs"] == 12
+    assert (scratch.begins_from, scratch.config.pretrained, scratch.config.max_steps) == (None, None, None)
+    assert (scratch.config.recipe.lr, scratch.config.recipe.queries) == (0.1, 6)
+    assert at_paper_scale(pretrained=True).begins_from.config.recipe.epochs == 12
     given = at_paper_scale(pretrained=False, weights=tmp_path / "places.safetensors")
-    assert (given.begins_from, given.config["recipe"]["lr"]) == (None, 0.005)
-    assert given.config["pretrained"] == str(tmp_path / "places.safetensors")
+    assert (given.begins_from, given.config.recipe.lr) == (None, 0.005)
+    assert given.config.pretrained == str(tmp_path / "places.safetensors")
 
 
 def test_paired_differences_are_told_apart_by_backbone_and_name_the_letters_of_the_table():
-    each = {"dataset": "mini", "method": "rr", "reference": "lssvm", "shots": 1, "gain": 2.0, "gain_ci95": 0.5}
-    both = [{**each, "backbone": name, "training": "t"} for name in ("conv4", "resnet12")]
-    headings = [heading for heading, _ in rendering.said(both, {("t", "cpu"): "A"})]
-    assert headings == ["mini, conv4: t", "mini, resnet12: t"]
-    between = {**both[0], "reference_training": "u"}
-    # The other model may have been measured again since, at what the table calls another scale.
-    (found,) = rendering.said([between], {("t", "cpu"): "A", ("u", "given run"): "B"})
-    assert found == ("mini, conv4: between trainings", ["1-shot: RR (A) beats LSSVM (B) by 2.00 ± 0.50 points."])
+    gain = {"method": "rr", "reference": "lssvm", "shots": 1, "gain": 2.0, "gain_ci95": 0.5, "dataset": "mini"}
+    both = [measurement(**gain, backbone=name) for name in ("conv4", "resnet12")]
+    headings = [heading for heading, _ in rendering.said(both, {})]
+    assert headings == ["miniImageNet, Conv4: t", "miniImageNet, ResNet12: t"]
+    # One training may have been measured at several scales, and with several seeds.
+    other = structs.replace(WHERE, scale="given run")
+    lines = compare(
+        reproduction(methods=("lssvm", "rr")),
+        [
+            measurement(training="u"),
+            measurement(training="u", seed=1),
+            measurement(training="u", provenance=other, backbone="c"),
+            measurement(method="rr"),
+        ],
+    )
+    letters = rendering.training_letters(lines)
+    assert list(letters.values()) == ["A", "B", "C"]
+    between = structs.replace(both[0], reference_training="u")
+    (found,) = rendering.said([between], letters)
+    assert found == (
+        "miniImageNet, Conv4: between trainings",
+        ["1-shot: RR (C) beats LSSVM (A) by 2.00 ± 0.50 points."],
+    )
+
+
+def test_the_iam_of_miniimagenet_is_smaller_where_the_name_does_not_say():
+    def algorithm(dataset: str, name: str) -> str:
+        return train_config(dataset, "conv4", name, precision="32").algorithm
+
+    assert algorithm("mini", "lssvm+iam") == "lssvm+iam(reduction=16)"
+    assert algorithm("mini", "lssvm+iam(reduction=4)") == "lssvm+iam(reduction=4)"
+    assert algorithm("cifar-fs", "lssvm+iam") == "lssvm+iam"
+    training = trainings.wanted_training("lssvm+iam", "mini", "conv4", trainings.SCALES["paper"], 0, pretrained=True)
+    assert training.config.algorithm == "lssvm+iam(reduction=16)"
+    assert training.name == "reproduce-paper-mini-conv4-lssvm+iam"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pretrain_config("conv4", folder=Path("x"), image_size=1100), "image_size"),
+        (lambda: pretrain_config("conv4"), "must name one of"),
+        (lambda: pretrain_config("conv4", dataset="cifar-fs", image_size=84), "a data set has its own"),
+        (lambda: pretrain_config("conv4", dataset="cifar-fs", given={"padding": 40}), "Padding must be less"),
+        (lambda: train_config("cifar-fs", "conv4", "lssvm", given={"padding": 40}), "Padding must be less"),
+        (lambda: train_config("cifar-fs", "conv4", "lssvm", seed=-1), "seed"),
+        (lambda: train_config("cifar-fs", "conv4", "lssvm", precision="64"), "must be auto, 32 or bf16"),
+        (lambda: train_config("cifar-fs", "conv4", "lssvm+iam(reduction=0)"), "reduction"),
+    ],
+)
+def test_a_training_that_a_run_folder_would_refuse_is_refused_before_it_begins(call, message):
+    with pytest.raises(UsageError, match=message):
+        call()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..reporting.tables import TASKS
 from ..reporting.words import display_name
-from .measurements import Measurement
+from .measurements import Key, Measurement
 from .specification import PublishedValue, Reproduction
 
 
@@ -198,9 +198,27 @@ class Pair(NamedTuple):
         """Whether the difference lies within its interval."""
         return abs(self.difference) <= self.ci95
 
+    @property
+    def same_training(self) -> bool:
+        """Whether their models were trained with the same."""
+        return self.mine.training == self.shipped.training
+
 
 def pairs(measured: Iterable[Measurement], shipped: Iterable[Measurement]) -> list[Pair]:
-    """What was measured here and is shipped too: the same but for the seed; what is shipped itself has no pair."""
-    theirs = {each.key._replace(seed=0): each for each in shipped}
-    found = ((each, theirs.get(each.key._replace(seed=0))) for each in measured)
-    return [Pair(mine, other) for mine, other in found if other is not None and other != mine]
+    """What was measured here and is shipped too: the same method in the same setting, on a model of the same algorithm.
+
+    A shipped model with the same training is preferred to one with another; what is shipped itself has no pair.
+    """
+    theirs: dict[tuple[Key, str], list[Measurement]] = {}
+    for each in shipped:
+        theirs.setdefault(_setting(each), []).append(each)
+    found = []
+    for mine in measured:
+        others = theirs.get(_setting(mine), [])
+        if others and mine not in others:
+            found.append(Pair(mine, max(others, key=lambda other: other.training == mine.training)))
+    return found
+
+
+def _setting(each: Measurement) -> tuple[Key, str]:
+    return each.key._replace(training="", seed=0), each.algorithm

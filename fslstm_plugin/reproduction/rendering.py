@@ -172,41 +172,40 @@ def beside_shipped(pairs: Sequence[Pair]) -> str:
     """
     if not pairs:
         return "None of this is among the measurements that are shipped with the package."
-    within = sum(pair.within for pair in pairs)
+    within, other = sum(pair.within for pair in pairs), sum(not pair.same_training for pair in pairs)
     return (
         f"{within} of {len(pairs)} differences to the measurements that are shipped with the package lie within "
-        "their 95 % interval."
+        f"their 95 % interval{f'; {other} of them are to a model with another training' if other else ''}."
     )
 
 
 def shipped_table(pairs: Sequence[Pair]) -> Table:
-    """A line for each number that is shipped too."""
-    several = [
-        (name, value)
+    """A line for each number that is shipped too; columns for what is not the same in all lines."""
+    told = {
+        name: texts
         for name, value in _CONDITIONS.items()
-        if name == "shots" or len({value(pair.mine) for pair in pairs}) > 1
-    ]
-    head = ["method", *(name for name, _ in several), "measured here", "shipped with the package", "difference"]
+        if len(set(texts := [value(pair) for pair in pairs])) > 1 or name == "shots"
+    }
     rows = [
         [
-            display_name(mine.method),
-            *(value(mine) for _, value in several),
-            number(mine.accuracy, mine.ci95),
-            number(shipped.accuracy, shipped.ci95),
+            display_name(pair.mine.method),
+            *(texts[line] for texts in told.values()),
+            number(pair.mine.accuracy, pair.mine.ci95),
+            number(pair.shipped.accuracy, pair.shipped.ci95),
             signed(pair.difference, pair.ci95) + (" ✓" if pair.within else ""),
         ]
-        for pair in pairs
-        for mine, shipped in [pair]
+        for line, pair in enumerate(pairs)
     ]
-    return head, rows
+    return ["method", *told, "measured here", "shipped with the package", "difference"], rows
 
 
-_CONDITIONS: dict[str, Callable[[Measurement], str]] = {
-    "model": lambda each: place(each.dataset, each.backbone),
-    "training": lambda each: each.training,
-    "shots": lambda each: str(each.shots),
-    "queries": lambda each: str(each.queries),
-    "balance": lambda each: each.query_balance,
+_CONDITIONS: dict[str, Callable[[Pair], str]] = {
+    "model": lambda pair: place(pair.mine.dataset, pair.mine.backbone),
+    "training here": lambda pair: pair.mine.training,
+    "training shipped": lambda pair: pair.shipped.training,
+    "shots": lambda pair: str(pair.mine.shots),
+    "queries": lambda pair: str(pair.mine.queries),
+    "balance": lambda pair: pair.mine.query_balance,
 }
 
 
@@ -214,8 +213,14 @@ def shipped_markdown(pairs: Sequence[Pair]) -> list[str]:
     """The section on what is shipped; nothing where there is no number to compare."""
     if not pairs:
         return []
-    words = f"{beside_shipped(pairs)} Intervals of differences are those of independent means; ✓ is within."
-    return ["", "## Beside what is shipped with the package", "", words, "", *markdown_table(*shipped_table(pairs))]
+    words = f"{beside_shipped(pairs)} The interval is that of a difference of independent means; ✓ is within it."
+    models = dict.fromkeys(
+        f"{place(each.dataset, each.backbone)}, {who}: {each.training}"
+        for pair in pairs
+        for who, each in (("measured here", pair.mine), ("shipped", pair.shipped))
+    )
+    heading = ["", "## Beside what is shipped with the package", "", words, "", *(f"* {model}" for model in models), ""]
+    return heading + markdown_table(*shipped_table(pairs))
 
 
 def trained_with(models: Sequence[OfModel], trainings: Sequence[str]) -> list[str]:

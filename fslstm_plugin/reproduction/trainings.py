@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,12 @@ import torch
 from msgspec.structs import replace
 from rich.console import Console
 
-from ..backbones.base import build_backbone
 from ..data.root import load_split
 from ..errors import RunError, UnknownNameError
 from ..recipes import PretrainRecipe
 from ..runs import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
 from ..training.configuration import pretrain_config, train_config
 from .specification import PRETRAINING
-
-_MEASURED_STEPS = 12  # a first one is slow, and others are disturbed by what else runs
 
 
 @dataclass(frozen=True)
@@ -277,24 +272,6 @@ def describe(config: Config) -> str:
     folder = Path(config.pretrained)
     start = describe(Run.open(folder).config) if (folder / "config.json").is_file() else f"weights {folder.name}"
     return f"{start}; then {own}"
-
-
-@cache
-def seconds_per_image(backbone: str, image_size: int, device: torch.device | str) -> float:
-    """Time of a training step for one image, the shortest of some steps: what the machine can, whatever else it does.
-
-    Measured once, the same in every estimate.
-    """
-    model = build_backbone(backbone, image_size).to(device).to(memory_format=torch.channels_last).train()
-    images = torch.rand(32, 3, image_size, image_size, device=device).to(memory_format=torch.channels_last)
-    steps = []
-    for _ in range(_MEASURED_STEPS):
-        began = time.perf_counter()
-        model(images).square().mean().backward()
-        if images.is_cuda:
-            torch.cuda.synchronize(device)
-        steps.append(time.perf_counter() - began)
-    return min(steps) / len(images)
 
 
 def images_per_step(config: Config) -> int:

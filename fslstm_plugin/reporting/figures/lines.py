@@ -125,7 +125,7 @@ def _draw(lines: Lines) -> Figure:
                 panel.set_title(f"{row}\n" if number == 0 else row, loc="left", fontweight="bold")
             if number == len(rows) - 1:
                 panel.set_xlabel(lines.x_label)
-    letters = int(height * 72 / (0.55 * STYLE["axes.labelsize"]))  # along the side, as wide as they are on average
+    letters = int((height + LEGEND_HEIGHT) * 72 / (0.5 * STYLE["axes.labelsize"]))  # along the side, of mean width
     label = textwrap.wrap(f"gain in points over {lines.over}", letters)
     figure.supylabel("\n".join(label), fontsize=STYLE["axes.labelsize"], multialignment="center")
     shown = {
