@@ -419,11 +419,16 @@ def test_parts_with_parameters_train_move_and_are_saved() -> None:
 
 
 def test_what_a_method_is_measured_against() -> None:
-    method = {
-        name: parse_method(name, dim=DIM).reference for name in ("lssvm", "rr", "rr(ridge=1)", "rr+iam+psm", "tim")
+    expected = {
+        "lssvm": (),
+        "rr": ("lssvm",),
+        "rr(ridge=1)": ("rr", "lssvm"),
+        "rr+iam+psm": ("rr+iam",),
+        "lssvm(normalize)+psm": ("lssvm(normalize)",),
+        "tim": ("nn",),
+        "tim(steps=3)": ("tim", "nn"),
     }
-    assert method == {"lssvm": None, "rr": "lssvm", "rr(ridge=1)": "rr", "rr+iam+psm": "rr+iam", "tim": "nn"}
-    assert parse_method("tim(steps=3)").reference == "tim"
+    assert {name: parse_method(name, dim=DIM).references for name in expected} == expected
 
 
 def test_tuning_tries_arguments_and_changes_of_the_features() -> None:
