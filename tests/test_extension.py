@@ -146,8 +146,9 @@ def test_it_is_evaluated_and_compared(case: Case, trained, fslstm, runs: Path, t
     assert result.code == 0, result.err
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
     model = FewShotModel.from_run(run)
-    assert [row["method"] for row in rows] == [str(model.method_of(name)) for name in names]
-    assert [row["transductive"] for row in rows] == [model.method_of(name).is_transductive for name in names]
+    methods = {str(method): method.is_transductive for method in map(model.method_of, names)}
+    assert {row["method"]: row["transductive"] for row in rows} == methods
+    assert len(rows) == len(methods)
     result = fslstm("compare", case.refused, "--run", run.name, "--runs", runs, *FEW)
     assert (result.code, result.out) == (2, "")
     assert f"the run was trained with {case.algorithm}: train with --algorithm {case.refused}" in result.err
