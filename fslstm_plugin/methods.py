@@ -49,6 +49,7 @@ class Method(nn.Module, ABC):
     (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as it is typed, and
     are kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features.
     Heads with adapters and transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
+    `fslstm_plugin.testing.check_method` tests one.
 
     Args:
         adapters: What the features go through first, see `prepare`. Default none.
@@ -366,12 +367,17 @@ class _Maker:
         kind = ADAPTERS.get(name)
         if needs_dim(kind):
             raise UsageError(f"'{name}' has weights: write it after the head, as in 'lssvm+{name}'.")
-        if isinstance(value, Part):
-            return build(kind, value.arguments, str(value))
         known = options(kind)
-        if value is not BARE and not known:
+        if isinstance(value, Part):
+            arguments = value.arguments
+        elif value is not BARE and not known:
             raise UsageError(f"'{name}' in '{self.text}' takes no value.")
-        return build(kind, {} if value is BARE else {known[0].name: value}, name)
+        else:
+            arguments = {} if value is BARE else {known[0].name: value}
+        adapter = build(kind, arguments, str(value) if isinstance(value, Part) else name)
+        if has_weights(adapter):
+            raise UsageError(f"The adapter '{name}' has weights: its constructor must take dim, the features' length.")
+        return adapter
 
     def _learned_adapter(
         self, part: Part, head: str, trained: KernelMethod | None, before: Sequence[FeatureAdapter]

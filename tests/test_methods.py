@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from fslstm_plugin.grammar import BARE, Part, build, options_of, parse, read_val
 from fslstm_plugin.heads import LSSVMClassifier, PrototypeClassifier, RidgeClassifier
 from fslstm_plugin.methods import KernelMethod, Method, parse_method, whole_methods
 from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.registry import ADAPTERS
 from fslstm_plugin.runs import PretrainConfig, Run
 from fslstm_plugin.training.configuration import pretrain_config, train_config
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
@@ -438,6 +440,24 @@ def test_tuning_tries_arguments_and_changes_of_the_features() -> None:
     assert "rr(normalize)+psm" not in names, "50, the default, is no candidate"
     assert "rr(ridge=1)+psm" not in names
     assert len(set(names)) == len(names)
+
+
+class Weighted(FeatureAdapter):
+    """Weights without dim: they could not be told from an adapter that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        return features.derived(lambda points: points * self.weight)
+
+
+@pytest.mark.parametrize("name", ["nn(weighted)", "nn(weighted())"])
+def test_an_adapter_with_weights_must_take_dim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ADAPTERS._entries, "weighted", EntryPoint("weighted", f"{__name__}:Weighted", "adapters"))
+    with pytest.raises(UsageError, match="adapter 'weighted' has weights: its constructor must take dim"):
+        parse_method(name)
 
 
 class Shifted(FeatureAdapter):
