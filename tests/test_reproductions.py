@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,13 +17,16 @@ from fslstm_dots import TinyBackbone
 from msgspec import structs
 
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.evaluation.features import FeatureStore
+from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.plain import from_plain
 from fslstm_plugin.recipes import BackboneRecipe
 from fslstm_plugin.reporting.figures import iterations
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
 from fslstm_plugin.reporting.html import svg_element
-from fslstm_plugin.reproduction import estimate, measurements, outputs, rendering, shipped, trainings
-from fslstm_plugin.reproduction.comparison import compare, pairs
+from fslstm_plugin.reproduction import engine, estimate, measurements, outputs, rendering, shipped, trainings
+from fslstm_plugin.reproduction.beside import pairs
+from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.measurements import Measurement, Provenance
 from fslstm_plugin.reproduction.specification import Published, Reproduction
 from fslstm_plugin.reproduction.titles import model_titles
@@ -263,6 +267,21 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     without = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-pretrained")
     assert without.code == 2
     assert "needs one of lssvm+iam" in without.err
+
+
+def test_a_model_its_images_and_features_are_loaded_once_for_all_tasks(trained, reproduce, monkeypatch):
+    counts = Counter()
+
+    def counted(owner, name):
+        before = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **named: counts.update([name]) or before(*args, **named))
+
+    counted(engine, "load_split")
+    counted(FewShotModel, "from_run")
+    counted(FeatureStore, "features")
+    result = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
+    assert result.code == 0, result.err
+    assert counts == {"load_split": 1, "from_run": 1, "features": 1}
 
 
 def test_an_argument_that_is_no_text_is_kept_readable(monkeypatch):
