@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -12,6 +11,7 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS
 
 from . import options, results
+from .signatures import with_fields
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
@@ -43,6 +43,7 @@ fslstm compare-heads --query-balance dirichlet:2 --interval classes
 PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
 
 
+@with_fields(results.Evaluation)
 def compare(
     methods: Annotated[
         Optional[list[str]],
@@ -54,26 +55,7 @@ def compare(
         ),
     ] = None,
     run: results.RunsOption = None,
-    runs: options.RunsFolder = Path("runs"),
-    dataset: results.OtherDataset = None,
-    split: results.SplitName = "test",
-    episodes: results.Episodes = 1000,
-    ways: results.Ways = 5,
-    shots: results.Shots = None,
-    queries: results.Queries = 15,
-    query_balance: results.QueryBalance = "uniform",
-    interval: results.Interval = "episodes",
-    tuned: results.Tuned = True,
-    seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = None,
-    device: results.Device = "auto",
-    precision: results.FeaturePrecision = "32",
-    cache: results.Cache = True,
-    data_root: options.DataRoot = None,
-    verbose: results.Verbose = False,
-    json: options.Json = None,
-    csv: results.Csv = None,
-    latex: results.Latex = None,
+    **more: Any,
 ) -> None:
     """Compare any methods, of one run or several, on the same episodes.
 
@@ -82,28 +64,20 @@ def compare(
     """
     from rich.console import Console
 
-    from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.runs import Run
 
-    setting = Setting(
-        ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
-    )
+    asked = results.Evaluation(**more)
+    _ = asked.setting  # what is wrong is said before a run is looked for
     console = Console(stderr=True)
-    chosen = [Run.find(name, runs) for name in dict.fromkeys(run)] if run else [Run.newest(runs)]
-    sessions = [
-        results.open_session(each, dataset, split, data_root, device, console, precision, cache) for each in chosen
-    ]
+    chosen = [Run.find(name, asked.runs) for name in dict.fromkeys(run)] if run else [Run.newest(asked.runs)]
+    sessions = [asked.session(each, console) for each in chosen]
     if methods:
         parts = _where_possible(sessions, methods)
     elif len(sessions) > 1:
         parts = [(session, [session.trained_method]) for session in sessions]
     else:
         parts = [(sessions[0], _default_methods())]
-    built = [
-        (session, session.methods(results.as_tuned(session.run, names, tuned, console))) for session, names in parts
-    ]
-    rows = results.measure(built, shots or [1, 5], setting, batch_episodes, console)
-    results.give_out(chosen, "compare", rows, json, csv, latex, verbose)
+    asked.finish("compare", parts, console)
 
 
 def _default_methods() -> list[str]:
@@ -141,9 +115,9 @@ def _suits(session: Session, name: str) -> bool:
         return False
 
 
+@with_fields(results.Evaluation)
 def compare_heads(
     run: results.RunOption = None,
-    runs: options.RunsFolder = Path("runs"),
     head: Annotated[
         Optional[list[str]],
         typer.Option(
@@ -153,25 +127,7 @@ def compare_heads(
         ),
     ] = None,
     psm_iters: Annotated[int, typer.Option(min=1, help="Iterations of the Pseudo Support Module.")] = 10,
-    dataset: results.OtherDataset = None,
-    split: results.SplitName = "test",
-    episodes: results.Episodes = 1000,
-    ways: results.Ways = 5,
-    shots: results.Shots = None,
-    queries: results.Queries = 15,
-    query_balance: results.QueryBalance = "uniform",
-    interval: results.Interval = "episodes",
-    tuned: results.Tuned = True,
-    seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = None,
-    device: results.Device = "auto",
-    precision: results.FeaturePrecision = "32",
-    cache: results.Cache = True,
-    data_root: options.DataRoot = None,
-    verbose: results.Verbose = False,
-    json: options.Json = None,
-    csv: results.Csv = None,
-    latex: results.Latex = None,
+    **more: Any,
 ) -> None:
     """Compare heads on the same features and episodes: plain, with CAN, with PSM; a preset of compare.
 
@@ -179,7 +135,4 @@ def compare_heads(
     """
     psm = "psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"
     names = [f"{each}{module}" for each in head or PAPERS_HEADS for module in ("", "+can", f"+{psm}")]
-    compare(
-        names, [run] if run else None, runs, dataset, split, episodes, ways, shots, queries, query_balance, interval,
-        tuned, seed, batch_episodes, device, precision, cache, data_root, verbose, json, csv, latex,
-    )  # fmt: skip
+    compare(names, [run] if run else None, **more)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -11,6 +10,7 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS, TRANSDUCTION
 
 from . import options, results
+from .signatures import with_fields
 
 if TYPE_CHECKING:
     from fslstm_plugin.methods import Method
@@ -30,9 +30,9 @@ fslstm eval --query-balance dirichlet:2 --interval classes
 """
 
 
+@with_fields(results.Evaluation)
 def evaluate(
     run: results.RunOption = None,
-    runs: options.RunsFolder = Path("runs"),
     method: Annotated[
         Optional[list[str]],
         typer.Option(
@@ -71,23 +71,7 @@ def evaluate(
     bn: Annotated[
         bool, typer.Option("--bn", help="Batch normalisation with the statistics of each episode's own images.")
     ] = False,
-    dataset: results.OtherDataset = None,
-    split: results.SplitName = "test",
-    episodes: results.Episodes = 1000,
-    ways: results.Ways = 5,
-    shots: results.Shots = None,
-    queries: results.Queries = 15,
-    query_balance: results.QueryBalance = "uniform",
-    interval: results.Interval = "episodes",
-    tuned: results.Tuned = True,
-    seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = None,
-    device: results.Device = "auto",
-    precision: results.FeaturePrecision = "32",
-    cache: results.Cache = True,
-    data_root: options.DataRoot = None,
-    verbose: results.Verbose = False,
-    json: options.Json = None,
+    **more: Any,
 ) -> None:
     """Evaluate a run: accuracy with 95 % interval, with and without the modules."""
     if method and (head or can or transduction or iam is not None or bn or psm_iters != 10):
@@ -95,20 +79,19 @@ def evaluate(
 
     from rich.console import Console
 
-    from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.runs import Run
 
-    setting = Setting(
-        ways=ways, queries=queries, episodes=episodes, seed=seed, query_balance=query_balance, interval=interval
-    )
+    asked = results.Evaluation(**more)
+    _ = asked.setting  # what is wrong is said before a run is looked for
+    for name in transduction or []:
+        TRANSDUCTION.get(name)
+    results.join_ranks().device(asked.device)
     console = Console(stderr=True)
-    session = results.open_session(Run.find(run, runs), dataset, split, data_root, device, console, precision, cache)
+    session = asked.session(Run.find(run, asked.runs), console)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
     names = method or rows_for(session.model.method, head, refits, iam, bn)
-    methods = session.methods(results.as_tuned(session.run, names, tuned, console))
-    rows = results.measure([(session, methods)], shots or [1, 5], setting, batch_episodes, console)
-    results.give_out([session.run], "eval", rows, json, verbose=verbose)
+    asked.finish("eval", [(session, names)], console)
 
 
 def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | None, bn: bool) -> list[str]:
@@ -131,7 +114,7 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
                 f"The run was trained with {trained}, which takes neither IAM nor batch norm's statistics."
             )
         return [str(trained)]
-    text = head or (own.head_text if own else "")
+    text = head if head is not None else own.head_text if own else ""
     same = own is not None and Part.parse(text).name == own.family
     learned = own.learned_texts if own is not None and same else ()
     if iam and not learned:

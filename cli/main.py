@@ -16,6 +16,7 @@ from fslstm_plugin.errors import FSLSTMError
 
 from . import bench, compare, data, demo, eval, pretrain, report, reproduce, train, tune
 from .memory import keep_freed_memory
+from .signatures import named
 
 app = typer.Typer(
     name="fslstm",
@@ -33,7 +34,7 @@ def _add(panel: str, name: str, command: Callable[..., None], examples: str) -> 
     # Typer keeps the line breaks of a docstring but for its first paragraph's.
     paragraphs = (getdoc(command) or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    app.command(name, help=text, rich_help_panel=panel, epilog=examples)(command)
+    app.command(name, help=text, rich_help_panel=panel, epilog=examples)(named(command))
 
 
 _add("Training", "pretrain", pretrain.pretrain, pretrain.EXAMPLES)

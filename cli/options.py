@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -55,6 +56,19 @@ Precision = Annotated[
     typer.Option(help="auto, 32 or bf16; auto is bf16 where the processor computes with it.", rich_help_panel=ENGINE),
 ]
 CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=ENGINE)]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How Lightning's Trainer is to run, as it is typed."""
+
+    accelerator: Accelerator = "auto"
+    devices: Devices = "auto"
+    num_nodes: NumNodes = 1
+    strategy: Strategy = "auto"
+    precision: Precision = "auto"
+    checkpoint_every: CheckpointEvery = 200
+
 
 # Options that may accompany --resume: they do not change what is trained.
 _WITH_RESUME = {

@@ -12,7 +12,7 @@ from fslstm_plugin.recipes import Augmentation, PretrainRecipe
 from fslstm_plugin.stopping import stoppable
 
 from . import options
-from .recipe_options import only_given, with_recipe
+from .signatures import only_given, split, with_fields, with_recipe
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -30,6 +30,7 @@ RECIPE = "Recipe (defaults: 12 epochs for a benchmark, the published 90 for Plac
 
 
 @stoppable()
+@with_fields(options.Engine)
 @with_recipe(RECIPE, PretrainRecipe, Augmentation)
 def pretrain(
     context: typer.Context,
@@ -64,13 +65,7 @@ def pretrain(
         int,
         typer.Option(min=0, help="Processes that decode a folder's images.", rich_help_panel=options.ENGINE),
     ] = 2,
-    accelerator: options.Accelerator = "auto",
-    devices: options.Devices = "auto",
-    num_nodes: options.NumNodes = 1,
-    strategy: options.Strategy = "auto",
-    precision: options.Precision = "auto",
-    checkpoint_every: options.CheckpointEvery = 200,
-    **recipe: Any,
+    **more: Any,
 ) -> None:
     """Pretrain a backbone as a classifier."""
     if resume:
@@ -79,7 +74,8 @@ def pretrain(
         raise UsageError("Name what to pretrain on with one of --dataset, --places and --images.")
     elif dataset is not None and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")
-    device_count = options.device_count(devices)
+    asked, recipe = split(options.Engine, more)
+    device_count = options.device_count(asked.devices)
 
     from rich.console import Console
 
@@ -89,7 +85,7 @@ def pretrain(
     from fslstm_plugin.training.pretraining import pretrain
 
     console = Console(stderr=True)
-    engine = EngineOptions(accelerator, device_count, num_nodes, strategy, checkpoint_every)
+    engine = EngineOptions(asked.accelerator, device_count, asked.num_nodes, asked.strategy, asked.checkpoint_every)
     if resume:
         run = Run.to_resume(runs, name, "pretrain")
     else:
@@ -101,8 +97,8 @@ def pretrain(
             image_size=image_size,
             max_steps=max_steps,
             seed=seed,
-            precision=precision,
-            accelerator=accelerator,
+            precision=asked.precision,
+            accelerator=asked.accelerator,
             given=only_given(recipe),
         )
         run = Run(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)

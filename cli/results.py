@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, partial
 from math import nan
@@ -87,6 +87,71 @@ Csv = Annotated[
 Latex = Annotated[
     Optional[Path], typer.Option(help="Also write a booktabs table to this file.", show_default=False, dir_okay=False)
 ]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is evaluated and how, as it is typed."""
+
+    runs: options.RunsFolder = Path("runs")
+    dataset: OtherDataset = None
+    split: SplitName = "test"
+    episodes: Episodes = 1000
+    ways: Ways = 5
+    shots: Shots = None
+    queries: Queries = 15
+    query_balance: QueryBalance = "uniform"
+    interval: Interval = "episodes"
+    tuned: Tuned = True
+    seed: options.Seed = 0
+    batch_episodes: BatchEpisodes = None
+    device: Device = "auto"
+    precision: FeaturePrecision = "32"
+    cache: Cache = True
+    data_root: options.DataRoot = None
+    verbose: Verbose = False
+    json: options.Json = None
+    csv: Csv = None
+    latex: Latex = None
+
+    @property
+    def setting(self) -> Setting:
+        """The episodes, but for the shots.
+
+        Raises:
+            UsageError: If a value is outside its range.
+        """
+        from fslstm_plugin.evaluation.setting import Setting
+
+        return Setting(
+            ways=self.ways,
+            queries=self.queries,
+            episodes=self.episodes,
+            seed=self.seed,
+            query_balance=self.query_balance,
+            interval=self.interval,
+        )
+
+    def session(self, run: Run, console: Console) -> Session:
+        """See `open_session`."""
+        return open_session(
+            run, self.dataset, self.split, self.data_root, self.device, console, self.precision, self.cache
+        )
+
+    def finish(self, kind: str, parts: Sequence[tuple[Session, Sequence[str]]], console: Console) -> None:
+        """Measure methods of runs by name, as tuned if that is wanted, and give out the rows.
+
+        Args:
+            kind: The command's name.
+            parts: Sessions, each with the names of its methods.
+            console: Where progress is shown.
+        """
+        built = [
+            (session, session.methods(as_tuned(session.run, names, self.tuned, console))) for session, names in parts
+        ]
+        rows = measure(built, self.shots or [1, 5], self.setting, self.batch_episodes, console)
+        runs = [session.run for session, _ in parts]
+        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.verbose)
 
 
 @cache

@@ -12,7 +12,7 @@ from fslstm_plugin.recipes import Augmentation, MetaRecipe
 from fslstm_plugin.stopping import stoppable
 
 from . import options
-from .recipe_options import only_given, with_recipe
+from .signatures import only_given, split, with_fields, with_recipe
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -34,6 +34,7 @@ RECIPE = "Recipe (defaults: the paper's for this data set and backbone)"
 
 
 @stoppable()
+@with_fields(options.Engine)
 @with_recipe(RECIPE, MetaRecipe, Augmentation)
 def train(
     context: typer.Context,
@@ -71,20 +72,15 @@ def train(
     val_ways: Annotated[int, typer.Option(min=2, help="Classes per episode.", rich_help_panel=VALIDATION)] = 5,
     val_shots: Annotated[int, typer.Option(min=1, help="Support images per class.", rich_help_panel=VALIDATION)] = 5,
     val_queries: Annotated[int, typer.Option(min=1, help="Query images per class.", rich_help_panel=VALIDATION)] = 15,
-    accelerator: options.Accelerator = "auto",
-    devices: options.Devices = "auto",
-    num_nodes: options.NumNodes = 1,
-    strategy: options.Strategy = "auto",
-    precision: options.Precision = "auto",
-    checkpoint_every: options.CheckpointEvery = 200,
-    **recipe: Any,
+    **more: Any,
 ) -> None:
     """Meta-train a backbone with a head, and the Inverse Attention Module if wanted, or with another method."""
     if resume:
         options.refuse_with_resume(context)
     elif dataset is None:
         raise UsageError(options.no_dataset("train"))
-    device_count = options.device_count(devices)
+    asked, recipe = split(options.Engine, more)
+    device_count = options.device_count(asked.devices)
 
     from rich.console import Console
 
@@ -94,7 +90,7 @@ def train(
     from fslstm_plugin.training.meta_training import train
 
     console = Console(stderr=True)
-    engine = EngineOptions(accelerator, device_count, num_nodes, strategy, checkpoint_every)
+    engine = EngineOptions(asked.accelerator, device_count, asked.num_nodes, asked.strategy, asked.checkpoint_every)
     if resume:
         run = Run.to_resume(runs, name, "train")
     else:
@@ -105,8 +101,8 @@ def train(
             pretrained=options.find_pretrained(pretrained, runs),
             max_steps=max_steps,
             seed=seed,
-            precision=precision,
-            accelerator=accelerator,
+            precision=asked.precision,
+            accelerator=asked.accelerator,
             validation=Validation(val_episodes, val_ways, val_shots, val_queries),
             test_shots=test_shots,
             given=only_given(recipe),

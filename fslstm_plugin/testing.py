@@ -1,4 +1,4 @@
-"""What every head must do, as checks for the tests of whoever writes one.
+"""What every head and every method must do, as checks for the tests of whoever writes one.
 
 Each check raises an `AssertionError` whose sentence says what does not hold.
 """
@@ -6,17 +6,24 @@ Each check raises an `AssertionError` whose sentence says what does not hold.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError
 
+from .errors import UsageError
+from .features import EpisodeFeatures
 from .gram import EpisodeGram
 from .heads import Head, one_hot
+from .methods import KernelMethod, Method, has_weights, parse_method
+from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 
 _SHOTS = 3 * ((3, 1, 2), (1, 1, 1), (2, 5, 1))  # Of each class, in one episode after the other.
 _DIM, _QUERIES, _WAYS = 12, 7, 3
+_MAP = (3, 2, 2)
 
 Answer = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """From support ``(..., n, d)``, labels, queries ``(..., m, d)`` and ways to logits ``(..., m, ways)``."""
@@ -174,6 +181,188 @@ def _check_state(name: str, head: Head, make: Callable[[], Head]) -> None:
     head.predict(gram.normalized(), one_hot(labels.flip(0), _WAYS))
     unchanged = all(torch.equal(value, before[key]) for key, value in head.state_dict().items())
     assert unchanged, f"{name}: predict must not change the head's state."
+
+
+def check_method(make: Callable[[], Method], *, transductive: bool = True, single_precision: float = 1e-3) -> None:
+    """Check that a method keeps the contract of `Method`, on which training, evaluation and comparison rely.
+
+    A batch is its episodes, also when it was joined from parts; the order of support points, queries and classes is
+    nothing; classes may have different numbers of points, and an episode a single query; a query's logits depend on the
+    other queries if, and only if, the method says that it is transductive; the features are not changed; single
+    precision gets nearly the logits of double; where there are gradients they are finite, and training's reach every
+    weight; the state of one loads into another; and a registered method is what its name says.
+
+    The features are vectors of length 12, not negative, as after a ReLU, with a mean of base classes; they are maps of
+    shape (3, 2, 2) too.
+
+    Args:
+        make: Makes a new method, with ``dim`` 12 if it asks for one: ``lambda: parse_method("lssvm+iam", dim=12)``.
+        transductive: Whether to see a dependence on the other queries where the method says that it is transductive.
+            Default True; False is for methods that cancel it, as ``nn(center=episode)``, whose distances stay the same.
+        single_precision: How far logits in single precision may be off, as a share of the largest; default 1e-3. More
+            is for methods that amplify rounding, as many steps of Adam do.
+
+    Raises:
+        AssertionError: Naming the first of these that does not hold.
+
+    Example:
+        >>> check_method(lambda: parse_method("rr(normalize)+psm"))
+        >>> class Centred(Method):
+        ...     is_transductive = False
+        ...
+        ...     def logits(self, features):
+        ...         centred = features.query - features.query.mean(-2, keepdim=True)
+        ...         return centred @ features.support.mT @ features.targets.to(centred)
+        >>> check_method(Centred)
+        Traceback (most recent call last):
+        ...
+        AssertionError: Centred: is_transductive is False, so a query's logits must not depend on the other queries, ...
+    """
+    method = make()
+    assert isinstance(method, Method), f"What is checked must be a Method, but got a {type(method).__name__}."
+    name = str(method)
+    method.eval()
+    _check_single_precision(name, deepcopy(method), single_precision)
+    _check_training(name, deepcopy(method))
+    method.double()
+    for seed, shots in enumerate(_SHOTS):
+        _check_order(name, method, seed, shots)
+    _check_joining(name, method)
+    _check_other_queries(name, method, transductive)
+    _check_feature_gradients(name, method)
+    _check_state_and_name(name, method, make().eval())
+
+
+def _features(episodes: SmallEpisodes) -> EpisodeFeatures:
+    """The episodes' features, not negative."""
+    support, query = episodes.support.relu(), episodes.query.relu()
+    mean = torch.linspace(0.2, 0.8, _DIM, dtype=support.dtype)
+    return EpisodeFeatures(support, query, episodes.labels, _WAYS, base_mean=mean, map_shape=_MAP)
+
+
+def _check_order(name: str, method: Method, seed: int, shots: tuple[int, ...]) -> None:
+    episodes = small_episodes(seed, shots)
+    support, labels, query = episodes
+    features = _features(episodes)
+    logits = method.logits(features)
+    expected = (_QUERIES, _WAYS)
+    assert logits.shape == expected, f"{name}: logits must have the shape {expected}, but got {tuple(logits.shape)}."
+    assert logits.isfinite().all(), f"{name}: logits must be finite."
+    untouched = _features(episodes)
+    same = torch.equal(features.support, untouched.support) and torch.equal(features.query, untouched.query)
+    assert same, f"{name}: the features must not be changed."
+    _same(name, "the same episode must get the same logits again", method.logits(untouched), logits, 0)
+    generator = torch.Generator().manual_seed(seed)
+    points, queries, classes = (torch.randperm(size, generator=generator) for size in (len(labels), _QUERIES, _WAYS))
+    moved = method.logits(_features(SmallEpisodes(support[points], labels[points], query)))
+    _same(name, "the order of the support points must not matter", moved, logits)
+    moved = method.logits(_features(SmallEpisodes(support, labels, query[queries])))
+    _same(name, "queries in another order must get the same logits in that order", moved, logits[queries])
+    moved = method.logits(_features(SmallEpisodes(support, classes[labels], query)))
+    _same(name, "classes numbered otherwise must get the same logits", moved[:, classes], logits)
+
+
+def _check_joining(name: str, method: Method) -> None:
+    episodes = small_episodes(4, batch=(2, 3))
+    logits = method.logits(_features(episodes))
+    for place in ((0, 0), (1, 2)):
+        alone = method.logits(_features(SmallEpisodes(*(each[place] for each in episodes))))
+        _same(name, "an episode of a batch must get the logits that it gets alone", logits[place], alone)
+    parts = [_features(SmallEpisodes(*(each[place] for each in episodes))) for place in range(2)]
+    joined = method.logits(EpisodeFeatures.join([_with_gram(part) for part in parts]))
+    _same(name, "features that were joined must get the logits of their parts", joined, logits.flatten(0, 1))
+
+
+def _with_gram(features: EpisodeFeatures) -> EpisodeFeatures:
+    """The same, after what evaluation computes of each part before it joins them."""
+    assert features.gram.query is not None
+    return features
+
+
+def _check_other_queries(name: str, method: Method, transductive: bool) -> None:
+    support, labels, query = small_episodes(5)
+    logits = method.logits(_features(SmallEpisodes(support, labels, query)))
+    each = SmallEpisodes(support.expand(_QUERIES, -1, -1), labels.expand(_QUERIES, -1), query.unsqueeze(-2))
+    alone = method.logits(_features(each))
+    expected = (_QUERIES, 1, _WAYS)
+    assert alone.shape == expected, f"{name}: single queries must get logits {expected}, but got {tuple(alone.shape)}."
+    assert alone.isfinite().all(), f"{name}: the logits of a single query must be finite."
+    if not method.is_transductive:
+        what = "is_transductive is False, so a query's logits must not depend on the other queries"
+        _same(name, what, alone.squeeze(-2), logits)
+    elif transductive and not method.episode_statistics:  # whose dependence is the backbone's
+        depends = not torch.allclose(alone.squeeze(-2), logits, rtol=1e-6, atol=1e-9)
+        assert depends, f"{name}: is_transductive is True, but a query's logits do not depend on the other queries."
+
+
+def _check_single_precision(name: str, method: Method, tolerance: float) -> None:
+    episodes = small_episodes(6)
+    single = SmallEpisodes(episodes.support.float(), episodes.labels, episodes.query.float())
+    double = SmallEpisodes(single.support.double(), episodes.labels, single.query.double())
+    logits = method.float().logits(_features(single))
+    assert logits.is_floating_point(), f"{name}: logits must be floating-point numbers, but got {logits.dtype}."
+    what = "single precision must get nearly the logits of the same numbers in double precision"
+    _same(name, what, logits.double(), method.double().logits(_features(double)), tolerance)
+
+
+def _check_feature_gradients(name: str, method: Method) -> None:
+    features = _features(small_episodes(7, batch=(2,)))
+    support, query = features.support.clone().requires_grad_(), features.query.clone().requires_grad_()
+    again = EpisodeFeatures(
+        support, query, features.labels, _WAYS, base_mean=features.base_mean, map_shape=features.map_shape
+    )
+    logits = method.logits(again)
+    if logits.requires_grad:  # Without gradients it is for evaluation only.
+        logits.square().sum().backward()
+        finite = all(each.grad is None or bool(each.grad.isfinite().all()) for each in (support, query))
+        assert finite, f"{name}: gradients with respect to the features must be finite."
+
+
+def _check_training(name: str, method: Method) -> None:
+    if not has_weights(method):
+        return
+    episodes = small_episodes(8, batch=(2,))
+    single = SmallEpisodes(episodes.support.float(), episodes.labels, episodes.query.float())
+    labels = (torch.arange(_QUERIES) % _WAYS).expand(2, -1)
+
+    def criterion(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
+
+    loss, logits = method.float().train().loss(_features(single), labels, criterion)
+    assert loss.shape == (), f"{name}: the loss must be one number, but has the shape {tuple(loss.shape)}."
+    expected = (2, _QUERIES, _WAYS)
+    assert logits.shape == expected, f"{name}: loss must give logits {expected} too, but got {tuple(logits.shape)}."
+    assert loss.requires_grad, f"{name}: the loss must have a gradient."
+    loss.backward()
+    for weight, value in method.named_parameters():
+        finite = value.grad is not None and bool(value.grad.isfinite().all())
+        assert finite or not value.requires_grad, f"{name}: the loss must have a finite gradient for {weight}."
+
+
+def _check_state_and_name(name: str, method: Method, other: Method) -> None:
+    episodes = small_episodes(9)  # Features are made anew each time: they keep what adapters of one name made of them.
+    logits = method.logits(_features(episodes))
+    other.double().load_state_dict(method.state_dict())
+    loaded = other.logits(_features(episodes))
+    _same(name, "a method that loads another's state must give its logits", loaded, logits, 0)
+    if not _is_registered(method):
+        return
+    try:
+        parsed = parse_method(name, dim=_DIM).eval()
+    except UsageError as error:
+        raise AssertionError(f"{name}: a registered method must be read from its name. {error}") from error
+    assert str(parsed) == name, f"{name}: the method of this name must have it too, but is {parsed}."
+    parsed.double().load_state_dict(method.state_dict())
+    what = "its name must say what it does, so each argument must be kept in an attribute of its name"
+    _same(name, what, parsed.logits(_features(episodes)), logits)
+
+
+def _is_registered(method: Method) -> bool:
+    if not isinstance(method, KernelMethod):
+        return method.family in METHODS.names()
+    refits = [] if method.transduction is None else [TRANSDUCTION.name_of(method.transduction) in TRANSDUCTION.names()]
+    adapters = [ADAPTERS.name_of(each) in ADAPTERS.names() for each in method.adapters]
+    return all([method.family in HEADS.names(), *adapters, *refits])
 
 
 def _same(name: str, what: str, actual: Tensor, expected: Tensor, tolerance: float = 1e-4) -> None:

@@ -88,12 +88,13 @@ class Session:
         return str(self.model.method)
 
     def methods(self, names: Iterable[str]) -> list[Method]:
-        """Methods by name, with the run's trained parts, on the device.
+        """Methods by name, each once, with the run's trained parts, on the device.
 
         Raises:
             UsageError: If a name is wrong, or needs weights that the run has not.
         """
-        return [self.model.method_of(name).to(self.device) for name in names]
+        methods = (self.model.method_of(name).to(self.device) for name in names)
+        return list({str(method): method for method in methods}.values())
 
     @cached_property
     def features(self) -> Tensor:

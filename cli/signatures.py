@@ -1,0 +1,113 @@
+"""Options that commands share: made from a recipe's fields, or from those of a dataclass of annotated types."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Optional, TypeVar
+
+import msgspec
+import typer
+
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_LARGE = 10_000  # A bound beyond it is checked with the configuration, but would only crowd the help.
+
+
+def with_fields(kind: type) -> Callable[..., Any]:
+    """Give a command an option for each field of a dataclass, whose types are annotated with Typer's options.
+
+    The values reach the command by name, to be gathered as the dataclass again.
+
+    Args:
+        kind: The dataclass; every field has a default.
+    """
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = [
+        inspect.Parameter(each.name, _BY_NAME, default=each.default, annotation=hints[each.name])
+        for each in dataclasses.fields(kind)
+    ]
+    return lambda command: _with_parameters(command, fields)
+
+
+def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
+    """Give a command an option for each field of the recipes; the values reach it by name, None where not given.
+
+    Args:
+        panel: Heading of the options in the help.
+        *kinds: Recipes, whose fields are annotated with bounds and a description; others are no options.
+    """
+    added = []
+    for kind in kinds:
+        for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+            description = _meta(hint, "description")
+            if description:
+                option = _option(name, hint, description, panel)
+                added.append(inspect.Parameter(name, _BY_NAME, default=None, annotation=option))
+    return lambda command: _with_parameters(command, added)
+
+
+def _with_parameters(command: Callable[..., Any], added: list[inspect.Parameter]) -> Callable[..., Any]:
+    """The same command, whose further keyword arguments have names for Typer."""
+    signature = inspect.signature(command, eval_str=True)
+    rest = [each for each in signature.parameters.values() if each.kind is inspect.Parameter.VAR_KEYWORD]
+    own = [each.replace(kind=_BY_NAME) for each in signature.parameters.values() if each not in rest]
+    command.__signature__ = signature.replace(parameters=[*own, *added, *rest])  # type: ignore[attr-defined]
+    return command
+
+
+def named(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command as Typer takes it: all its keyword arguments have names."""
+    signature = inspect.signature(command, eval_str=True)
+    kept = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return command
+
+
+T = TypeVar("T")
+
+
+def split(kind: type[T], values: dict[str, Any]) -> tuple[T, dict[str, Any]]:
+    """The dataclass that some of the values are of, and the others."""
+    names = {each.name for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    own = {name: value for name, value in values.items() if name in names}
+    return kind(**own), {name: value for name, value in values.items() if name not in names}
+
+
+def only_given(values: dict[str, Any]) -> dict[str, Any]:
+    """The options that the user gave, to replace a recipe's values."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _option(name: str, hint: Any, description: str, panel: str) -> Any:
+    """An optional option of a field's type and bounds; a tuple's is repeated, under its singular."""
+    word = name.replace("_", "-")
+    plain = _plain(hint)
+    several = typing.get_origin(plain) is tuple
+    inner = typing.get_args(plain)[0] if several else hint
+    kind = _plain(inner)
+    settings: dict[str, Any] = {"help": description, "show_default": False, "rich_help_panel": panel}
+    if kind is bool:
+        return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word}", **settings)]
+    if kind in (int, float):
+        most = _meta(inner, "le")
+        settings |= {"min": _meta(inner, "ge"), "max": None if most is None or most > _LARGE else most}
+    value = list[kind] if several else kind  # type: ignore[valid-type]
+    return Annotated[Optional[value], typer.Option(f"--{word.removesuffix('s') if several else word}", **settings)]
+
+
+def _plain(hint: Any) -> Any:
+    """A type without its annotations."""
+    while typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    return hint
+
+
+def _meta(hint: Any, what: str) -> Any:
+    """A bound or the description among a type's annotations."""
+    if typing.get_origin(hint) is not Annotated:
+        return None
+    inner, *metas = typing.get_args(hint)
+    found = [getattr(each, what) for each in metas if isinstance(each, msgspec.Meta)]
+    return next((value for value in [*found, _meta(inner, what)] if value is not None), None)
