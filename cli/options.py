@@ -17,6 +17,17 @@ def complete(registry: Registry):  # type: ignore[no-untyped-def]
     return lambda incomplete: [name for name in registry.names() if name.startswith(incomplete)]
 
 
+def in_a_folder(file: Optional[Path]) -> Optional[Path]:
+    """A file that can be written where it is wanted, or None; a folder that is mistyped is not made.
+
+    Raises:
+        UsageError: If there is no such folder.
+    """
+    if file is not None and not file.parent.is_dir():
+        raise UsageError(f"There is no folder {file.parent} for {file.name}: make it, or name another place.")
+    return file
+
+
 Backbone = Annotated[
     str, typer.Option(help="conv4, resnet12, or a registered one.", autocompletion=complete(BACKBONES))
 ]
@@ -43,7 +54,13 @@ RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder of the run fold
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="What every random choice follows from.")]
 Json = Annotated[
     Optional[Path],
-    typer.Option("--json", help="Also write the rows to this JSON file.", show_default=False, dir_okay=False),
+    typer.Option(
+        "--json",
+        help="Also write the rows to this JSON file.",
+        show_default=False,
+        dir_okay=False,
+        callback=in_a_folder,
+    ),
 ]
 
 ENGINE = "Engine"

@@ -35,7 +35,9 @@ def report(
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
-    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False)] = Path("report.html"),
+    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False, callback=options.in_a_folder)] = Path(
+        "report.html"
+    ),
 ) -> None:
     """Write one page, which needs no network, with the best numbers, tables, figures, settings and provenance."""
     from fslstm_plugin.files import write_text

@@ -82,10 +82,19 @@ FeaturePrecision = Annotated[str, typer.Option("--precision", help="Of the backb
 Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and use kept ones.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print every paired difference in words.")]
 Csv = Annotated[
-    Optional[Path], typer.Option(help="Also write the rows to this CSV file.", show_default=False, dir_okay=False)
+    Optional[Path],
+    typer.Option(
+        help="Also write the rows to this CSV file.", show_default=False, dir_okay=False, callback=options.in_a_folder
+    ),
 ]
 Latex = Annotated[
-    Optional[Path], typer.Option(help="Also write a booktabs table to this file.", show_default=False, dir_okay=False)
+    Optional[Path],
+    typer.Option(
+        help="Also write a booktabs table to this file.",
+        show_default=False,
+        dir_okay=False,
+        callback=options.in_a_folder,
+    ),
 ]
 
 

@@ -282,6 +282,8 @@ WRONG = [
     (("eval", "--episodes", 2**63), 2, "2 to 1,000,000,000 episodes, but got 9223372036854775808"),
     (("eval", "--shots", 0), 2, "--shots"),
     (("eval", "--json", "."), 2, "is a directory"),
+    (("eval", "--json", "no/such/r.json"), 2, "There is no folder no/such for r.json"),
+    (("report", "--output", "no/such/r.html"), 2, "There is no folder no/such for r.html"),
     ((*TRAIN, "--padding", 32), 2, "Padding must be less than the images' 32 pixels, but got 32"),
     (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--padding", 32), 2, "less than the images' 32 pixels"),
     (("report", "nowhere"), 1, "no run or reproduction at nowhere"),
