@@ -195,7 +195,15 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
     except UsageError:
         raise
     except (TypeError, ValueError) as error:
-        raise UsageError(f"'{text}' cannot be made: {error}") from error
+        raise UsageError(_refusal(part, values, text, error)) from error
+
+
+def _refusal(part: Callable[..., Any], values: Mapping[str, Any], text: str, error: Exception) -> str:
+    """Why a constructor raised: a word where it computes with a number, or what it says itself."""
+    for name, default in options(part):
+        if isinstance(default, (int, float)) and isinstance(values.get(name), str):
+            return f"The argument '{name}' in '{text}' must be a number, but got {values[name]}."
+    return f"'{text}' cannot be made: {error}"
 
 
 def read_arguments(
