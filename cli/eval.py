@@ -116,7 +116,7 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
         return [str(trained)]
     text = head if head is not None else own.head_text if own else ""
     same = own is not None and Part.parse(text).name == own.family
-    learned = own.learned_texts if own is not None and same else ()
+    learned, refit = (own.learned_texts, own.refit_texts) if own is not None and same else ((), ())
     if iam and not learned:
         raise UsageError(
             f"There is no IAM for {text} in this run, which was trained with {trained}: train with --algorithm "
@@ -125,4 +125,4 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
     plain = f"{text}+bn" if bn else text
     base = "+".join([plain, *learned]) if iam is not False else plain
     names = [plain, base] if iam is None else [base]
-    return list(dict.fromkeys([*names, *(f"{base}+{refit}" for refit in refits)]))
+    return list(dict.fromkeys([*names, *(f"{base}+{each}" for each in (*refit, *refits))]))

@@ -100,7 +100,7 @@ def reproduce(
     from rich.console import Console
 
     from fslstm_plugin.errors import UsageError, naming_damage
-    from fslstm_plugin.reproduction import engine, measurements, outputs, rendering, support, trainings
+    from fslstm_plugin.reproduction import beside, engine, measurements, outputs, support, trainings
     from fslstm_plugin.reproduction.specification import find
     from fslstm_plugin.runs import Run
 
@@ -152,7 +152,7 @@ def reproduce(
             outputs.write(each)
         typer.echo(f"{each.name}: see {each.folder / 'table.md'}")
         if not redraw and each.specification.shows != outputs.SUPPORT:
-            typer.echo(rendering.beside_shipped(outputs.shipped_pairs(each, measurements.read(each.folder))))
+            typer.echo(beside.sentence(beside.shipped_pairs(each.name, measurements.read(each.folder))))
 
 
 def _say(wanted: Sequence[Reproduction], request: Request) -> None:

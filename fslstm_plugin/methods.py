@@ -49,6 +49,7 @@ class Method(nn.Module, ABC):
     (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as it is typed, and
     are kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features.
     Heads with adapters and transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
+    `fslstm_plugin.testing.check_method` tests one.
 
     Args:
         adapters: What the features go through first, see `prepare`. Default none.
@@ -220,6 +221,12 @@ class KernelMethod(Method):
         return tuple(part_text(ADAPTERS.name_of(part), part) for part in self._learned())
 
     @property
+    def refit_texts(self) -> tuple[str, ...]:
+        """The transductive module, if there is one, as it is written last."""
+        refit = self.transduction
+        return () if refit is None else (part_text(TRANSDUCTION.name_of(refit), refit),)
+
+    @property
     def head_text(self) -> str:
         """The head with its arguments and the adapters that stand among them."""
         return part_text(self.family, self.head, self.adapter_texts)
@@ -360,12 +367,17 @@ class _Maker:
         kind = ADAPTERS.get(name)
         if needs_dim(kind):
             raise UsageError(f"'{name}' has weights: write it after the head, as in 'lssvm+{name}'.")
-        if isinstance(value, Part):
-            return build(kind, value.arguments, str(value))
         known = options(kind)
-        if value is not BARE and not known:
+        if isinstance(value, Part):
+            arguments = value.arguments
+        elif value is not BARE and not known:
             raise UsageError(f"'{name}' in '{self.text}' takes no value.")
-        return build(kind, {} if value is BARE else {known[0].name: value}, name)
+        else:
+            arguments = {} if value is BARE else {known[0].name: value}
+        adapter = build(kind, arguments, str(value) if isinstance(value, Part) else name)
+        if has_weights(adapter):
+            raise UsageError(f"The adapter '{name}' has weights: its constructor must take dim, the features' length.")
+        return adapter
 
     def _learned_adapter(
         self, part: Part, head: str, trained: KernelMethod | None, before: Sequence[FeatureAdapter]

@@ -91,8 +91,9 @@ class FewShotModel(nn.Module):
         return getattr(self.backbone, "map_shape", None)
 
     def embed(self, images: Tensor) -> Tensor:
-        """Features ``(batch, d)`` of normalised images ``(batch, 3, H, W)``."""
-        return self.backbone(images)
+        """Features ``(batch, d)`` of normalised images ``(batch, 3, H, W)``, in single precision at least."""
+        vectors = self.backbone(images)
+        return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """Scaled logits ``(..., m, ways)`` of the queries, never in reduced precision."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from .weights import load_tensors, save_tensors
 
 # The processes that decode images hold the lock too, and need up to 5 seconds to see that their training was killed.
 _LOCK_SECONDS = 8.0
+
+_CHOSEN = "FSLSTM_RUN_NAME"  # for the processes that this one starts
 
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 ImageSize = Annotated[int, Meta(ge=16, le=1024)]  # a backbone's; far more than any here is for
@@ -268,13 +271,20 @@ class Run:
 
 
 def new_run_folder(folder: Path, name: str | None, default: str) -> Path:
-    """Where a new run goes: under its name, or under the default with the first free number."""
+    """Where a new run goes: under its name, or under the default with the first free number.
+
+    The processes that Lightning starts for further devices run the same command after the folder was made: they take
+    the name that the first one chose.
+    """
     if name is not None:
         if not name or Path(name).name != name or name.startswith("."):
             raise UsageError(f"A run's name must be a plain folder name, but got '{name}'.")
         return folder / name
+    if os.environ.get("LOCAL_RANK", "0") != "0" and _CHOSEN in os.environ:
+        return folder / os.environ[_CHOSEN]
     path, number = folder / default, 1
     while path.exists():
         number += 1
         path = folder / f"{default}-{number}"
+    os.environ[_CHOSEN] = path.name
     return path

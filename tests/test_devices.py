@@ -33,7 +33,8 @@ from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from fslstm_plugin.transduction import TransductiveModule
 
-DIM, MAP_SHAPE = 32, (8, 2, 2)
+DIM = 32
+MAP = (8, 2, 2)
 HEAD_NAMES = [
     *HEADS.names(),
     *(f"lssvm(coding={coding})" for coding in ("one-vs-one", "ecoc")),
@@ -76,11 +77,11 @@ def points(count, dim=DIM):
 def test_every_method_computes_on_the_gpu_what_it_computes_on_the_processor(name):
     method = parse_method(name, dim=DIM).eval()
     support, query, mean, labels = points(10), points(15), points(9).mean((0, 1)), torch.arange(10) % 5
-    expected = method.logits(EpisodeFeatures(support, query, labels, base_mean=mean, map_shape=MAP_SHAPE)).detach()
+    expected = method.logits(EpisodeFeatures(support, query, labels, base_mean=mean, map_shape=MAP)).detach()
     with PretendedGPU():
         method.to("cuda")
         parts = (part.to("cuda") for part in (support, query, labels))
-        found = method.logits(EpisodeFeatures(*parts, base_mean=mean.to("cuda"), map_shape=MAP_SHAPE))
+        found = method.logits(EpisodeFeatures(*parts, base_mean=mean.to("cuda"), map_shape=MAP))
     assert found.device.type == "cuda"
     torch.testing.assert_close(value_of(found), expected)
 

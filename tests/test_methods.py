@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from fslstm_plugin.grammar import BARE, Part, build, options_of, parse, read_val
 from fslstm_plugin.heads import LSSVMClassifier, PrototypeClassifier, RidgeClassifier
 from fslstm_plugin.methods import KernelMethod, Method, parse_method, whole_methods
 from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.registry import ADAPTERS
 from fslstm_plugin.runs import PretrainConfig, Run
 from fslstm_plugin.training.configuration import pretrain_config, train_config
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
@@ -419,11 +421,16 @@ def test_parts_with_parameters_train_move_and_are_saved() -> None:
 
 
 def test_what_a_method_is_measured_against() -> None:
-    method = {
-        name: parse_method(name, dim=DIM).reference for name in ("lssvm", "rr", "rr(ridge=1)", "rr+iam+psm", "tim")
+    expected = {
+        "lssvm": (),
+        "rr": ("lssvm",),
+        "rr(ridge=1)": ("rr", "lssvm"),
+        "rr+iam+psm": ("rr+iam",),
+        "lssvm(normalize)+psm": ("lssvm(normalize)",),
+        "tim": ("nn",),
+        "tim(steps=3)": ("tim", "nn"),
     }
-    assert method == {"lssvm": None, "rr": "lssvm", "rr(ridge=1)": "rr", "rr+iam+psm": "rr+iam", "tim": "nn"}
-    assert parse_method("tim(steps=3)").reference == "tim"
+    assert {name: parse_method(name, dim=DIM).references for name in expected} == expected
 
 
 def test_tuning_tries_arguments_and_changes_of_the_features() -> None:
@@ -433,6 +440,24 @@ def test_tuning_tries_arguments_and_changes_of_the_features() -> None:
     assert "rr(normalize)+psm" not in names, "50, the default, is no candidate"
     assert "rr(ridge=1)+psm" not in names
     assert len(set(names)) == len(names)
+
+
+class Weighted(FeatureAdapter):
+    """Weights without dim: they could not be told from an adapter that is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        return features.derived(lambda points: points * self.weight)
+
+
+@pytest.mark.parametrize("name", ["nn(weighted)", "nn(weighted())"])
+def test_an_adapter_with_weights_must_take_dim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ADAPTERS._entries, "weighted", EntryPoint("weighted", f"{__name__}:Weighted", "adapters"))
+    with pytest.raises(UsageError, match="adapter 'weighted' has weights: its constructor must take dim"):
+        parse_method(name)
 
 
 class Shifted(FeatureAdapter):
@@ -501,6 +526,12 @@ def test_a_pretrained_run_gives_a_backbone_with_the_papers_head(tmp_path: Path) 
     assert str(model.method) == "lssvm"
     images = torch.rand(2, 3, 32, 32)
     close(model.embed(images), saved.eval().embed(images))
+
+
+def test_features_of_a_backbone_in_bfloat16_are_given_to_methods_in_single_precision() -> None:
+    model = FewShotModel(nn.Flatten().bfloat16(), parse_method("nn"))
+    assert model.embed(torch.rand(2, 3, 4, 4).bfloat16()).dtype == torch.float32
+    assert model.embed(torch.rand(2, 3, 4, 4).double()).dtype == torch.float64
 
 
 def test_logits_are_scaled_and_never_in_reduced_precision() -> None:

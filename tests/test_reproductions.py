@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,13 +17,16 @@ from fslstm_dots import TinyBackbone
 from msgspec import structs
 
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.evaluation.features import FeatureStore
+from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.plain import from_plain
 from fslstm_plugin.recipes import BackboneRecipe
 from fslstm_plugin.reporting.figures import iterations
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
 from fslstm_plugin.reporting.html import svg_element
-from fslstm_plugin.reproduction import estimate, measurements, outputs, rendering, shipped, trainings
-from fslstm_plugin.reproduction.comparison import compare, pairs
+from fslstm_plugin.reproduction import engine, estimate, measurements, outputs, rendering, shipped, trainings
+from fslstm_plugin.reproduction.beside import pairs
+from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.measurements import Measurement, Provenance
 from fslstm_plugin.reproduction.specification import Published, Reproduction
 from fslstm_plugin.reproduction.titles import model_titles
@@ -252,7 +256,7 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
         "--psm-iters", 0, "--json", tmp_path / "r.json",
     )  # fmt: skip
     assert evaluated.code == 0, evaluated.err
-    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    (row,) = (row for row in json.loads((tmp_path / "r.json").read_text())["rows"] if row["modules"] == ["iam"])
     assert sum(task["after"] for task in tasks) / 4 == pytest.approx(row["accuracy"])
     planned = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--dry-run")
     assert "draw 4 tasks: about" in planned.out
@@ -265,9 +269,24 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     assert "needs one of lssvm+iam" in without.err
 
 
+def test_a_model_its_images_and_features_are_loaded_once_for_all_tasks(trained, reproduce, monkeypatch):
+    counts = Counter()
+
+    def counted(owner, name):
+        before = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **named: counts.update([name]) or before(*args, **named))
+
+    counted(engine, "load_split")
+    counted(FewShotModel, "from_run")
+    counted(FeatureStore, "features")
+    result = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
+    assert result.code == 0, result.err
+    assert counts == {"load_split": 1, "from_run": 1, "features": 1}
+
+
 def test_an_argument_that_is_no_text_is_kept_readable(monkeypatch):
     monkeypatch.setattr("sys.argv", ["fslstm", "reproduce", "\udcff"])
-    assert measurements.provenance("cpu")["command"] == r"fslstm reproduce '\udcff'"
+    assert Provenance.now("cpu").command == r"fslstm reproduce '\udcff'"
 
 
 def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, output):
@@ -464,7 +483,7 @@ class Page(HTMLParser):
         self.open, self.links, self.ids = [], [], []
 
     def handle_starttag(self, tag, attrs):
-        if tag not in ("meta", "br", "use", "path", "rect", "img"):
+        if tag not in ("meta", "br", "wbr", "use", "path", "rect", "img"):
             self.open.append(tag)
         values = dict(attrs)
         self.links += [values[name] for name in ("href", "src", "xlink:href") if name in values]
@@ -555,7 +574,7 @@ def test_a_grid_puts_the_longer_side_down():
     (what, (head, rows)), _ = rendering.grids(Lines("k", "y", [*points, replace(points[0], series="u", x=None)]))
     assert what == "Gain in points: r"
     assert head == ["k", "c, s", "c, t", "c, u"]
-    assert rows[-1] == ["any", "–", "–", "1.00"]
+    assert rows[-1] == ["any", "–", "–", "+1.00"]
 
 
 @pytest.mark.parametrize("name", sorted(file.parent.name for file in REPRODUCTIONS.glob("*/table.md")))
@@ -622,13 +641,13 @@ DAMAGED = [
     ("measured.json", '{"provenance": [], "measurements": [{"provenance": 0}]}', "measured.json is damaged"),
     ("measured.json", None, "it has no provenance 1"),
     ("specification.json", "[]", "is damaged"),
-    ("specification.json", '{"title": 1}', "title: expected `str`, got `int`"),
+    ("specification.json", '{"title": 1}', "title must be text, but got a whole number"),
     ("specification.json", {"shows": "tabel"}, "Did you mean 'table'"),
     ("specification.json", {"shots": []}, "shots: expected `array` of length >= 1"),
     ("specification.json", {"timed": "conv5"}, "There is no timed backbone 'conv5'"),
-    ("specification.json", {"timed": True}, "timed: expected `str | null`, got `bool`"),
+    ("specification.json", {"timed": True}, "timed must be text or null"),
     ("published.json", '{"values": [{"dataset": "mini"}]}', "values[0]: object missing required field `method`"),
-    ("published.json", {"values": [{**VALUE, "shots": 0}]}, "values[0].shots: expected `int` >= 1"),
+    ("published.json", {"values": [{**VALUE, "shots": 0}]}, "values[0].shots must be a whole number >= 1"),
 ]
 
 

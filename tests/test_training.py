@@ -428,6 +428,15 @@ def test_run_folders_are_found_by_path_name_or_age(tmp_path):
         Run.find("a", tmp_path)
 
 
+def test_further_devices_take_the_name_that_the_first_chose(tmp_path, monkeypatch):
+    chosen = new_run_folder(tmp_path, None, "train-dots")
+    chosen.mkdir()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert new_run_folder(tmp_path, None, "train-dots") == chosen
+    monkeypatch.delenv("LOCAL_RANK")
+    assert new_run_folder(tmp_path, None, "train-dots").name == "train-dots-2"
+
+
 def test_names_of_new_runs(tmp_path):
     assert new_run_folder(tmp_path, None, "x").name == "x"
     (tmp_path / "x").mkdir()

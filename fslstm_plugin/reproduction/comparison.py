@@ -1,4 +1,4 @@
-"""The published numbers beside ours, one line for a method and a training; and ours beside those that are shipped."""
+"""The published numbers beside ours, one line for a method and a training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..reporting.tables import TASKS
 from ..reporting.words import display_name
-from .measurements import Key, Measurement
+from .measurements import Measurement
 from .specification import PublishedValue, Reproduction
 
 
@@ -170,55 +170,3 @@ def _cell(published: Cell, measured: Measurement | None) -> Cell:
         published.published_seconds,
         seconds,
     )
-
-
-class Pair(NamedTuple):
-    """The same thing measured by the user and by those who ship the package.
-
-    Args:
-        mine: The user's.
-        shipped: Theirs.
-    """
-
-    mine: Measurement
-    shipped: Measurement
-
-    @property
-    def difference(self) -> float:
-        """The user's less theirs, in percent."""
-        return self.mine.accuracy - self.shipped.accuracy
-
-    @property
-    def ci95(self) -> float:
-        """Half width of the difference's 95 % interval, of independent means."""
-        return math.hypot(self.mine.ci95, self.shipped.ci95)
-
-    @property
-    def within(self) -> bool:
-        """Whether the difference lies within its interval."""
-        return abs(self.difference) <= self.ci95
-
-    @property
-    def same_training(self) -> bool:
-        """Whether their models were trained with the same."""
-        return self.mine.training == self.shipped.training
-
-
-def pairs(measured: Iterable[Measurement], shipped: Iterable[Measurement]) -> list[Pair]:
-    """What was measured here and is shipped too: the same method in the same setting, on a model of the same algorithm.
-
-    A shipped model with the same training is preferred to one with another; what is shipped itself has no pair.
-    """
-    theirs: dict[tuple[Key, str], list[Measurement]] = {}
-    for each in shipped:
-        theirs.setdefault(_setting(each), []).append(each)
-    found = []
-    for mine in measured:
-        others = theirs.get(_setting(mine), [])
-        if others and mine not in others:
-            found.append(Pair(mine, max(others, key=lambda other: other.training == mine.training)))
-    return found
-
-
-def _setting(each: Measurement) -> tuple[Key, str]:
-    return each.key._replace(training="", seed=0), each.algorithm

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from ..files import replacing, write_json, write_text
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
-from . import measurements, rendering, shipped, support
-from .comparison import Pair, compare, pairs
+from . import beside, measurements, rendering, support
+from .comparison import compare
 from .measurements import Measurement
 from .specification import TABLE, Reproduction
 from .titles import model_titles
@@ -34,18 +34,13 @@ def write(reproduction: Reproduction) -> None:
         _write_lines(reproduction)
 
 
-def shipped_pairs(reproduction: Reproduction, measured: Sequence[Measurement]) -> list[Pair]:
-    """The measurements that are shipped with the package too."""
-    return pairs(measured, measurements.read(shipped.folder() / reproduction.name))
-
-
 def _write_table(reproduction: Reproduction) -> None:
     measured = measurements.read(reproduction.folder)
     lines = compare(reproduction, measured)
     rows = [row for line in lines for row in line.as_dicts()]
     folder = reproduction.folder
-    beside = rendering.shipped_markdown(shipped_pairs(reproduction, measured))
-    write_text(folder / "table.md", rendering.markdown(reproduction, lines, measured, beside))
+    shipped = beside.markdown(beside.shipped_pairs(reproduction.name, measured))
+    write_text(folder / "table.md", rendering.markdown(reproduction, lines, measured, shipped))
     write_text(folder / "table.tex", rendering.latex(reproduction, lines))
     write_text(folder / "table.csv", rendering.csv_lines(rows))
     write_json(folder / "table.json", {"rows": rows})
@@ -76,7 +71,7 @@ def _write_lines(reproduction: Reproduction) -> None:
     for heading, table in rendering.grids(lines):
         text += [f"## {heading}", "", *rendering.markdown_table(*table), ""]
         latex += [f"% {heading}", *rendering.latex_grid(*table)]
-    text = text[:-1] + rendering.shipped_markdown(shipped_pairs(reproduction, measured))
+    text = text[:-1] + beside.markdown(beside.shipped_pairs(reproduction.name, measured))
     trained = rendering.trained_with(measured, [each.training for each in measured])
     text += rendering.section("Training of the models", trained) + rendering.measured_with(measured)
     write_text(folder / "table.md", "\n".join(text) + "\n")

@@ -13,7 +13,7 @@ from ..reporting.figures.lines import Lines, Point
 from ..reporting.statements import statement
 from ..reporting.tables import latex_escape, latex_number
 from ..reporting.words import NOTHING, display_name, number, signed
-from .comparison import Cell, Line, Pair, Trained, trained_of
+from .comparison import Cell, Line, Trained, trained_of
 from .measurements import Measurement, Provenance
 from .specification import Published, Reproduction
 from .titles import OfModel, model_titles, place
@@ -31,7 +31,7 @@ def markdown(
         reproduction: What is shown.
         lines: See :func:`~fslstm_plugin.reproduction.comparison.compare`.
         measured: The measurements.
-        beside: See :func:`shipped_markdown`.
+        beside: See :func:`~fslstm_plugin.reproduction.beside.markdown`.
     """
     text = [f"# {reproduction.specification.title}", ""]
     text += [f"{words}\n" for words in (published_by(reproduction.published), explanation(lines)) if words]
@@ -161,66 +161,6 @@ def _said(measured: Sequence[Measurement], letters: Letters) -> list[str]:
     for training, sentences in found:
         text += ["", f"### {training}", "", *(f"* {sentence}" for sentence in sentences)]
     return text
-
-
-def beside_shipped(pairs: Sequence[Pair]) -> str:
-    """How far the numbers are from those that are shipped, in a sentence.
-
-    Example:
-        >>> beside_shipped([])
-        'None of this is among the measurements that are shipped with the package.'
-    """
-    if not pairs:
-        return "None of this is among the measurements that are shipped with the package."
-    within, other = sum(pair.within for pair in pairs), sum(not pair.same_training for pair in pairs)
-    return (
-        f"{within} of {len(pairs)} differences to the measurements that are shipped with the package lie within "
-        f"their 95 % interval{f'; {other} of them are to a model with another training' if other else ''}."
-    )
-
-
-def shipped_table(pairs: Sequence[Pair]) -> Table:
-    """A line for each number that is shipped too; columns for what is not the same in all lines."""
-    told = {
-        name: texts
-        for name, value in _CONDITIONS.items()
-        if len(set(texts := [value(pair) for pair in pairs])) > 1 or name == "shots"
-    }
-    rows = [
-        [
-            display_name(pair.mine.method),
-            *(texts[line] for texts in told.values()),
-            number(pair.mine.accuracy, pair.mine.ci95),
-            number(pair.shipped.accuracy, pair.shipped.ci95),
-            signed(pair.difference, pair.ci95) + (" ✓" if pair.within else ""),
-        ]
-        for line, pair in enumerate(pairs)
-    ]
-    return ["method", *told, "measured here", "shipped with the package", "difference"], rows
-
-
-_CONDITIONS: dict[str, Callable[[Pair], str]] = {
-    "model": lambda pair: place(pair.mine.dataset, pair.mine.backbone),
-    "training here": lambda pair: pair.mine.training,
-    "training shipped": lambda pair: pair.shipped.training,
-    "shots": lambda pair: str(pair.mine.shots),
-    "queries": lambda pair: str(pair.mine.queries),
-    "balance": lambda pair: pair.mine.query_balance,
-}
-
-
-def shipped_markdown(pairs: Sequence[Pair]) -> list[str]:
-    """The section on what is shipped; nothing where there is no number to compare."""
-    if not pairs:
-        return []
-    words = f"{beside_shipped(pairs)} The interval is that of a difference of independent means; ✓ is within it."
-    models = dict.fromkeys(
-        f"{place(each.dataset, each.backbone)}, {who}: {each.training}"
-        for pair in pairs
-        for who, each in (("measured here", pair.mine), ("shipped", pair.shipped))
-    )
-    heading = ["", "## Beside what is shipped with the package", "", words, "", *(f"* {model}" for model in models), ""]
-    return heading + markdown_table(*shipped_table(pairs))
 
 
 def trained_with(models: Sequence[OfModel], trainings: Sequence[str]) -> list[str]:

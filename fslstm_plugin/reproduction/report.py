@@ -8,10 +8,11 @@ from pathlib import Path
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
 from ..reporting.html import Block, Section, svg_element
-from . import measurements, rendering, support
-from .comparison import Pair, compare
+from . import beside, measurements, rendering, support
+from .beside import Pair
+from .comparison import compare
 from .measurements import Measurement
-from .outputs import SUPPORT, gains_over, lines_of, shipped_pairs, titled
+from .outputs import SUPPORT, gains_over, lines_of, titled
 from .specification import TABLE, Reproduction
 
 
@@ -43,7 +44,7 @@ def _tasks(folder: Path) -> tuple[list[str], list[Block]]:
 def _measured(reproduction: Reproduction, measured: Sequence[Measurement]) -> tuple[list[str], list[Block]]:
     trained = rendering.trained_with(measured, [each.training for each in measured])
     sources = rendering.sources((each.provenance, each.seed) for each in measured)
-    pairs = shipped_pairs(reproduction, measured)
+    pairs = beside.shipped_pairs(reproduction.name, measured)
     if reproduction.specification.shows == TABLE:
         lead, blocks = _table(reproduction, measured)
         return lead, [*blocks, *_shipped(pairs), *_origin([], sources)]
@@ -61,8 +62,8 @@ def _origin(trained: Sequence[str], sources: Sequence[str]) -> list[Block]:
 def _shipped(pairs: Sequence[Pair]) -> list[Block]:
     if not pairs:
         return []
-    head, rows = rendering.shipped_table(pairs)
-    words = rendering.beside_shipped(pairs)
+    head, rows = beside.table(pairs)
+    words = beside.sentence(pairs)
     return [Block("Beside what is shipped with the package", words, head, rows, folded=True)]
 
 
