@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -123,16 +123,16 @@ def bench(
             from fslstm_plugin.benchmarks.heads import bench_heads
             from fslstm_plugin.benchmarks.table3 import bench_table3
 
-            images = _images(chosen, features or _DIMS[group], seed, data_root, console)
+            vectors, labels = _features(chosen, features or _DIMS[group], seed, data_root, console)
             if table3_episodes:
                 report(f"heads: Table 3, {table3_episodes:,} episodes")
-                figures += bench_table3(images.features, images.labels, table3_episodes, seed)
-            found = bench_heads(images.features, images.labels, shots, rounds, seed, report)
+                figures += bench_table3(vectors, labels, table3_episodes, seed)
+            found = bench_heads(vectors, labels, shots, rounds, seed, report)
         elif group == "transduction":
             from fslstm_plugin.benchmarks.transduction import bench_transduction
 
-            images = _images(chosen, features or _DIMS[group], seed, data_root, console, rectified=True)
-            found = bench_transduction(*images, shots, rounds, seed, report)
+            vectors, labels = _features(chosen, features or _DIMS[group], seed, data_root, console)
+            found = bench_transduction(vectors, labels, shots, rounds, seed, report)
         elif group == "eval":
             from fslstm_plugin.benchmarks.evaluation import bench_evaluation
 
@@ -154,28 +154,17 @@ def bench(
         write_json(json, result.as_dict())
 
 
-class _Images(NamedTuple):
-    """What stands for the images of a split: features ``(N, d)``, labels, and the mean of the base classes."""
-
-    features: torch.Tensor
-    labels: torch.Tensor
-    base_mean: torch.Tensor
-
-
-def _images(
-    run: Run | None, dim: int, seed: int, data_root: Path | None, console: Console, rectified: bool = False
-) -> _Images:
-    """Of the run's test split, or generated; perhaps without what is negative, as after a ReLU."""
+def _features(
+    run: Run | None, dim: int, seed: int, data_root: Path | None, console: Console
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and labels: of the run's test split, or generated."""
     if run is None:
         from fslstm_plugin.benchmarks.clusters import clusters
 
-        features, labels = clusters(dim, seed)
-        features = features.relu() if rectified else features
-        return _Images(features, labels, features.mean(0))
+        return clusters(dim, seed)
 
     session = results.open_session(run, None, "test", data_root, "cpu", console)
-    features, mean = session.features, session.base_mean
-    return _Images(features, session.split.labels, mean)
+    return session.features, session.split.labels
 
 
 def _backbone(run: Run | None, name: str) -> nn.Module:
