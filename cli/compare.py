@@ -76,12 +76,12 @@ def compare(
     elif len(sessions) > 1:
         parts = [(session, [session.trained_method]) for session in sessions]
     else:
-        parts = [(sessions[0], _default_methods())]
+        parts = [(sessions[0], _default_methods(sessions[0].trained_method))]
     asked.finish("compare", parts, console)
 
 
-def _default_methods() -> list[str]:
-    """Every transductive method, and the paper's heads plain and with PSM."""
+def _default_methods(trained: str) -> list[str]:
+    """The paper's heads plain and with PSM, what the run was trained for, and every method that needs no training."""
     from fslstm_plugin.grammar import options as options_of
     from fslstm_plugin.methods import whole_methods
     from fslstm_plugin.registry import METHODS
@@ -89,7 +89,7 @@ def _default_methods() -> list[str]:
     # The plugin's own backbones end in a LeakyReLU; without negative features the two are the same.
     signed = {name for name in whole_methods() if "negative" in dict(options_of(METHODS.get(name)))}
     whole = [f"{name}(negative=signed)" if name in signed else name for name in whole_methods()]
-    return [*PAPERS_HEADS, *(f"{head}+psm" for head in PAPERS_HEADS), *whole]
+    return list(dict.fromkeys([*PAPERS_HEADS, *(f"{head}+psm" for head in PAPERS_HEADS), trained, *whole]))
 
 
 def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[tuple[Session, list[str]]]:
