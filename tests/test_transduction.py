@@ -23,7 +23,9 @@ from fslstm_plugin.heads import (
     SVMClassifier,
     one_hot,
 )
+from fslstm_plugin.methods import parse_method
 from fslstm_plugin.transduction import CandidateSelection, InverseAttentionModule, PseudoSupportModule
+from fslstm_plugin.transduction.psm import average_weights
 
 FOLDER = Path(__file__).parent / "golden"
 GOLDEN = np.load(FOLDER / "heads.npz")
@@ -126,6 +128,101 @@ def test_psm_trajectory_holds_every_refit() -> None:
         close(path[k], PseudoSupportModule(k)(RidgeClassifier(), support, labels, query))
 
 
+def weighted_psm_by_features(head: Head, data: Episode, iterations: int) -> tuple[Tensor, float]:
+    """PSM with one new point for each average, however often it comes; and the least weight of an average."""
+    support, labels, query = data
+    targets = one_hot(labels, 3)
+    shots = targets.sum(0)
+    logits = head.predict(EpisodeGram.from_features(support, query), targets)
+    least = 1.0
+    for _ in range(iterations):
+        predicted, weights = logits.argmax(-1), average_weights(logits, shots)
+        for label in predicted.unique():
+            support = torch.cat([support, query[predicted == label].mean(0, keepdim=True)])
+            targets = torch.cat([targets, weights[label] * one_hot(label[None], 3)])
+            least = min(least, weights[label].item())
+        logits = head.predict(EpisodeGram.from_features(support, query), targets)
+    return logits, least
+
+
+@every_head
+def test_tested_psm_is_fitting_to_weighted_averages(make: Callable[[], Head]) -> None:
+    support, labels, query = episode(13, queries=40)
+    centres = torch.stack([support[labels == label].mean(0) for label in range(3)])
+    query = centres[(torch.arange(40) // 6).clamp(max=2)] + 0.5 * query  # 6, 6 and 28 of them
+    expected, least = weighted_psm_by_features(make(), (support, labels, query), 4)
+    assert least < 0.9
+    close(PseudoSupportModule(4, prior="tested")(make(), support, labels, query), expected)
+
+
+def counted(*counts: int) -> Tensor:
+    """Logits that predict each class so often."""
+    return one_hot(torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)), len(counts))
+
+
+def test_tested_weights_by_hand() -> None:
+    """20 queries a class: evidence 10, expected 1 + 5 with one shot, and so the exponent 2."""
+    weights = average_weights(counted(30, 10), torch.ones(2))
+    torch.testing.assert_close(weights, torch.tensor([1 / 2, 1 / 4], dtype=torch.float64) ** 2)
+    # Shots 1 and 1/3 of that on average: expected 1 + 5 (1 + 1/3) / 2.
+    exponent = 3 * (10 / (1 + 10 / 3) - 1)
+    weights = average_weights(counted(30, 10), torch.tensor([1.0, 3.0]))
+    torch.testing.assert_close(weights, torch.tensor([1 / 2, 1 / 4], dtype=torch.float64) ** exponent)
+
+
+@pytest.mark.parametrize("counts", [(15,) * 5, (1, 1), (17, 13, 15, 16, 14), (1, 0, 0), (4,)])
+def test_predictions_that_may_be_balanced_have_the_published_weights(counts: tuple[int, ...]) -> None:
+    assert (average_weights(counted(*counts), torch.ones(len(counts))) == 1).all()
+
+
+@every_head
+def test_tested_psm_is_the_published_one_on_balanced_predictions(make: Callable[[], Head]) -> None:
+    support, labels = 3 * torch.eye(3, 16, dtype=torch.float64), torch.arange(3)
+    generator = torch.Generator().manual_seed(14)
+    query = support.repeat(8, 1) + 0.1 * torch.randn(24, 16, generator=generator, dtype=torch.float64)
+    tested = PseudoSupportModule(3, prior="tested")(make(), support, labels, query)
+    assert torch.equal(tested, PseudoSupportModule(3)(make(), support, labels, query))
+    assert (tested.argmax(-1).bincount() == 8).all()
+
+
+def test_what_a_head_prefers_for_every_query_is_no_evidence() -> None:
+    logits = counted(15, 15, 15, 15, 15) * torch.linspace(0.5, 1.5, 75)[:, None]
+    preferring = logits + torch.tensor([0.9, 0.0, 0.0, 0.0, 0.0])
+    assert preferring.argmax(-1).bincount()[0] >= 30
+    assert (average_weights(preferring, torch.full((5,), 5.0)) == 1).all()
+    same_counts = counted(*preferring.argmax(-1).bincount(minlength=5).tolist())
+    assert (average_weights(same_counts, torch.full((5,), 5.0)) < 0.1).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10_000), queries=st.integers(1, 40), shift=st.floats(-5, 5), data=st.data())
+def test_tested_weights_are_weights(seed: int, queries: int, shift: float, data: st.DataObject) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(queries, 4, generator=generator, dtype=torch.float64)
+    logits[:, 0] += shift
+    shots = torch.tensor([1.0, 2.0, 5.0, 1.0], dtype=torch.float64)
+    weights = average_weights(logits, shots)
+    assert ((weights >= 0) & (weights <= 1)).all()
+    classes = torch.tensor(data.draw(st.permutations(range(4))))
+    order = torch.tensor(data.draw(st.permutations(range(queries))))
+    torch.testing.assert_close(average_weights(7 * logits[order][:, classes] + 3, shots[classes]), weights[classes])
+
+
+@every_head
+def test_tested_psm_of_one_class_of_queries_stays_finite(make: Callable[[], Head]) -> None:
+    """Its weights vanish, and leave the plain head's predictions."""
+    support, labels, query = episode(15, queries=60)
+    query = support[labels == 2].mean(0) + 0.01 * query
+    logits = PseudoSupportModule(10, prior="tested")(make(), support, labels, query)
+    assert logits.isfinite().all()
+    assert (logits.argmax(-1) == 2).all()
+
+
+def test_the_prior_is_part_of_the_name() -> None:
+    assert str(parse_method("lssvm+psm(prior=tested,iterations=3)")) == "lssvm+psm(iterations=3,prior=tested)"
+    assert str(parse_method("lssvm+psm(prior=uniform)")) == "lssvm+psm"
+
+
 def can_by_features(head: Head, data: Episode, counts: list[int], probability: bool) -> Tensor:
     """CAN's transduction with an explicit sort of all queries, refitted to their features."""
     support, labels, query = data
@@ -163,7 +260,11 @@ def test_can_breaks_ties_by_the_earlier_query() -> None:
     torch.testing.assert_close(actual, expected)
 
 
-MODULES = {"psm": PseudoSupportModule(4), "can": CandidateSelection(0.4, 2)}
+MODULES = {
+    "psm": PseudoSupportModule(4),
+    "psm_tested": PseudoSupportModule(4, prior="tested"),
+    "can": CandidateSelection(0.4, 2),
+}
 every_module = pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
 
 
@@ -223,6 +324,8 @@ def test_wrong_input_is_named(module: PseudoSupportModule) -> None:
     ("make", "message"),
     [
         (lambda: PseudoSupportModule(-1), "iterations must be a whole number of at least 0, but got -1"),
+        (lambda: PseudoSupportModule(prior="test"), "no prior 'test'. Did you mean 'tested'"),
+        (lambda: PseudoSupportModule(prior=2), "no prior '2'"),  # type: ignore[arg-type]
         (lambda: CandidateSelection(iterations=-1), "iterations must be a whole number of at least 0, but got -1"),
         (lambda: CandidateSelection(fraction=0.0), r"in \(0, 1\], but got 0.0"),
         (lambda: CandidateSelection(score="logits"), "Did you mean 'logit'"),
