@@ -12,7 +12,6 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.gram import EpisodeGram
 from fslstm_plugin.heads import LSSVMClassifier, RidgeClassifier, one_hot
 from fslstm_plugin.heads.leave_one_out import choose_ridge, leave_one_out_errors
-from fslstm_plugin.methods import parse_method
 from fslstm_plugin.transduction import PseudoSupportModule
 
 
@@ -128,35 +127,3 @@ def test_a_normalised_gram_matrix_is_that_of_normalised_features() -> None:
     targets, psm = one_hot(labels, 3), PseudoSupportModule(3)
     for head in (RidgeClassifier(ridge=0.5), LSSVMClassifier(kernel="rbf")):
         torch.testing.assert_close(psm.refine(head, gram, targets), psm(head, unit[0], labels, unit[1]))
-
-
-@pytest.mark.parametrize(
-    "text", ["lssvm", "lssvm(ridge=loo)", "svm(C=0.5,normalize)", "rr(ridge=1e-05,kernel=rbf)", "nn(normalize)"]
-)
-def test_names_of_heads_are_read_as_they_are_written(text: str) -> None:
-    assert str(parse_method(text)) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("lssvm(rigde=1)", "Did you mean 'ridge'"),
-        ("lssvm(ridge)", "needs a value"),
-        ("lssvm(normalize=1)", "takes no value"),
-        ("lssvm(ridge=-1)", "positive and finite"),
-        ("lssvm(C=1)", "no argument of lssvm 'C'"),
-        ("rr(ridge=x)", "cannot be made"),
-        ("rr(ridge=1,ridge=2)", "the argument 'ridge' twice"),
-        ("lssvm(ways=10)", "no argument of lssvm 'ways'"),
-        ("lssvm(coding=3)", "There is no coding '3'"),
-        ("nn+psm(iterations=2.5)", "whole number of at least 0"),
-        ("rr(", "parentheses"),
-        ("nn+psn", "Did you mean 'psm'"),
-        ("nn+psm+can", "nothing can follow the transductive module"),
-        ("nn+psm+iam", "nothing can follow the transductive module"),
-        ("nn+psm(iterations=-1)", "whole number of at least 0"),
-    ],
-)
-def test_names_that_are_wrong_say_why(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        parse_method(text)

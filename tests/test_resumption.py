@@ -32,7 +32,7 @@ COMMON = (
 )  # fmt: skip
 START = {
     "train": (
-        "train", *COMMON, "--iam-reduction", 4, "--steps-per-epoch", 5, "--episodes-per-step", 2, "--shots", 2,
+        "train", *COMMON, "--algorithm", "lssvm+iam(reduction=4)", "--steps-per-epoch", 5, "--episodes-per-step", 2, "--shots", 2,
         "--queries", 3, "--val-episodes", 10,
     ),
     "pretrain": ("pretrain", *COMMON, "--batch-size", 48),

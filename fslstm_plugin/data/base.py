@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from filelock import Timeout
 
-from ..errors import DataError, UnknownNameError
+from ..errors import DataError, StorageError, UnknownNameError
 from ..files import exclusive
 from ..recipes import DatasetRecipe
 from .prepared import (
@@ -152,7 +151,7 @@ class Dataset(ABC):
     def clean(self, root: Path) -> None:
         """Remove what killed preparations left, unless one is at work."""
         if any(path.exists() for path in self.partial_folders(root)):
-            with suppress(OSError, Timeout), exclusive(self.folder(root), seconds=0):
+            with suppress(OSError, StorageError), exclusive(self.folder(root), seconds=0):
                 self._remove_leftovers(root)
 
     def partial_folders(self, root: Path) -> list[Path]:
