@@ -32,8 +32,8 @@ COMMON = (
 )  # fmt: skip
 START = {
     "train": (
-        "train", *COMMON, "--algorithm", "lssvm+iam(reduction=4)", "--steps-per-epoch", 5, "--episodes-per-step", 2, "--shots", 2,
-        "--queries", 3, "--val-episodes", 10,
+        "train", *COMMON, "--algorithm", "lssvm+iam(reduction=4)", "--steps-per-epoch", 5, "--episodes-per-step", 2,
+        "--shots", 2, "--queries", 3, "--val-episodes", 10,
     ),
     "pretrain": ("pretrain", *COMMON, "--batch-size", 48),
     # Every epoch is a single step; images come from files, by way of worker processes.
