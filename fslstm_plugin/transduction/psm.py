@@ -111,13 +111,14 @@ def average_weights(logits: Tensor, shots: Tensor) -> Tensor:
         expected = 1 + q / (4 shots)
         weight_c = (min(1, r_c) / 2) ^ (3 max(0, evidence / expected - 1))
 
-    Source: ours; the constants were chosen on the validation classes of CIFAR-FS. Half the weight for all classes,
-    the frequent too, matters to heads that interpolate, such as the LSSVM with its small ridge: only weights near 0
-    leave them as they were.
+    The factor 1/2 lowers the frequent classes' weights too: a head that interpolates, such as the LSSVM with its small
+    ridge, ignores weights until all are nearly 0, and only then is the plain head again.
+
+    Source: ours; the form and its constants were chosen on the validation classes of CIFAR-FS.
 
     Args:
         logits: ``(..., m, ways)``.
-        shots: Support points of each class ``(..., ways)``.
+        shots: Support points of each class ``(..., ways)``; unequal ones count by the mean of ``1 / shots``.
 
     Returns:
         ``(..., ways)``, in [0, 1]; without meaning for a class that no query is given.
