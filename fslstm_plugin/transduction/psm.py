@@ -24,8 +24,9 @@ class PseudoSupportModule(TransductiveModule):
     As published, every average has the weight of one shot, however few queries its class was given. That is right
     where all classes have as many queries. Where they have not, the average of a rare class is mostly of other classes'
     queries, and the module can cost accuracy. ``prior="tested"`` lowers the weights as the predictions speak against
-    balanced queries, see `average_weights`. Use it unless the queries are known to be balanced; it then keeps most of
-    the published gain, and all of it where the predictions are balanced.
+    balanced queries, see `average_weights`. Use it unless the queries are known to be balanced: with Conv4 on
+    CIFAR-FS no head fell below the plain one down to Dirichlet 0.5, and on balanced queries the heads kept from 87 %
+    (NN, 1 shot) to 100 % (LSSVM, 1 shot) of the published gain.
 
     Source: the paper's section on the Pseudo Support Module; the tested prior is ours.
 
