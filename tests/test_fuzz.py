@@ -350,11 +350,13 @@ def test_weights_files_are_read_or_named(sandbox, tmp_path: Path, random: Random
 
 NAMES_OF_METHODS = [
     *("lssvm", "rr(ridge=1,normalize)", "svm(C=1)+psm(iterations=3)", "lssvm(ridge=loo,center=episode)+iam+can"),
-    *("nn+bn", "lssvm(kernel=rbf(scale=0.1))", "rr(power(exponent=0.3,negative=signed))+psm", "tim(steps=50)", "centroid+lean"),
+    *("lssvm(kernel=rbf(scale=0.1))", "rr(power(exponent=0.3,negative=signed))+psm", "tim(steps=50)", "nn+bn+can"),
+    *("centroid(clip=2)+rescale+lean", "map-peak", "pt-map", "ilpc", "proto-lp", "bd-cspn", "alpha-tim(alpha=2)"),
 ]
 ARGUMENT_VALUES = [
     *("x", "3", "0", "-1", "0.5", "1e400", "nan", "-inf", "9" * 400, "9" * 5000, "true", "none", "loo", "", " ", "("),
     *("rbf(scale=x)", "polynomial(degree=0.5)", "a(b=c(d))", "one-vs-one", "base", "signed", "x" * 999, "\x1b[2J"),
+    *("a(" * 2000 + ")" * 2000, "rbf(" * 50),
 ]
 
 
@@ -396,7 +398,20 @@ def test_names_are_methods_or_refused_in_one_sentence(random: Random) -> None:
     ("name", "named"),
     [
         ("rr(ridge=x)", "ridge"),
-        ("rr(ridge=" + "9" * 400 + ")", "ridge"),
+        ("rr(ridge=" + "9" * 400 + ")", "ridge must be positive and finite"),
+        ("nn+psm(iterations=10000000000)", "iterations can be at most 1,000,000"),
+        ("nn+can(iterations=10000000000)", "iterations can be at most 1,000,000"),
+        ("nn+can(fraction=x)", "fraction must be above 0 and at most 1, but got x"),
+        ("nn+can(score=none)", "There is no score 'None'"),
+        ("lssvm(decoding=1)", "There is no decoding '1'"),
+        ("lssvm+iam(reduction=1.5)", "reduction must be a whole number"),
+        ("lssvm+iam(reduction=1000000000)", "reduction can be at most|reduction must lie between"),
+        ("lssvm+iam(dropout=x)", "dropout must be a number"),
+        ("ilpc(alpha=x)", "alpha must be a number"),
+        ("alpha-tim(alpha=x)", "alpha must be a number"),
+        ("lssvm+rescale(start=" + "9" * 400 + ")", "cannot be made: int too large"),
+        ("nn(" * 2000 + ")" * 2000, "more than 20 parentheses"),
+        ("nn(kernel=" + "rbf(" * 2000 + ")" * 2000 + ")", "more than 20 parentheses"),
     ],
 )
 def test_arguments_of_another_kind_are_named(name: str, named: str) -> None:
@@ -441,7 +456,7 @@ def test_features_are_classified_or_refused(random: Random) -> None:
         ]
     )
     with contextlib.suppress(UsageError):
-        method = parse_method(random.choice([*NAMES_OF_METHODS, "pt-map", "ilpc", "proto-lp", "bd-cspn"]), dim).eval()
+        method = parse_method(random.choice(NAMES_OF_METHODS), dim).eval()
         features = EpisodeFeatures(
             tensor(random, [*batch, 6, dim]),
             tensor(random, [*batch, 5, dim]),
@@ -452,6 +467,30 @@ def test_features_are_classified_or_refused(random: Random) -> None:
         )
         logits = method.logits(features)
         assert logits.shape == (*features.query.shape[:-1], features.ways)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ways": 2**40}, "class 2 has none"),
+        ({"labels": torch.tensor([0, 2**40])}, "class 1 has none"),
+        ({"query": torch.ones(3, 4).to(torch.float8_e4m3fn)}, "16 bits or more"),
+        ({"map_shape": (3, 1, 1)}, r"\(3, 1, 1\) do not make 4 features"),
+    ],
+)
+def test_odd_features_are_refused(changed: dict[str, Any], message: str) -> None:
+    from fslstm_plugin import EpisodeFeatures
+
+    episode = {"support": torch.ones(2, 4), "query": torch.ones(3, 4), "labels": torch.arange(2)}
+    with pytest.raises(UsageError, match=message):
+        EpisodeFeatures(**{**episode, **changed})
+
+
+def test_features_of_two_types_get_the_wider() -> None:
+    from fslstm_plugin import EpisodeFeatures
+
+    features = EpisodeFeatures(torch.eye(2), torch.ones(3, 2, dtype=torch.bfloat16), torch.arange(2))
+    assert {part.dtype for part in (features.support, features.query, features.points)} == {torch.float32}
 
 
 # Reproductions and reports: the files of the repository, and those of a run, with other values.

@@ -145,7 +145,7 @@ def test_names_of_heads_are_read_as_they_are_written(text: str) -> None:
         ("lssvm(normalize=1)", "takes no value"),
         ("lssvm(ridge=-1)", "positive and finite"),
         ("lssvm(C=1)", "no argument of lssvm 'C'"),
-        ("rr(ridge=x)", "cannot be made"),
+        ("rr(ridge=x)", "ridge must be positive and finite, but got x"),
         ("rr(ridge=1,ridge=2)", "the argument 'ridge' twice"),
         ("lssvm(ways=10)", "no argument of lssvm 'ways'"),
         ("lssvm(coding=3)", "There is no coding '3'"),
