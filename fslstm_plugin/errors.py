@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import math
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
+
+_MOST = 10**6  # Of iterations and the like.
 
 
 def printable(text: str) -> str:
@@ -59,7 +61,7 @@ class UnknownNameError(UsageError):
 
     Args:
         kind: What was looked for, for example ``"head"``.
-        name: The unknown name.
+        name: The unknown name; what was typed may also be a number.
         known: The names that exist.
 
     Example:
@@ -69,9 +71,9 @@ class UnknownNameError(UsageError):
         fslstm_plugin.errors.UnknownNameError: There is no head 'lsvm'. Did you mean 'lssvm'? Known: lssvm, svm.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}.")
 
@@ -114,7 +116,7 @@ def require_positive(**values: float) -> None:
         fslstm_plugin.errors.UsageError: batch size must be positive and finite, but got 0.
     """
     for name, value in values.items():
-        if not isinstance(value, Real) or not 0 < value < math.inf:
+        if not isinstance(value, Real) or not 0 < value <= sys.float_info.max:
             raise UsageError(f"{name.replace('_', ' ')} must be positive and finite, but got {value}.")
 
 
@@ -131,12 +133,29 @@ def require_not_negative(**values: float) -> None:
         fslstm_plugin.errors.UsageError: weight decay must be 0 or more and finite, but got inf.
     """
     for name, value in values.items():
-        if not isinstance(value, Real) or not 0 <= value < math.inf:
+        if not isinstance(value, Real) or not 0 <= value <= sys.float_info.max:
             raise UsageError(f"{name.replace('_', ' ')} must be 0 or more and finite, but got {value}.")
 
 
+def require_number(**values: float) -> None:
+    """Check named values that have bounds of their own.
+
+    Raises:
+        UsageError: Naming the first that is no number.
+
+    Example:
+        >>> require_number(dropout="much")
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: dropout must be a number, but got much.
+    """
+    for name, value in values.items():
+        if not isinstance(value, Real):
+            raise UsageError(f"{name.replace('_', ' ')} must be a number, but got {value}.")
+
+
 def require_whole(name: str, value: int, least: int = 0) -> int:
-    """The value, if it is a whole number and not too small.
+    """The value, if it is a whole number, not too small, and not so great that its work would never end.
 
     Raises:
         UsageError: If it is not.
@@ -149,6 +168,8 @@ def require_whole(name: str, value: int, least: int = 0) -> int:
     """
     if not isinstance(value, Integral) or value < least:
         raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
+    if value > _MOST:
+        raise UsageError(f"{name} can be at most {_MOST:,}, but got {value}.")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,7 +27,7 @@ class EpisodeFeatures:
 
     Args:
         support: Features ``(..., n, d)``, any floating-point type.
-        query: Features ``(..., m, d)``; leading dimensions as the support's.
+        query: Features ``(..., m, d)``; leading dimensions as the support's. Of two types both get the wider.
         labels: int64 in [0, ways), any order, any number per class: ``(..., n)``, or ``(n,)`` for all episodes.
         ways: Number of classes; default the greatest label + 1.
         base_mean: Mean feature ``(d,)`` of the base classes' images, for methods that subtract it. Default None.
@@ -58,8 +59,11 @@ class EpisodeFeatures:
             raise UsageError(
                 f"The base mean must be one feature vector ({support.shape[-1]},), but got {tuple(base_mean.shape)}."
             )
-        self._set(lambda: torch.cat([support, query], -2), one_hot(labels, ways), base_mean, map_shape)
-        self.support, self.query = support, query
+        if map_shape is not None and prod(map_shape) != support.shape[-1]:
+            raise UsageError(f"Maps of shape {tuple(map_shape)} do not make {support.shape[-1]} features.")
+        both = torch.promote_types(support.dtype, query.dtype)
+        self.support, self.query = support.to(both), query.to(both)
+        self._set(lambda: torch.cat([self.support, self.query], -2), one_hot(labels, ways), base_mean, map_shape)
 
     @classmethod
     def from_points(

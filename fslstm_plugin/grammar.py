@@ -17,6 +17,7 @@ from .errors import UnknownNameError, UsageError
 T = TypeVar("T")
 
 _WORDS = {"true": True, "false": False, "none": None}
+_DEEPEST = 20  # Parentheses within parentheses; two are of use.
 _NO_OPTIONS = ("support", "labels", "ways", "adapters")  # What constructors take from a program, not from a name.
 
 
@@ -102,6 +103,8 @@ def _split(text: str, separator: str) -> Iterator[str]:
         depth += (letter == "(") - (letter == ")")
         if depth < 0:
             break
+        if depth > _DEEPEST:
+            raise UsageError(f"'{text}' has more than {_DEEPEST} parentheses within each other.")
         if letter == separator and depth == 0:
             yield text[start:place]
             start = place + 1
@@ -194,7 +197,7 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
         return part(**given, **values)
     except UsageError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:  # of any third party
         raise UsageError(_refusal(part, values, text, error)) from error
 
 

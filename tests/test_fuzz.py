@@ -39,7 +39,7 @@ from torch.utils.benchmark.utils.common import TaskSpec
 from fslstm_plugin.data.archives import opened
 from fslstm_plugin.data.decode import read_rgb
 from fslstm_plugin.data.pickles import load_arrays
-from fslstm_plugin.errors import DataError, FSLSTMError
+from fslstm_plugin.errors import DataError, FSLSTMError, UsageError
 
 REPRODUCTIONS = Path(__file__).parents[1] / "reproductions"
 
@@ -311,8 +311,7 @@ def _inside(value: Any) -> list[Any]:
 
 @fuzz
 def test_run_folders_are_read_or_named(sandbox, tmp_path: Path, random: Random) -> None:
-    from fslstm_plugin.evaluation.model import TrainedModel
-
+    from fslstm_plugin.model import FewShotModel
     from fslstm_plugin.runs import Run
 
     folder = tmp_path / "runs" / "a"
@@ -324,7 +323,7 @@ def test_run_folders_are_read_or_named(sandbox, tmp_path: Path, random: Random) 
     (folder / "model.safetensors").write_bytes(damaged(random, weights) if one_in(random, 2) else weights)
     (folder / "last.ckpt").touch()
     with contextlib.suppress(FSLSTMError):
-        TrainedModel.from_run(Run.find(random.choice([None, "a", str(folder)]), folder.parent))
+        FewShotModel.from_run(Run.find(random.choice([None, "a", str(folder)]), folder.parent))
     with contextlib.suppress(FSLSTMError):
         Run.to_resume(folder.parent, random.choice([None, "a"]), random.choice(["train", "pretrain"]))
 
@@ -345,6 +344,153 @@ def test_weights_files_are_read_or_named(sandbox, tmp_path: Path, random: Random
     file.write_bytes(damaged(random, content) if one_in(random, 2) else program(random))
     with contextlib.suppress(FSLSTMError):
         load_tensors(file)
+
+
+# Names of methods, and the tensors that methods get.
+
+NAMES_OF_METHODS = [
+    *("lssvm", "rr(ridge=1,normalize)", "svm(C=1)+psm(iterations=3)", "lssvm(ridge=loo,center=episode)+iam+can"),
+    *("lssvm(kernel=rbf(scale=0.1))", "rr(power(exponent=0.3,negative=signed))+psm", "tim(steps=50)", "nn+bn+can"),
+    *("centroid(clip=2)+rescale+lean", "map-peak", "pt-map", "ilpc", "proto-lp", "bd-cspn", "alpha-tim(alpha=2)"),
+]
+ARGUMENT_VALUES = [
+    *("x", "3", "0", "-1", "0.5", "1e400", "nan", "-inf", "9" * 400, "9" * 5000, "true", "none", "loo", "", " ", "("),
+    *("rbf(scale=x)", "polynomial(degree=0.5)", "a(b=c(d))", "one-vs-one", "base", "signed", "x" * 999, "\x1b[2J"),
+    *("a(" * 2000 + ")" * 2000, "rbf(" * 50),
+]
+
+
+def method_name(random: Random) -> str:
+    """Parts with arguments that they have, of any value; or no name at all."""
+    from fslstm_plugin.grammar import options
+    from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
+
+    def part(name: str, known: list[str]) -> str:
+        arguments = [
+            random.choice(known) + (f"={random.choice(ARGUMENT_VALUES)}" if random.randrange(4) else "")
+            for _ in range(random.randrange(3) if known else 0)
+        ]
+        return f"{name}({','.join(arguments)})" if arguments else name
+
+    if one_in(random, 4):
+        whole = random.choice(NAMES_OF_METHODS).encode()
+        return damaged(random, whole).decode("latin1") if random.randrange(4) else text(random, 30)
+    parts = []
+    for registry in (random.choice([HEADS, METHODS]), *random.choices([ADAPTERS, TRANSDUCTION], k=random.randrange(3))):
+        name = random.choice(registry.names())
+        inside = ADAPTERS.names() if registry is HEADS else []
+        parts.append(part(name, [*(each.name for each in options(registry.get(name))), *inside]))
+    return "+".join(parts)
+
+
+@fuzz
+def test_names_are_methods_or_refused_in_one_sentence(random: Random) -> None:
+    from fslstm_plugin.methods import Method, parse_method
+
+    name, dim = method_name(random), random.choice([None, 16])
+    with contextlib.suppress(UsageError):
+        method = parse_method(name, dim)
+        assert isinstance(method, Method)
+        assert str(parse_method(str(method), dim)) == str(method)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("rr(ridge=x)", "ridge"),
+        ("rr(ridge=" + "9" * 400 + ")", "ridge must be positive and finite"),
+        ("nn+psm(iterations=10000000000)", "iterations can be at most 1,000,000"),
+        ("nn+can(iterations=10000000000)", "iterations can be at most 1,000,000"),
+        ("nn+can(fraction=x)", "fraction must be above 0 and at most 1, but got x"),
+        ("nn+can(score=none)", "There is no score 'None'"),
+        ("lssvm(decoding=1)", "There is no decoding '1'"),
+        ("lssvm+iam(reduction=1.5)", "reduction must be a whole number"),
+        ("lssvm+iam(reduction=1000000000)", "reduction can be at most|reduction must lie between"),
+        ("lssvm+iam(dropout=x)", "dropout must be a number"),
+        ("ilpc(alpha=x)", "alpha must be a number"),
+        ("alpha-tim(alpha=x)", "alpha must be a number"),
+        ("lssvm+rescale(start=" + "9" * 400 + ")", "cannot be made: int too large"),
+        ("nn(" * 2000 + ")" * 2000, "more than 20 parentheses"),
+        ("nn(kernel=" + "rbf(" * 2000 + ")" * 2000 + ")", "more than 20 parentheses"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(name: str, named: str) -> None:
+    from fslstm_plugin.methods import parse_method
+
+    with pytest.raises(UsageError, match=named):
+        parse_method(name, 16)
+
+
+def tensor(random: Random, sizes: list[int]) -> torch.Tensor:
+    """Of any type and nearly such a shape."""
+    sizes = [random.choice([0, 1, 2, 7]) if one_in(random, 12) else size for size in sizes]
+    sizes = sizes[random.randint(0, len(sizes)) :] if one_in(random, 12) else sizes
+    dtype = random.choice(DTYPES) if one_in(random, 3) else torch.float32
+    values = torch.rand(sizes, generator=torch.Generator().manual_seed(random.getrandbits(30))) * random.choice(SCALES)
+    values = values.round() if dtype == torch.uint8 else values
+    if values.numel() and one_in(random, 12):
+        values.view(-1)[0] = random.choice([float("nan"), float("inf"), -1.0])
+    return values.to(dtype)
+
+
+DTYPES = [
+    *(torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool, torch.complex64),
+    torch.float8_e4m3fn,
+]
+SCALES = [1.0, 1.0, 1.0, 0.0, 1e-30, 1e4, 1e30]
+
+
+@pytest.mark.filterwarnings("ignore")
+@fuzz
+def test_features_are_classified_or_refused(random: Random) -> None:
+    from fslstm_plugin import EpisodeFeatures
+    from fslstm_plugin.methods import parse_method
+
+    batch, dim = random.choice([[], [2], [1, 2]]), 4
+    labels = random.choice(
+        [
+            *[torch.tensor([0, 1, 2, 0, 1, 2])] * 6,
+            *(torch.tensor([0, 1, 5, 0, 1, 2]), torch.zeros(6, dtype=torch.int64), torch.arange(5), torch.tensor(1)),
+            *(torch.tensor([0, 1, 2, 0, 1, 2**40]), torch.tensor([0, 1, 2, 0, 1, -1]), torch.rand(6)),
+            torch.tensor([0, 1, 2, 0, 1, 2], dtype=torch.uint8),
+        ]
+    )
+    with contextlib.suppress(UsageError):
+        method = parse_method(random.choice(NAMES_OF_METHODS), dim).eval()
+        features = EpisodeFeatures(
+            tensor(random, [*batch, 6, dim]),
+            tensor(random, [*batch, 5, dim]),
+            labels,
+            random.choice([None, None, 3, 2, 4, 2**40, -1]),
+            base_mean=random.choice([None, tensor(random, [dim])]),
+            map_shape=random.choice([None, (1, 2, 2), (3, 2, 2), (0, 1, 1)]),
+        )
+        logits = method.logits(features)
+        assert logits.shape == (*features.query.shape[:-1], features.ways)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"ways": 2**40}, "class 2 has none"),
+        ({"labels": torch.tensor([0, 2**40])}, "class 1 has none"),
+        ({"query": torch.ones(3, 4).to(torch.float8_e4m3fn)}, "16 bits or more"),
+        ({"map_shape": (3, 1, 1)}, r"\(3, 1, 1\) do not make 4 features"),
+    ],
+)
+def test_odd_features_are_refused(changed: dict[str, Any], message: str) -> None:
+    from fslstm_plugin import EpisodeFeatures
+
+    episode = {"support": torch.ones(2, 4), "query": torch.ones(3, 4), "labels": torch.arange(2)}
+    with pytest.raises(UsageError, match=message):
+        EpisodeFeatures(**{**episode, **changed})
+
+
+def test_features_of_two_types_get_the_wider() -> None:
+    from fslstm_plugin import EpisodeFeatures
+
+    features = EpisodeFeatures(torch.eye(2), torch.ones(3, 2, dtype=torch.bfloat16), torch.arange(2))
+    assert {part.dtype for part in (features.support, features.query, features.points)} == {torch.float32}
 
 
 # Reproductions and reports: the files of the repository, and those of a run, with other values.
@@ -368,12 +514,13 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing figures would take nearly all of the time."""
     from fslstm_plugin.reporting import run_report
     from fslstm_plugin.reporting.figures import lines, support
-    from fslstm_plugin.reproduction import outputs
+    from fslstm_plugin.reproduction import outputs, report
 
     monkeypatch.setattr(lines, "draw", lambda _: None)
     monkeypatch.setattr(support, "draw", lambda _: None)
     monkeypatch.setattr(outputs, "_save", lambda *_: None)
-    monkeypatch.setattr(run_report, "svg_element", lambda *_: "<svg/>")
+    for module in (run_report, report):
+        monkeypatch.setattr(module, "svg_element", lambda *_: "<svg/>")
 
 
 @fuzz
@@ -382,7 +529,7 @@ def test_reproductions_are_read_or_named(reproductions, undrawn, tmp_path: Path,
 
     from fslstm_plugin.errors import naming_damage
     from fslstm_plugin.reproduction import measurements, outputs
-    from fslstm_plugin.reproduction.specification import Specification
+    from fslstm_plugin.reproduction.specification import Reproduction
 
     folder = tmp_path / "reproductions" / "a"
     folder.mkdir(parents=True, exist_ok=True)
@@ -395,11 +542,11 @@ def test_reproductions_are_read_or_named(reproductions, undrawn, tmp_path: Path,
     with contextlib.suppress(FSLSTMError):
         _sections(str(folder), tmp_path)
     with contextlib.suppress(FSLSTMError):
-        specification = Specification.read(folder)
+        reproduction = Reproduction.read(folder)
         with naming_damage(folder):
-            outputs.write(specification)
-        if specification.shows != outputs.SUPPORT:
-            measurements.add(folder, files.get("measured.json", {}).get("measurements", [])[:1], {})
+            outputs.write(reproduction)
+        if reproduction.specification.shows != outputs.SUPPORT:
+            measurements.add(folder, measurements.read(folder)[:1])
 
 
 @fuzz
@@ -426,27 +573,29 @@ def test_the_files_of_a_run_are_shown_or_named(sandbox, undrawn, tmp_path: Path,
 
 
 ROW = {
-    "dataset": "dots", "split": "test", "backbone": "tiny", "head": "lssvm", "modules": ["iam", "psm"], "ways": 5,
-    "shots": 1, "queries": 15, "episodes": 10, "seed": 0, "query_balance": "uniform", "interval": "episodes",
-    "options": {"ridge": "loo"}, "normalize": True, "accuracy": 60.0, "ci95": 1.0, "seconds": 0.1, "difference": 0.0,
-    "difference_ci95": 0.0, "reference": "lssvm+iam", "gain": 1.0, "gain_ci95": 0.5,
+    "dataset": "dots", "split": "test", "backbone": "tiny", "run": "a", "method": "lssvm(ridge=loo,normalize)+iam+psm",
+    "head": "lssvm", "modules": ["iam", "psm"], "options": {"ridge": "loo"}, "adapters": ["normalize"],
+    "transductive": True, "iterations": 10, "ways": 5, "shots": 1, "queries": 15, "episodes": 10, "seed": 0,
+    "query_balance": "uniform", "interval": "episodes", "accuracy": 60.0, "ci95": 1.0, "seconds": 0.1,
+    "difference": 0.0, "difference_ci95": 0.0, "reference": "lssvm+iam", "reference_run": "a", "gain": 1.0,
+    "gain_ci95": 0.5,
 }  # fmt: skip
-EVALUATION = {"rows": [ROW, {**ROW, "shots": 5, "modules": []}]}
-TUNED = {
-    "format": 1,
-    "choices": {"lssvm": {"head": "lssvm", "options": {"ridge": 1.0}, "normalize": True}},
-    "rows": [ROW],
-}
+EVALUATION = {
+    "command": "fslstm eval", "version": "0", "date": "2024-01-01", "statements": [], "notes": [],
+    "rows": [ROW, {**ROW, "shots": 5, "modules": []}, {**ROW, "method": "nn", "run": "b", "gain": None}],
+}  # fmt: skip
+TUNED = {"format": 2, "choices": {"lssvm": "lssvm(ridge=1,normalize)"}, "rows": [ROW]}
 
 
 # The command line: options that exist with values of all sorts, in any combination.
 
 COMMANDS = [
-    *[("pretrain",), ("train",), ("eval",), ("compare-heads",), ("data", "prepare"), ("data", "list")],
+    *[("pretrain",), ("train",), ("eval",), ("compare",), ("compare-heads",), ("data", "prepare"), ("data", "list")],
     *[("tune",), ("bench",), ("reproduce",), ("report",)],
 ]
 WORDS = [
     *("heads", "table3", "figure-support", "quick", "ROOT/reproductions", "ROOT/reproductions/table3"),
+    *("lssvm+iam(reduction=2)", "rr(ridge=x)", "lssvm(ridge=loo,center)+psm(iterations=3)", "tim(steps=2)", "can"),
     *("dots", "tiny", "lssvm+iam", "rr", "nn", "test", "val", "mini", "cifar-fs", "base", "fslstm", "auto"),
     *("cpu", "32", "bf16", "steps", "psm", "ddp", "1", "0", "2", "5", "-1", "0.1", "1e-3", "nan", "inf"),
     *("-inf", "1e309", str(2**31), str(2**63), "9" * 30, "", " ", "--", "-", "--help", "\udcff", "e\u0301"),
@@ -483,13 +632,13 @@ def light(monkeypatch: pytest.MonkeyPatch):
     """Training, evaluation and downloads do nothing: here the way to them is tried."""
     from urllib.error import URLError
 
-    from fslstm_plugin.evaluation.engine import Outcome
-
-    from fslstm_plugin.benchmarks import clusters, heads, table3
+    from fslstm_plugin.benchmarks import clusters, heads, table3, transduction
     from fslstm_plugin.benchmarks.agreement import Agreement
     from fslstm_plugin.benchmarks.report import Comparison
-    from fslstm_plugin.evaluation import experiment, features
-    from fslstm_plugin.reproduction import engine, estimate, support, trainings
+    from fslstm_plugin.evaluation import session
+    from fslstm_plugin.evaluation.features import FeatureStore
+    from fslstm_plugin.evaluation.runner import Outcome
+    from fslstm_plugin.reproduction import engine, estimate
     from fslstm_plugin.training import meta_training, pretraining
 
     def fit(module, batches, run, *, resume, **_):
@@ -510,14 +659,15 @@ def light(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
     monkeypatch.setattr(meta_training, "fit", fit)
     monkeypatch.setattr(pretraining, "fit", fit)
-    for module in (experiment, engine):
-        monkeypatch.setattr(module, "run_methods", run_methods)
-    for module in (features, engine, support):
-        monkeypatch.setattr(module, "cached_features", lambda *_, **__: torch.zeros(180, 16))
-    monkeypatch.setattr(trainings, "seconds_per_image", lambda *_: 0.0)
+    monkeypatch.setattr(session, "run_methods", run_methods)
+    monkeypatch.setattr(FeatureStore, "features", lambda *_: torch.zeros(180, 16))
+    monkeypatch.setattr(FeatureStore, "mean", lambda *_: torch.zeros(16))
+    monkeypatch.setattr(engine, "backbone_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(estimate, "seconds_per_image", lambda *_: 0.0)
     monkeypatch.setattr(estimate, "_episode_seconds", lambda *_: 0.0)
     monkeypatch.setattr(clusters, "clusters", lambda *_: (torch.zeros(180, 16), torch.zeros(180)))
     monkeypatch.setattr(heads, "bench_heads", lambda *_: ([compared], []))
+    monkeypatch.setattr(transduction, "bench_transduction", lambda *_: ([compared], []))
     monkeypatch.setattr(table3, "bench_table3", lambda *_: [])
     monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
 

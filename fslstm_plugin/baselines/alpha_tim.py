@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..adapters import Normalize
-from ..errors import UsageError, require_not_negative, require_positive, require_whole
+from ..errors import UsageError, require_not_negative, require_number, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Method
 from .batches import in_chunks, single_at_least
@@ -62,6 +62,8 @@ class AlphaTIM(Method):
         learning_rate: float = 1e-4,
     ) -> None:
         super().__init__([Normalize()])
+        if alpha is not None:
+            require_number(alpha=alpha)
         if alpha is not None and not 1 < alpha < float("inf"):
             raise UsageError(f"alpha must be finite and above 1, where it would be tim's entropy, but got {alpha}.")
         require_positive(temperature=temperature, support_weight=support_weight, learning_rate=learning_rate)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import Center, Normalize, Power
-from ..errors import UsageError, require_not_negative, require_positive, require_whole
+from ..errors import UsageError, require_not_negative, require_number, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..heads import one_hot
 from ..methods import Gram, Method
@@ -82,6 +82,7 @@ class ILPC(Method):
     ) -> None:
         root = [Power(negative="signed"), Normalize(), Center("episode")]
         super().__init__([*(root if power else []), Normalize()])
+        require_number(alpha=alpha, momentum=momentum)
         if not 0 < alpha < 1:
             raise UsageError(f"alpha must lie in (0, 1), but got {alpha}.")
         if not 0 <= momentum < 1:

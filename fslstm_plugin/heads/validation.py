@@ -71,9 +71,9 @@ def check_query(support: Tensor, query: Tensor) -> None:
 
 
 def _check_features(what: str, features: Tensor) -> None:
-    if not features.is_floating_point() or features.dim() < 2:
+    if not features.is_floating_point() or features.dtype.itemsize < 2 or features.dim() < 2:
         raise UsageError(
-            f"The {what} features must be a floating-point tensor (..., points, features), "
+            f"The {what} features must be a floating-point tensor (..., points, features) of 16 bits or more, "
             f"but got {features.dtype} {_shape(features.shape)}."
         )
     if features.shape[-1] == 0:
@@ -94,7 +94,8 @@ def _check_labels(labels: Tensor, ways: int) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= ways:
         raise UsageError(f"Labels must lie in [0, {ways}) for {ways} ways, but got {low} to {high}.")
-    absent = ~(labels.unsqueeze(-1) == torch.arange(ways, device=labels.device)).any(-2)
+    first = min(ways, labels.shape[-1] + 1)  # of more classes than points one of these is absent, whatever the ways
+    absent = ~(labels.unsqueeze(-1) == torch.arange(first, device=labels.device)).any(-2)
     if absent.any():
         *episode, missing = absent.nonzero()[0].tolist()
         where = f" in episode {tuple(episode)}" if episode else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, UsageError, require_whole
+from ..errors import UnknownNameError, require_share, require_whole
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule
@@ -42,8 +42,7 @@ class CandidateSelection(TransductiveModule):
 
     def __init__(self, fraction: float = 35 / 75, iterations: int = 2, score: str = "logit") -> None:
         super().__init__()
-        if not 0 < fraction <= 1:
-            raise UsageError(f"CAN's fraction must lie in (0, 1], but got {fraction}.")
+        require_share(fraction=fraction)
         if score not in _SCORES:
             raise UnknownNameError("score", score, _SCORES)
         self.fraction = fraction

@@ -24,8 +24,9 @@ class PseudoSupportModule(TransductiveModule):
     As published, every average has the weight of one shot, however few queries its class was given. That is right
     where all classes have as many queries. Where they have not, the average of a rare class is mostly of other classes'
     queries, and the module can cost accuracy. ``prior="tested"`` lowers the weights as the predictions speak against
-    balanced queries, see `average_weights`. Use it unless the queries are known to be balanced; it then keeps most of
-    the published gain, and all of it where the predictions are balanced.
+    balanced queries, see `average_weights`. Use it unless the queries are known to be balanced: with Conv4 on
+    CIFAR-FS no head fell below the plain one down to Dirichlet 0.5, and on balanced queries the heads kept from 87 %
+    (NN, 1 shot) to 100 % (LSSVM, 1 shot) of the published gain.
 
     Source: the paper's section on the Pseudo Support Module; the tested prior is ours.
 
@@ -111,13 +112,14 @@ def average_weights(logits: Tensor, shots: Tensor) -> Tensor:
         expected = 1 + q / (4 shots)
         weight_c = (min(1, r_c) / 2) ^ (3 max(0, evidence / expected - 1))
 
-    Source: ours; the constants were chosen on the validation classes of CIFAR-FS. Half the weight for all classes,
-    the frequent too, matters to heads that interpolate, such as the LSSVM with its small ridge: only weights near 0
-    leave them as they were.
+    The factor 1/2 lowers the frequent classes' weights too: a head that interpolates, such as the LSSVM with its small
+    ridge, ignores weights until all are nearly 0, and only then is the plain head again.
+
+    Source: ours; the form and its constants were chosen on the validation classes of CIFAR-FS.
 
     Args:
         logits: ``(..., m, ways)``.
-        shots: Support points of each class ``(..., ways)``.
+        shots: Support points of each class ``(..., ways)``; unequal ones count by the mean of ``1 / shots``.
 
     Returns:
         ``(..., ways)``, in [0, 1]; without meaning for a class that no query is given.
