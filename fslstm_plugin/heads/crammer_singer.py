@@ -176,13 +176,17 @@ def _admm(
     hessian = _add_identity(kernel, 1.0)
     step = _curvature(hessian)
     inverse = _inverse(_add_identity(hessian, step))
-    bounded, scaled_dual = torch.zeros_like(targets), torch.zeros_like(targets)
+    # Classes before points: the product with the inverse is several times as fast so.
+    goal = targets.mT.contiguous()
+    bound = C * goal
+    bounded, scaled_dual = torch.zeros_like(goal), torch.zeros_like(goal)
     for _ in range(min(max_iterations, _FIRST_GUESS)):
-        centred = inverse @ (targets + step * (bounded - scaled_dual))
-        centred = centred - centred.mean(-1, keepdim=True)
-        relaxed = scaled_dual + torch.lerp(bounded, centred, _RELAXATION)
-        bounded = torch.minimum(relaxed, C * targets)
-        scaled_dual = relaxed - bounded
+        centred = torch.addcmul(goal, step, bounded - scaled_dual) @ inverse
+        centred -= centred.mean(-2, keepdim=True)
+        relaxed = torch.lerp(bounded, centred, _RELAXATION).add_(scaled_dual)
+        bounded = torch.minimum(relaxed, bound)
+        scaled_dual = relaxed.sub_(bounded)
+    bounded, scaled_dual = bounded.mT, scaled_dual.mT
     alpha = _feasible(bounded, targets, C)
     free = _free(C * targets - bounded, step * scaled_dual, step, targets)
     return alpha, svm_duality_gap(kernel, targets, alpha, C), free
