@@ -515,6 +515,17 @@ def test_features_of_two_types_get_the_wider() -> None:
     assert {part.dtype for part in (features.support, features.query, features.points)} == {torch.float32}
 
 
+@pytest.mark.parametrize("name", ["laplacian-shot(weight=1e308)", "nn(kernel=polynomial(degree=1000,scale=1e9))"])
+def test_logits_that_are_no_numbers_make_no_accuracy(name: str) -> None:
+    from fslstm_plugin.data.sampler import EpisodeSampler
+    from fslstm_plugin.evaluation.runner import indexed, run_methods
+    from fslstm_plugin.methods import parse_method
+
+    sampler = EpisodeSampler(torch.arange(5).repeat_interleave(10), 5, 1, 3, seed=0)
+    with pytest.raises(UsageError, match="infinite or not numbers: its arguments"):
+        run_methods(indexed(torch.rand(50, 8)), sampler, [parse_method(name)], 3)
+
+
 # Reproductions and reports: the files of the repository, and those of a run, with other values.
 
 
