@@ -13,7 +13,9 @@ from .errors import UsageError
 from .features import EpisodeFeatures
 from .methods import Criterion, Method, parse_method
 from .runs import PretrainConfig, Run
-from .weights import load_into
+from .weights import load_into, require_fit
+
+_MANY_FEATURES = 10_000  # The plugin's own recipes have at most 5,760.
 
 
 class FewShotModel(nn.Module):
@@ -73,8 +75,13 @@ class FewShotModel(nn.Module):
         """
         run = run if isinstance(run, Run) else Run.open(Path(run))
         algorithm = "lssvm" if isinstance(run.config, PretrainConfig) else run.config.algorithm
-        model = cls.from_backbone(run.config.backbone, algorithm, run.config.image_size)
-        load_into(model, run.load_weights(), run.weights)
+        backbone, state = build_backbone(run.config.backbone, run.config.image_size), run.load_weights()
+        if (feature_size(backbone) or 0) > _MANY_FEATURES:
+            # A stranger's configuration may ask for more than there is memory; where it does not, this is only slow.
+            with torch.device("meta"):
+                require_fit(cls.from_backbone(backbone, algorithm), state, run.weights)
+        model = cls.from_backbone(backbone, algorithm)
+        load_into(model, state, run.weights)
         return model.eval()
 
     def method_of(self, name: str) -> Method:

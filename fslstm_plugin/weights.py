@@ -111,6 +111,16 @@ def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -
     """Load a state whose names and shapes must fit exactly.
 
     Raises:
+        RunError: As `require_fit` does.
+    """
+    require_fit(module, state, source)
+    module.load_state_dict(state)
+
+
+def require_fit(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:
+    """Check a state's names, shapes and numbers, for a module that may lie on the meta device.
+
+    Raises:
         RunError: Naming the tensors that are missing, unexpected, of another shape, or not finite.
     """
     own = module.state_dict()
@@ -135,4 +145,3 @@ def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -
     ]
     if faults:
         raise RunError(f"The weights in {source} do not fit this {type(module).__name__} ({'; '.join(faults)}).")
-    module.load_state_dict(state)

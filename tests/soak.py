@@ -2,7 +2,7 @@
 
     python tests/soak.py --minutes 120
 
-Each round calls the command line through its entry point: a pretraining, a meta-training that begins from it, both
+Each round calls the command line through its entry point: a pretraining, a meta-training that begins from it, the
 evaluations. After the warm-up (a tenth of the time) resident memory must stay within 2 % and the open files as many
 as they were; else the exit code is 1. The numbers are appended to the log as CSV, a line a round. Linux only.
 """
@@ -30,8 +30,10 @@ ROUND: tuple[tuple[str, ...], ...] = (
     (
         *("train", *TINY, "--pretrained", "a", "--max-steps", "20", "--steps-per-epoch", "10", "--val-episodes", "20"),
         *("--episodes-per-step", "2", "--shots", "2", "--queries", "3", "--checkpoint-every", "5", "--name", "b"),
+        *("--lr", "0.01", "--method-lr", "0.01"),
     ),
     ("eval", *FEW, "--can"),
+    ("compare", "lssvm+iam+psm", "tim(steps=5)", "simpleshot", *FEW),
     ("compare-heads", *FEW),
 )
 

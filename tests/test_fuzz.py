@@ -19,6 +19,7 @@ import pickletools
 import shutil
 import sys
 import tarfile
+import unicodedata
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ from torch.utils.benchmark.utils.common import TaskSpec
 from fslstm_plugin.data.archives import opened
 from fslstm_plugin.data.decode import read_rgb
 from fslstm_plugin.data.pickles import load_arrays
-from fslstm_plugin.errors import DataError, FSLSTMError, UsageError
+from fslstm_plugin.errors import DataError, FSLSTMError, RunError, UsageError
 
 REPRODUCTIONS = Path(__file__).parents[1] / "reproductions"
 
@@ -283,6 +284,15 @@ def contents(root: Path) -> dict[str, tuple[int, int]]:
 
 VALUES: list[Any] = [
     *(None, True, -1, 0, 1, 5, 15, 32, 84, 10**9, 10**30, 0.5, -0.5, float("nan"), float("inf"), "", "x", [], {}),
+    *(
+        "psm",
+        "tim",
+        "lssvm+iam(reduction=1000000000)",
+        "lssvm+iam(reduction=0.5)",
+        "lssvm+iam(reduction=1)",
+        "nn+bn+psm",
+    ),
+    *("similarity", "map-peak", "mapped", "resnet12", 16, 1000, "\x1b[2J", "a" * 5000, "(" * 5000),
     *("lssvm", "rr+iam", "tiny", "plain", "conv4", "dots", "train", "pretrain", "32", "bf16", [[1], "a"], {"a": {}}),
 ]
 
@@ -326,6 +336,18 @@ def test_run_folders_are_read_or_named(sandbox, tmp_path: Path, random: Random) 
         FewShotModel.from_run(Run.find(random.choice([None, "a", str(folder)]), folder.parent))
     with contextlib.suppress(FSLSTMError):
         Run.to_resume(folder.parent, random.choice([None, "a"]), random.choice(["train", "pretrain"]))
+
+
+def test_a_configuration_of_a_huge_model_takes_no_memory(sandbox, tmp_path: Path) -> None:
+    from fslstm_plugin.model import FewShotModel
+
+    source = sandbox.runs / "fslstm"
+    config = json.loads((source / "config.json").read_text())
+    config |= {"backbone": "conv4", "image_size": 1024, "algorithm": "lssvm+iam(reduction=1)"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shutil.copy(source / "model.safetensors", tmp_path)
+    with pytest.raises(RunError, match="do not fit"):  # its maps of 69,696 features would take 155 GB
+        FewShotModel.from_run(tmp_path)
 
 
 @fuzz
@@ -493,6 +515,19 @@ def test_features_of_two_types_get_the_wider() -> None:
     assert {part.dtype for part in (features.support, features.query, features.points)} == {torch.float32}
 
 
+@pytest.mark.parametrize(
+    "name", ["laplacian-shot(weight=1e308,center=episode)", "nn(kernel=polynomial(degree=1000,scale=1e9))"]
+)
+def test_logits_that_are_no_numbers_make_no_accuracy(name: str) -> None:
+    from fslstm_plugin.data.sampler import EpisodeSampler
+    from fslstm_plugin.evaluation.runner import indexed, run_methods
+    from fslstm_plugin.methods import parse_method
+
+    sampler = EpisodeSampler(torch.arange(5).repeat_interleave(10), 5, 1, 3, seed=0)
+    with pytest.raises(UsageError, match="infinite or not numbers: its arguments"):
+        run_methods(indexed(torch.rand(50, 8)), sampler, [parse_method(name)], 3)
+
+
 # Reproductions and reports: the files of the repository, and those of a run, with other values.
 
 
@@ -572,6 +607,14 @@ def test_the_files_of_a_run_are_shown_or_named(sandbox, undrawn, tmp_path: Path,
         _sections(str(folder), tmp_path)
 
 
+def test_a_training_from_no_path_is_described() -> None:
+    from fslstm_plugin.reproduction.trainings import describe
+    from fslstm_plugin.training.configuration import train_config
+
+    config = train_config("glyphs", "conv4", "lssvm", pretrained=Path("a" * 5000), precision="32")
+    assert describe(config).startswith("weights aaa")
+
+
 ROW = {
     "dataset": "dots", "split": "test", "backbone": "tiny", "run": "a", "method": "lssvm(ridge=loo,normalize)+iam+psm",
     "head": "lssvm", "modules": ["iam", "psm"], "options": {"ridge": "loo"}, "adapters": ["normalize"],
@@ -601,6 +644,9 @@ WORDS = [
     *("-inf", "1e309", str(2**31), str(2**63), "9" * 30, "", " ", "--", "-", "--help", "\udcff", "e\u0301"),
     *("ROOT/file", "ROOT/empty", "ROOT/runs", "ROOT/runs/base", "ROOT/new/a", "/proc/x", "a" * 300),
 ]
+
+
+KEPT = ("tuned.json", "specification.json", "published.json")
 
 
 def word(random: Random) -> str:
@@ -695,9 +741,11 @@ def test_the_command_line_ends_well(sandbox, light, undrawn, monkeypatch: pytest
     assert "Traceback" not in message
     if code:
         assert message.strip()
+        assert not any(unicodedata.category(letter) == "Cc" for letter in message.replace("\n", "")), message
         assert {name: after[name] for name in sandbox.files} == sandbox.files
-        # What was computed is kept, though one of the files that were asked for is refused.
-        kept = [path for path in new if path.name == "tuned.json" or path.parent.name == "evaluations"]
+        # What was computed is kept, though one of the files that were asked for is refused; where a reproduction's
+        # results go is tried before hours of training.
+        kept = [path for path in new if path.name in KEPT or path.parent.name == "evaluations"]
         asked = [path for path in new if path.name in map(os.path.basename, sys.argv)] if kept else []
         assert set(new) == {*kept, *asked}, (line, new)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.sampler import EpisodeSampler
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..features import EpisodeFeatures
 from ..heads import one_hot
 from ..methods import Method
@@ -117,6 +118,7 @@ def run_methods(
 
     Raises:
         DataError: If a feature is infinite or not a number.
+        UsageError: If a logit is not a number or plus infinity, from which any accuracy could come.
     """
     device = torch.device(device)
     if device.type != "cpu" or not source.reentrant:
@@ -219,7 +221,10 @@ def _run_batch(
     for method in methods:
         key = _adapter_keys(method)
         with _Clock(indices.device) as own:
-            predictions = method.logits(features).argmax(-1)
+            logits = method.logits(features)
+            predictions = logits.argmax(-1)
+        if not (logits < math.inf).all():  # of which the greatest is as good as any; -inf is the log of no chance
+            raise UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are out of scale.")
         seconds = groups[key].charge(method, groups.get(key[:-1]) if key else None) + own.seconds
         correct = predictions.cpu() == query_labels
         results.append((correct.double().mean(-1) * 100, seconds))

@@ -270,8 +270,11 @@ def describe(config: Config) -> str:
     if not config.pretrained:
         return own
     folder = Path(config.pretrained)
-    start = describe(Run.open(folder).config) if (folder / "config.json").is_file() else f"weights {folder.name}"
-    return f"{start}; then {own}"
+    try:
+        there = (folder / "config.json").is_file()
+    except OSError:  # in a stranger's configuration it may be no path
+        there = False
+    return f"{describe(Run.open(folder).config) if there else f'weights {folder.name}'}; then {own}"
 
 
 def images_per_step(config: Config) -> int:
