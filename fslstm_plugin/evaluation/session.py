@@ -145,7 +145,7 @@ class Session:
         for statistics in (False, True):
             mine = [method for method in methods if method.episode_statistics == statistics]
             if mine:
-                source = self._episode_source() if statistics else self._source(mine)
+                source = self._episode_source(mine) if statistics else self._source(mine)
                 tell = partial(report, [str(method) for method in mine])
                 outcomes = run_methods(
                     source, sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
@@ -160,10 +160,12 @@ class Session:
         return len({method.episode_statistics for method in methods})
 
     def _source(self, methods: Sequence[Method]) -> FeatureSource:
-        mean = self.base_mean if any(method.needs_base_mean for method in methods) else None
-        return indexed(self.features, self.model.map_shape, mean)
+        return indexed(self.features, self.model.map_shape, self._mean_for(methods))
 
-    def _episode_source(self) -> FeatureSource:
+    def _mean_for(self, methods: Sequence[Method]) -> Tensor | None:
+        return self.base_mean if any(method.needs_base_mean for method in methods) else None
+
+    def _episode_source(self, methods: Sequence[Method]) -> FeatureSource:
         """Features computed episode by episode with the batch statistics of the episode's own images ("+BN")."""
         backbone, normalization = self.model.backbone, normalization_of(self.model.backbone)
 
@@ -176,7 +178,7 @@ class Session:
                 return torch.stack([embedded(episode) for episode in indices])
 
         # The backbone keeps an episode's statistics while it is in it.
-        return FeatureSource(points, self.model.map_shape, reentrant=False)
+        return FeatureSource(points, self.model.map_shape, self._mean_for(methods), reentrant=False)
 
 
 def measure_together(
