@@ -10,7 +10,7 @@ import learn2learn.algorithms.lightning
 import fslstm_plugin.learn2learn as plugin
 
 from .. import heads, transduction
-from ..data.tasksets import register_tasksets
+from .tasksets import register_tasksets
 
 
 def _add(target: ModuleType, source: ModuleType, names: list[str]) -> None:

@@ -10,8 +10,8 @@ import torch
 
 from fslstm_plugin.data import glyphs
 from fslstm_plugin.data.root import VARIABLE, load_split
-from fslstm_plugin.data.tasksets import register_tasksets, tasksets
 from fslstm_plugin.errors import DataError
+from fslstm_plugin.learn2learn.tasksets import register_tasksets, tasksets
 
 benchmarks = pytest.importorskip("learn2learn.vision.benchmarks")
 

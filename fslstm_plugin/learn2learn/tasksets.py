@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from ..data.base import SPLITS, Split
+from ..data.root import LEARN2LEARN_ROOT, load_split
 from ..registry import DATASETS
-from .base import SPLITS, Split
-from .root import LEARN2LEARN_ROOT, load_split
 
 
 class SplitImages(Dataset):
