@@ -199,7 +199,7 @@ def test_spaces_and_defaults_are_left_out() -> None:
         ("lssvm+psm+can", "nothing can follow the transductive module"),
         ("lssvm+psm(iterations=1.5)", "iterations must be a whole number of at least 0, but got 1.5"),
         ("lssvm+psm(iterations)", "'iterations' in .* needs a value"),
-        ("lssvm+can(fraction=half)", "fraction.* must be a number, but got .*half"),
+        ("lssvm+can(fraction=half)", "fraction must be above 0 and at most 1, but got half"),
         ("lssvm+iam(dropout=much)", "dropout.* must be a number, but got .*much"),
         ("lssvm+iam(reduction=2.5)", "reduction must be a whole number of at least 1, but got 2.5"),
         ("tim+psm", r"'tim' in 'tim\+psm' is a whole method: nothing can be added"),

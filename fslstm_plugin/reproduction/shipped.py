@@ -19,8 +19,8 @@ def names() -> list[str]:
     """Their names, sorted.
 
     Example:
-        >>> names()[-3:]
-        ['table2', 'table3', 'unbalanced']
+        >>> names()[:3]
+        ['figure-iterations', 'figure-support', 'queries']
     """
     return sorted(file.parent.name for file in folder().glob("*/specification.json"))
 
