@@ -47,7 +47,12 @@ def indexed(
     features: Tensor, map_shape: tuple[int, int, int] | None = None, base_mean: Tensor | None = None
 ) -> FeatureSource:
     """Features looked up in those of a whole split ``(N, d)``."""
-    return FeatureSource(lambda indices: features[indices], map_shape, base_mean)
+
+    def points(indices: Tensor) -> Tensor:
+        # Several times as fast as indexing with a matrix.
+        return features.index_select(0, indices.flatten()).unflatten(0, indices.shape)
+
+    return FeatureSource(points, map_shape, base_mean)
 
 
 @dataclass(frozen=True)
