@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ..reporting.figures.lines import Lines, Point
 from ..reporting.statements import statement
-from ..reporting.tables import latex_escape, latex_number
+from ..reporting.tables import latex_escape, latex_number, markdown_escape
 from ..reporting.words import NOTHING, display_name, number, signed
 from .comparison import Cell, Line, Trained, trained_of
 from .measurements import Measurement, Provenance
@@ -124,8 +124,9 @@ def explained(letters: Letters) -> list[str]:
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, columns of numbers to the right."""
     numbers = [all(row[place][:1] in f"+-{NOTHING}{digits}" for row in rows) for place in range(1, len(head))]
-    lines = [head, ["---", *("---:" if right else "---" for right in numbers)], *rows]
-    return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines]
+    rule = ["---", *("---:" if right else "---" for right in numbers)]
+    head, *rows = [[markdown_escape(cell) for cell in line] for line in (head, *rows)]
+    return [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]
 
 
 def _difference(cell: Cell) -> str:
