@@ -87,32 +87,28 @@ def _default_methods(trained: str) -> list[str]:
     from fslstm_plugin.registry import METHODS
 
     # The plugin's own backbones end in a LeakyReLU; without negative features the two are the same.
-    signed = {name for name in whole_methods() if "negative" in dict(options_of(METHODS.get(name)))}
-    whole = [f"{name}(negative=signed)" if name in signed else name for name in whole_methods()]
+    whole = [
+        f"{name}(negative=signed)" if "negative" in dict(options_of(METHODS.get(name))) else name
+        for name in whole_methods()
+    ]
     return list(dict.fromkeys([*PAPERS_HEADS, *(f"{head}+psm" for head in PAPERS_HEADS), trained, *whole]))
 
 
 def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[tuple[Session, list[str]]]:
     """Each method on every run that has its weights; all of them without any."""
-    found: dict[str, list[str]] = {name: [] for name in names}
-    for session in sessions:
-        for name, faults in found.items():
+    suiting: dict[str, list[str]] = {name: [] for name in names}  # the runs' folders that a method suits
+    for name, folders in suiting.items():
+        faults = []
+        for session in sessions:
             try:
                 session.methods([name])
+                folders.append(str(session.run.path))
             except UsageError as error:
-                faults.append(str(error))
-    for faults in found.values():
-        if len(faults) == len(sessions):
-            raise UsageError(faults[0])
-    parts = [(session, [name for name in names if _suits(session, name)]) for session in sessions]
+                faults.append(error)
+        if not folders:
+            raise faults[0]
+    parts = [(session, [name for name in names if str(session.run.path) in suiting[name]]) for session in sessions]
     return [(session, mine) for session, mine in parts if mine]
-
-
-def _suits(session: Session, name: str) -> bool:
-    try:
-        return bool(session.methods([name]))
-    except UsageError:
-        return False
 
 
 @with_fields(results.Evaluation)

@@ -227,16 +227,6 @@ def subfolder(folder: Path, name: str) -> Path:
     return inner
 
 
-def require_writable(folder: Path) -> None:
-    """Refuse before long work a folder that could not hold its results.
-
-    Raises:
-        StorageError: If the folder cannot be written.
-    """
-    if not os.access(folder, os.W_OK):
-        raise StorageError(f"Cannot write to {folder}: it is read-only, or not there.")
-
-
 def sync(path: Path) -> None:
     """Have a file's content written to the disk before going on."""
     with path.open("rb+") as file:

@@ -14,9 +14,9 @@ from fslstm_plugin.data.cifarfs import split_classes
 from fslstm_plugin.data.glyphs import CHARACTERS
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.evaluation.runner import indexed, run_methods
-from fslstm_plugin.heads import Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier
+from fslstm_plugin.heads import Dual, Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier
 from fslstm_plugin.kernels import RBF, Cosine, Kernel, Linear, Polynomial
-from fslstm_plugin.methods import parse_method
+from fslstm_plugin.methods import KernelMethod, parse_method
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 
 Answer = Callable[[Head, Tensor, Tensor, Tensor], Tensor]
@@ -169,3 +169,20 @@ def test_an_episode_stays_within_its_split(sizes: list[int], seed: int) -> None:
         assert not set(support.tolist()) & set(query.tolist())
         classes = labels[one]
         assert all(len(classes[sampler.labels == label].unique()) == 1 for label in range(3))
+
+
+@pytest.mark.parametrize(("ways", "shots", "queries", "most"), [(5, 5, 15, 128), (20, 5, 100, 4)])
+def test_large_episodes_go_together_in_small_batches(ways: int, shots: int, queries: int, most: int) -> None:
+    sizes: list[int] = []
+
+    class Counting(PrototypeClassifier):
+        def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
+            sizes.append(len(kernel))
+            return super().solve(kernel, targets)
+
+    features = torch.rand(ways * 110, 16)
+    sampler = EpisodeSampler(torch.arange(ways).repeat_interleave(110), ways, shots, queries, seed=0)
+    method = KernelMethod(Counting(), transduction=PseudoSupportModule(0))
+    run_methods(indexed(features), sampler, [method], 6 if most < 6 else 200, workers=1)
+    assert max(sizes) <= most
+    assert most < 128 or max(sizes) == most, "small episodes fill a batch"

@@ -437,6 +437,19 @@ def test_further_devices_take_the_name_that_the_first_chose(tmp_path, monkeypatc
     assert new_run_folder(tmp_path, None, "train-dots").name == "train-dots-2"
 
 
+def test_a_damaged_neighbour_does_not_keep_a_training_from_continuing(tmp_path):
+    run = meta_run(tmp_path / "mine")
+    run.create()
+    run.checkpoint.touch()
+    time.sleep(0.02)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{half")
+    (tmp_path / "damaged" / "last.ckpt").touch()
+    assert Run.to_resume(tmp_path, None, "train").path == run.path
+    with pytest.raises(RunError, match="no pretrain run to resume"):
+        Run.to_resume(tmp_path, None, "pretrain")
+
+
 def test_names_of_new_runs(tmp_path):
     assert new_run_folder(tmp_path, None, "x").name == "x"
     (tmp_path / "x").mkdir()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
@@ -21,6 +19,7 @@ from ..errors import DataError
 from ..evaluation.rows import Row
 from ..files import exclusive, write_json
 from ..plain import read_plain, to_plain
+from ..provenance import command_line
 
 
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,9 +44,8 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def now(cls, scale: str) -> Provenance:
         """Of what is measured now."""
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         return cls(
-            command=command.encode("utf-8", "backslashreplace").decode(),  # a name of a file may be no text
+            command=command_line(),
             commit=_commit(),
             date=date.today().isoformat(),
             hardware=hardware(),
