@@ -262,7 +262,7 @@ WRONG = [
     (("pretrain",), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--images", "x"), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--image-size", 84), 2, "--image-size is for --places and --images"),
-    (("pretrain", "--images", "nowhere", "--image-size", 1100), 2, "1100 is not in the range"),
+    (("pretrain", "--images", "nowhere", "--image-size", 1100), 2, "--image-size"),
     (("pretrain", "--images", "nowhere"), 1, "nowhere does not hold a folder for each class"),
     (("pretrain", "--places", "nowhere"), 1, "nowhere does not hold Places365"),
     (
