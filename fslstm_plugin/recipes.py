@@ -92,8 +92,16 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode.")] = 5
     shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class.")] = 5
     queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class.")] = 6
-    momentum: Annotated[Share, Meta(description="Nesterov momentum.")] = 0.9
+    optimizer: Annotated[Literal["sgd", "adam"], Meta(description="Gradient descent with momentum, or Adam.")] = "sgd"
+    momentum: Annotated[Share, Meta(description="Nesterov momentum; 0 for none.")] = 0.9
     weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")] = 5e-4
+    clip_norm: Annotated[
+        Amount, Meta(description="Bound of the gradient's norm, of backbone and method each; 0 for none.")
+    ] = 0.0
+    frozen_backbone: Annotated[bool, Meta(description="Leave the backbone as it is, in evaluation mode.")] = False
+    schedule: Annotated[
+        Literal["steps", "linear"], Meta(description="steps: by the milestones; linear: falls to zero.")
+    ] = "steps"
     label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.1
     milestones: Annotated[
         tuple[Annotated[float, Meta(ge=0, le=1)], ...],
@@ -117,6 +125,8 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             >>> [recipe.factor(epoch / 60) for epoch in (0, 19, 20, 40, 50)]
             [1.0, 1.0, 0.06, 0.012, 0.0024]
         """
+        if self.schedule == "linear":
+            return 1.0 - progress
         passed = sum(progress >= milestone for milestone in self.milestones)
         return 1.0 if passed == 0 else self.factors[passed - 1]
 

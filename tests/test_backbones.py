@@ -138,3 +138,25 @@ def test_folding_leaves_alone_what_it_cannot_know():
     images = torch.randn(4, 3, 5, 5)
     for module in modules:
         torch.testing.assert_close(fold_batch_norm(module)(images), module.eval()(images))
+
+
+@pytest.mark.parametrize("kind", [Conv4, ResNet12])
+def test_earlier_maps_are_those_that_the_last_one_is_made_of(kind) -> None:
+    backbone = kind(image_size=32).eval()
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    maps = backbone.stages(images)
+    assert [tuple(each.shape) for each in maps] == [
+        (2, width, 16 >> place, 16 >> place) for place, width in enumerate(kind.widths)
+    ]
+    assert torch.equal(maps[-1], backbone.feature_map(images))
+    assert torch.equal(backbone.blocks[-1](maps[-2]), maps[-1])
+
+
+@pytest.mark.parametrize("kind", [Conv4, ResNet12])
+def test_the_wide_map_leaves_out_the_last_two_poolings(kind) -> None:
+    backbone = kind(image_size=32).eval()
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    wide = backbone.wide_map(images)
+    assert wide.shape == (2, kind.widths[-1], 8, 8)
+    third = backbone.unpooled(backbone.blocks[2], backbone.stages(images)[1])
+    assert torch.allclose(torch.nn.functional.max_pool2d(third, 2), backbone.stages(images)[2], atol=1e-5)

@@ -47,8 +47,12 @@ class _ResidualBlock(nn.Module):
         self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width))
         self.finish = nn.Sequential(nn.LeakyReLU(0.1, inplace=True), nn.MaxPool2d(2), dropout)
 
-    def forward(self, features: Tensor) -> Tensor:
-        return self.finish(self.body(features) + self.shortcut(features))
+    def forward(self, features: Tensor, pooled: bool = True) -> Tensor:
+        features = self.body(features) + self.shortcut(features)
+        if pooled:
+            return self.finish(features)
+        activation, _, dropout = self.finish
+        return dropout(activation(features))
 
 
 class ResNet12(Backbone):
@@ -90,3 +94,7 @@ class ResNet12(Backbone):
             *(_ResidualBlock(*sizes) for sizes in zip(inputs, self.widths, dropouts, strict=True))
         )
         initialize_convolutions(self)
+
+    def unpooled(self, block: _ResidualBlock, features: Tensor) -> Tensor:
+        """See `Backbone.unpooled`."""
+        return block(features, pooled=False)

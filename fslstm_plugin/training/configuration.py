@@ -124,7 +124,7 @@ def train_config(
     images, size = DATASETS.get(dataset), DATASETS.get(dataset).image_size
     method = _fresh_method(algorithm, images.recipe.iam_reduction, backbone, size)
     recipe = meta_training(images, BACKBONES.get(backbone), pretrained is not None, test_shots, given)
-    recipe = _with(method.recipe(recipe), given)
+    recipe = _with(method.recipe(recipe, pretrained=pretrained is not None, test_shots=test_shots), given)
     recipe.augmentation.require_fit(size)
     return _checked(
         TrainConfig(
@@ -149,7 +149,8 @@ def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size:
         for part in parse(algorithm)
     ]
     with torch.device("meta"):
-        method = parse_method("+".join(map(str, parts)), dim=feature_size(build_backbone(backbone, image_size)))
+        network = build_backbone(backbone, image_size)
+        method = parse_method("+".join(map(str, parts)), dim=feature_size(network), backbone=network)
     _require_trained(method)
     return method
 
