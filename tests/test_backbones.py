@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fslstm_plugin.backbones import Conv4, ResNet12, drop_block
+from fslstm_plugin.backbones.dropout import scale_dropout
 from fslstm_plugin.backbones.folding import fold_batch_norm
 from fslstm_plugin.errors import UsageError
 
@@ -79,6 +80,23 @@ def test_drop_block_schedule_counts_training_passes_only_and_is_saved():
     state = model.state_dict()
     counts = [value.item() for key, value in state.items() if key.endswith("passes")]
     assert counts == [1, 1]
+
+
+@pytest.mark.parametrize(("backbone_class", "published"), [(Conv4, [0.4, 0.5]), (ResNet12, [0.1] * 4)])
+def test_dropout_is_scaled_by_a_factor_which_no_state_keeps(backbone_class, published):
+    model, images = backbone_class(image_size=32).train(), torch.randn(2, 3, 16, 16)
+    rates = [layer for layer in model.modules() if hasattr(layer, "p")]
+    assert [layer.p for layer in rates] == published
+    names = list(model.state_dict())
+    scale_dropout(model, 0.3)
+    assert [layer.p for layer in rates] == pytest.approx([0.3 * rate for rate in published])
+    scale_dropout(model, 0)
+    first, second = (model(images) for _ in range(2))
+    assert first.equal(second)  # nothing is dropped
+    assert list(model.state_dict()) == names
+    other = backbone_class(image_size=32)
+    other.load_state_dict(model.state_dict())
+    assert [layer.p for layer in other.modules() if hasattr(layer, "p")] == published
 
 
 @pytest.mark.parametrize("backbone_class", [Conv4, ResNet12])
