@@ -197,7 +197,7 @@ def test_times_of_a_busy_machine_and_of_an_idle_one_are_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("option", "other"), [("--run=base", "--dataset=dots"), ("--run=base", "--resume"), ("--redraw", "--episodes=10")]
+    ("option", "other"), [("--run=base", "--dataset=dots"), ("--redraw", "--resume"), ("--redraw", "--episodes=10")]
 )
 def test_options_that_contradict_each_other_are_refused(option, other, reproduce):
     result = reproduce("table1", option, other)
