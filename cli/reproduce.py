@@ -76,7 +76,9 @@ def reproduce(
     episodes: Annotated[
         Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.", show_default=False)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue trainings and measurements that were interrupted.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue trainings and measurements that were interrupted.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done, and how long it would take here.")
     ] = False,

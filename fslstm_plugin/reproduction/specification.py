@@ -84,25 +84,29 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PublishedValue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of the paper.
+    """A number of the paper, or of another.
 
     Args:
         method: As the paper names it.
         dataset: Name of the data set.
-        backbone: Name of the backbone.
+        backbone: Name of the backbone; it need not be one of ours.
         shots: Support images per class.
         accuracy: In percent; None if only the time was published.
         ci95: Half width of its 95 % interval; None if none was reported.
         seconds: For 10,000 tasks, from images to answers; None if it was not published.
+        query_balance: How the queries are shared among the classes.
+        source: Where it was read, if the values are of several papers.
     """
 
     method: str
     dataset: str
     backbone: str
     shots: Count
-    accuracy: float | None
-    ci95: float | None
-    seconds: float | None = None
+    accuracy: Annotated[float, Meta(ge=0, le=100)] | None
+    ci95: Annotated[float, Meta(ge=0)] | None
+    seconds: Annotated[float, Meta(ge=0)] | None = None
+    query_balance: str = "uniform"
+    source: str = ""
 
 
 class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
