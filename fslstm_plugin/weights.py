@@ -28,13 +28,13 @@ def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """
     from safetensors.torch import save
 
-    content = save(tensors, {_CHECKSUM: _checksum(tensors)})
+    content = save(tensors, {_CHECKSUM: checksum(tensors)})
     with replacing(file) as temporary:  # safetensors' own writer would leave a file of its own when killed
         temporary.write_bytes(content)
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    """Of names, types, shapes and numbers."""
+def checksum(tensors: dict[str, Tensor]) -> str:
+    """Digest of names, types, shapes and numbers, blake2b of 16 bytes in hexadecimal."""
     import torch
 
     digest = hashlib.blake2b(digest_size=16)
@@ -102,7 +102,7 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
     with safe_open(file, framework="pt") as content:
         tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
         expected = (content.metadata() or {}).get(_CHECKSUM)
-    if expected not in (None, _checksum(tensors)):
+    if expected not in (None, checksum(tensors)):
         raise ValueError(_DIFFERS)
     return tensors
 
