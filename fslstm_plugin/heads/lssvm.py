@@ -92,10 +92,10 @@ class LSSVMClassifier(Head):
         self.coding = check_coding(coding) if isinstance(coding, Tensor) else coding
         self.decoding = decoding
         if isinstance(coding, Tensor):
-            self.leaves_out = bool((coding == 0).any())
+            self._leaves_out = bool((coding == 0).any())
         else:
             coding_matrix(coding, 3)  # An unknown name should fail here, not at the first episode.
-            self.leaves_out = coding == "one-vs-one"
+            self._leaves_out = coding == "one-vs-one"
 
     def code(self, ways: int) -> Tensor:
         """The coding matrix ``(ways, L)`` for that many classes.
@@ -124,7 +124,7 @@ class LSSVMClassifier(Head):
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
         roots, scaled = weight_roots(targets)
         signs = scaled @ code
-        beta = self._solve_columns(kernel, signs) if self.leaves_out else self._solve_systems(kernel, roots, signs)
+        beta = self._solve_columns(kernel, signs) if self._leaves_out else self._solve_systems(kernel, roots, signs)
         return Dual(beta, beta.sum(-2) / self.bias_weight)
 
     def _solve_columns(self, kernel: Tensor, signs: Tensor) -> Tensor:
