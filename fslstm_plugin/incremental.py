@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from torch import Tensor
 
-from .heads import Head, LSSVMClassifier, RidgeClassifier
-from .heads.base import Dual
-from .heads.linalg import cholesky
+from .heads import Dual, Head
+from .heads.linalg import inverse_spd
+from .heads.smoother import SmootherHead
 
-_DRIFT = 1e-6  # Of the residual; refinement squares it.
+_DRIFT = 1e-9  # Of the residual, and so of the inverse; refinement squares it for solutions.
 
 
 class UpdatableSystem:
@@ -24,7 +26,7 @@ class UpdatableSystem:
     learning", 2000; the formulas are those of the inverse of a matrix in blocks.
 
     Args:
-        head: LSSVM or ridge regression, one that `is_updatable`.
+        head: LSSVM, ridge regression or another that `is_updatable`.
 
     Attributes:
         points: Features ``(n, d)``, float64.
@@ -32,6 +34,7 @@ class UpdatableSystem:
         inverse: Its inverse ``(n, n)``.
 
     Example:
+        >>> from fslstm_plugin.heads import RidgeClassifier
         >>> system = UpdatableSystem(RidgeClassifier(ridge=1.0))
         >>> system.add(torch.eye(3, dtype=torch.float64))
         >>> system.remove(torch.tensor([1]))
@@ -40,9 +43,8 @@ class UpdatableSystem:
                 [0.0000, 0.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, head: LSSVMClassifier | RidgeClassifier) -> None:
+    def __init__(self, head: SmootherHead) -> None:
         self.head = head
-        self._constant = 1 / head.bias_weight if isinstance(head, LSSVMClassifier) else 0.0
         self.points = self.matrix = self.inverse = torch.zeros(0, 0, dtype=torch.float64)
 
     def add(self, points: Tensor) -> None:
@@ -84,36 +86,48 @@ class UpdatableSystem:
         Raises:
             SingularError: If the system has no solution, see `solve_spd`.
         """
-        if isinstance(self.head, RidgeClassifier):
-            return Dual(2 * self._solve(targets), targets.new_zeros(targets.shape[-1]))
-        code = self.head.code(targets.shape[-1])
-        beta = self._solve(targets @ code)
-        bias = self._constant * beta.sum(0)
-        return Dual(beta, bias) if self.head.decoding == "hamming" else Dual(beta @ code.mT, bias @ code.mT)
+        encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
+        alpha = self._solve(targets @ encode) @ decode
+        return Dual(alpha, self.head.offset * alpha.sum(0))
+
+    def leave_one_out(self, targets: Tensor) -> Tensor:
+        """What the head's `leave_one_out` gives for these points.
+
+        Args:
+            targets: One-hot labels ``(n, ways)``, float64.
+
+        Returns:
+            Logits ``(n, ways)``.
+
+        Raises:
+            SingularError: See `dual`.
+        """
+        encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
+        right = targets @ encode
+        return (right - self._solve(right) / self.inverse.diagonal().unsqueeze(-1)) @ decode
 
     def _solve(self, right: Tensor) -> Tensor:
-        """``C^-1 right``; where the updates of an almost singular inverse went astray, it is computed anew."""
+        """``C^-1 right``; an inverse that went astray, as of an almost singular C, is computed anew."""
         residual = right - self.matrix @ (self.inverse @ right)
         if not residual.norm() <= _DRIFT * right.norm():  # also of a residual that is not a number
-            self.inverse = torch.cholesky_inverse(cholesky(self.matrix, torch.float32))
+            self.inverse = inverse_spd(self.matrix)
             residual = right - self.matrix @ (self.inverse @ right)
         return self.inverse @ (right + residual)
 
     def _kernel(self, left: Tensor, right: Tensor) -> Tensor:
         norms = left.square().sum(-1), right.square().sum(-1)
-        return self.head.kernel(left @ right.mT, *norms, left.shape[-1]) + self._constant
+        return self.head.kernel(left @ right.mT, *norms, left.shape[-1]) + self.head.offset
 
 
-def is_updatable(head: Head) -> bool:
-    """Whether a head's system depends on the points alone: not with a ridge, or a code, that looks at the labels.
+def is_updatable(head: Head) -> TypeGuard[SmootherHead]:
+    """Whether a head solves one system that depends on the points alone: not with a ridge that looks at the labels.
 
     Example:
+        >>> from fslstm_plugin.heads import LSSVMClassifier
         >>> is_updatable(LSSVMClassifier(ridge=1.0)), is_updatable(LSSVMClassifier(ridge="loo"))
         (True, False)
     """
-    if type(head) is LSSVMClassifier:
-        return not isinstance(head.ridge, str) and not head.leaves_out
-    return type(head) is RidgeClassifier
+    return isinstance(head, SmootherHead) and head.lacks_leave_one_out is None and not isinstance(head.ridge, str)
 
 
 def _inverse(matrix: Tensor) -> Tensor:
