@@ -38,9 +38,9 @@ def inverse_spd(matrix: Tensor) -> Tensor:
     """The inverses of such matrices ``(..., n, n)``; see `solve_spd`.
 
     Example:
-        >>> inverse_spd(torch.eye(2) * 4)
-        tensor([[0.2500, 0.0000],
-                [0.0000, 0.2500]])
+        >>> inverse_spd(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+        tensor([[ 0.6667, -0.3333],
+                [-0.3333,  0.6667]])
     """
     return torch.cholesky_inverse(cholesky(matrix, torch.float32))
 
