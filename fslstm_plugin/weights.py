@@ -31,20 +31,20 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: Mapping[str, 
     from safetensors.torch import save
 
     metadata = metadata or {}
-    content = save(tensors, {**metadata, _CHECKSUM: _checksum(tensors, metadata)})
+    content = save(tensors, {**metadata, _CHECKSUM: checksum(tensors, metadata)})
     with replacing(file) as temporary:  # safetensors' own writer would leave a file of its own when killed
         temporary.write_bytes(content)
 
 
-def _checksum(tensors: dict[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """Of names, types, shapes and numbers, and of the texts."""
+def checksum(tensors: dict[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
+    """Digest of names, types, shapes and numbers, and of texts by name; blake2b of 16 bytes in hexadecimal."""
     import torch
 
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    for pair in sorted(metadata.items()):
+    for pair in sorted((metadata or {}).items()):
         digest.update(repr(pair).encode())
     return digest.hexdigest()
 
@@ -125,7 +125,7 @@ def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
         metadata = content.metadata() or {}
     expected = metadata.pop(_CHECKSUM, None)
-    if expected not in (None, _checksum(tensors, metadata)):
+    if expected not in (None, checksum(tensors, metadata)):
         raise ValueError(_DIFFERS)
     return tensors, metadata
 

@@ -40,9 +40,19 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
         raise DataError(f"The image {name} is truncated or no image ({error}).") from error
     if mode.startswith(("I", "F")):  # Pillow would cut off what is above 255
         raise DataError(f"The image {name} has pixels of the mode {mode}, but 8 bits a channel were expected.")
-    if image_size is not None and rgb.size != (image_size, image_size):
-        rgb = ImageOps.fit(rgb, (image_size, image_size), Image.Resampling.BICUBIC)
-    return np.asarray(rgb)
+    return np.asarray(rgb if image_size is None else fit_square(rgb, image_size))
+
+
+def fit_square(image: Image.Image, image_size: int) -> Image.Image:
+    """The centre square of an image, resized (bicubic) to ``image_size`` pixels a side if it is of another size.
+
+    Example:
+        >>> fit_square(Image.new("RGB", (80, 60)), 32).size
+        (32, 32)
+    """
+    if image.size == (image_size, image_size):
+        return image
+    return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BICUBIC)
 
 
 def _upright(image: Image.Image) -> Image.Image:
