@@ -8,12 +8,16 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
+from .rivals import LightningRelationNet, LightningTEAM, LightningTPN
 
 __all__ = [
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
     "LightningPrototype",
+    "LightningRelationNet",
     "LightningRidge",
     "LightningSVM",
+    "LightningTEAM",
+    "LightningTPN",
 ]
