@@ -113,6 +113,7 @@ METHODS = Registry(
     {
         "alpha-tim": "fslstm_plugin.baselines:AlphaTIM",
         "bd-cspn": "fslstm_plugin.baselines:BDCSPN",
+        "feat": "fslstm_plugin.baselines:FEAT",
         "ilpc": "fslstm_plugin.baselines:ILPC",
         "laplacian-shot": "fslstm_plugin.baselines:LaplacianShot",
         "paddle": "fslstm_plugin.baselines:PADDLE",

@@ -31,6 +31,7 @@ from fslstm_plugin.learn2learn import LightningFewShot
 from fslstm_plugin.methods import KernelMethod, Method, parse_method
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
+from fslstm_plugin.testing import SmallBackbone
 from fslstm_plugin.transduction import TransductiveModule
 
 DIM = 32
@@ -56,6 +57,10 @@ METHOD_NAMES += ["tim(solver=gd,steps=5)"] if "tim" in METHODS.names() else []
 NAMES = [*HEAD_NAMES, *ADAPTER_NAMES, *MODULE_NAMES, *METHOD_NAMES]
 
 
+class Sizes(SmallBackbone):
+    out_features, map_shape, map_channels = DIM, MAP, MAP[0]
+
+
 @pytest.fixture(autouse=True)
 def _nothing_to_wait_for(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
@@ -75,7 +80,7 @@ def points(count, dim=DIM):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_computes_on_the_gpu_what_it_computes_on_the_processor(name):
-    method = parse_method(name, dim=DIM).eval()
+    method = parse_method(name, dim=DIM, backbone=Sizes()).eval()
     support, query, mean, labels = points(10), points(15), points(9).mean((0, 1)), torch.arange(10) % 5
     expected = method.logits(EpisodeFeatures(support, query, labels, base_mean=mean, map_shape=MAP)).detach()
     with PretendedGPU():

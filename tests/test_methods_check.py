@@ -13,7 +13,7 @@ from fslstm_plugin.adapters import FeatureAdapter
 from fslstm_plugin.heads import PrototypeClassifier
 from fslstm_plugin.methods import KernelMethod, Method, parse_method
 from fslstm_plugin.registry import ADAPTERS, METHODS
-from fslstm_plugin.testing import check_method
+from fslstm_plugin.testing import SmallBackbone, Tied, check_method
 
 SHORTER = {  # The same with few steps.
     "alpha-tim": "alpha-tim(steps=30)",
@@ -22,6 +22,7 @@ SHORTER = {  # The same with few steps.
     "pt-map": "pt-map(iterations=5)",
     "tim": "tim(steps=30)",
 }
+TIED: dict[str, Tied] = {}
 KERNEL_METHODS = (
     "nn", "rr", "svm(C=1)", "lssvm(ridge=loo)", "lssvm(kernel=rbf)+psm(iterations=3)", "rr(center,normalize)+can",
     "lssvm(power=0.3,normalize)", "rr(center=episode)", "lssvm(coding=one-vs-one)+bn", "lssvm+iam", "rr+iam+psm",
@@ -31,7 +32,7 @@ KERNEL_METHODS = (
 
 @pytest.mark.parametrize("name", [SHORTER.get(name, name) for name in METHODS.names()] + ["tim(solver=gd,steps=20)"])
 def test_every_registered_method_keeps_the_contract(name: str) -> None:
-    check_method(lambda: parse_method(name, dim=12))
+    check_method(lambda: parse_method(name, dim=12, backbone=SmallBackbone()), tied=TIED.get(name))
 
 
 @pytest.mark.parametrize("name", KERNEL_METHODS)

@@ -2,6 +2,7 @@
 
 from .alpha_tim import AlphaTIM
 from .bd_cspn import BDCSPN
+from .feat import FEAT
 from .ilpc import ILPC
 from .laplacian_shot import LaplacianShot
 from .paddle import PADDLE
@@ -10,4 +11,15 @@ from .pt_map import PTMAP
 from .simpleshot import SimpleShot
 from .tim import TIM
 
-__all__ = ["BDCSPN", "ILPC", "PADDLE", "PTMAP", "TIM", "AlphaTIM", "LaplacianShot", "ProtoLP", "SimpleShot"]
+__all__ = [
+    "BDCSPN",
+    "FEAT",
+    "ILPC",
+    "PADDLE",
+    "PTMAP",
+    "TIM",
+    "AlphaTIM",
+    "LaplacianShot",
+    "ProtoLP",
+    "SimpleShot",
+]

@@ -8,8 +8,10 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
+from .rivals import LightningFEAT
 
 __all__ = [
+    "LightningFEAT",
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
