@@ -49,10 +49,13 @@ ADAPTER_NAMES = [
     "lssvm(power(negative=signed))",
 ]
 MODULE_NAMES = [f"{head}+{module}" for head in ("lssvm", "svm") for module in TRANSDUCTION.names()]
+TIED = {"dpgn": "dpgn(shots=2,width=16)", "sib": "sib(queries=3)"}  # To the shape of the episodes here.
 METHOD_NAMES = [
     f"{name}(steps=5)" if any(option.name == "steps" for option in options(METHODS.get(name))) else name
     for name in METHODS.names()
+    if name not in TIED
 ]
+METHOD_NAMES += TIED.values()
 METHOD_NAMES += ["tim(solver=gd,steps=5)"] if "tim" in METHODS.names() else []
 NAMES = [*HEAD_NAMES, *ADAPTER_NAMES, *MODULE_NAMES, *METHOD_NAMES]
 

@@ -2,21 +2,25 @@
 
 from .alpha_tim import AlphaTIM
 from .bd_cspn import BDCSPN
+from .dpgn import DPGN
 from .feat import FEAT
 from .ilpc import ILPC
 from .laplacian_shot import LaplacianShot
 from .paddle import PADDLE
 from .proto_lp import ProtoLP
 from .pt_map import PTMAP
+from .sib import SIB
 from .simpleshot import SimpleShot
 from .tim import TIM
 
 __all__ = [
     "BDCSPN",
+    "DPGN",
     "FEAT",
     "ILPC",
     "PADDLE",
     "PTMAP",
+    "SIB",
     "TIM",
     "AlphaTIM",
     "LaplacianShot",

@@ -63,7 +63,7 @@ class FEAT(Method):
         dim: Length of the backbone's features.
         backbone: Its ``map_shape``, where it has one, says how many channels its maps have.
         variant: ``"inductive"`` (default), ``"semi"`` or ``"semi-proto"``; the latter two are transductive.
-        temperature: Of the distances. Default None: as published for the shots, 64 at one and 32 at five; ResNet12's 64.
+        temperature: Of the distances. Default None: as published, 64 at one shot and 32 at five; ResNet12's 64.
         balance: Weight of the contrastive term. Default None: as published, 1 at one shot and 0.1 at five; ResNet12's
             0.01 and 0.1.
         aux_temperature: Of its distances. Default None: as published, 16 and 64; ResNet12's 64 and 32.
@@ -122,7 +122,7 @@ class FEAT(Method):
         return self._answer(features)[0]
 
     def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
-        """See `Method.loss`: cross entropy of the queries, and the contrastive term; the criterion has no part in it."""
+        """See `Method.loss`: cross entropy of the queries, and the contrastive term; the criterion is not used."""
         logits, support = self._answer(features)
         query = _pooled(features.query, features)
         points, labels = torch.cat([support, query], -2), torch.cat([features.labels, query_labels], -1)

@@ -8,14 +8,16 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
-from .rivals import LightningFEAT
+from .rivals import LightningDPGN, LightningFEAT, LightningSIB
 
 __all__ = [
+    "LightningDPGN",
     "LightningFEAT",
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
     "LightningPrototype",
     "LightningRidge",
+    "LightningSIB",
     "LightningSVM",
 ]
