@@ -118,6 +118,7 @@ METHODS = Registry(
         "paddle": "fslstm_plugin.baselines:PADDLE",
         "proto-lp": "fslstm_plugin.baselines:ProtoLP",
         "pt-map": "fslstm_plugin.baselines:PTMAP",
+        "reptile": "fslstm_plugin.baselines:Reptile",
         "simpleshot": "fslstm_plugin.baselines:SimpleShot",
         "tim": "fslstm_plugin.baselines:TIM",
     },

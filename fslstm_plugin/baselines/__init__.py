@@ -7,7 +7,19 @@ from .laplacian_shot import LaplacianShot
 from .paddle import PADDLE
 from .proto_lp import ProtoLP
 from .pt_map import PTMAP
+from .reptile import Reptile
 from .simpleshot import SimpleShot
 from .tim import TIM
 
-__all__ = ["BDCSPN", "ILPC", "PADDLE", "PTMAP", "TIM", "AlphaTIM", "LaplacianShot", "ProtoLP", "SimpleShot"]
+__all__ = [
+    "BDCSPN",
+    "ILPC",
+    "PADDLE",
+    "PTMAP",
+    "TIM",
+    "AlphaTIM",
+    "LaplacianShot",
+    "ProtoLP",
+    "Reptile",
+    "SimpleShot",
+]

@@ -8,12 +8,14 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
+from .rivals import LightningReptile
 
 __all__ = [
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
     "LightningPrototype",
+    "LightningReptile",
     "LightningRidge",
     "LightningSVM",
 ]
