@@ -118,9 +118,12 @@ METHODS = Registry(
         "paddle": "fslstm_plugin.baselines:PADDLE",
         "proto-lp": "fslstm_plugin.baselines:ProtoLP",
         "pt-map": "fslstm_plugin.baselines:PTMAP",
+        "relation-net": "fslstm_plugin.baselines:RelationNet",
         "reptile": "fslstm_plugin.baselines:Reptile",
         "simpleshot": "fslstm_plugin.baselines:SimpleShot",
+        "team": "fslstm_plugin.baselines:TEAM",
         "tim": "fslstm_plugin.baselines:TIM",
+        "tpn": "fslstm_plugin.baselines:TPN",
     },
 )
 

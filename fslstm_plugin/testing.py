@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError
 
 from .errors import UsageError
@@ -183,7 +183,13 @@ def _check_state(name: str, head: Head, make: Callable[[], Head]) -> None:
     assert unchanged, f"{name}: predict must not change the head's state."
 
 
-def check_method(make: Callable[[], Method], *, transductive: bool = True, single_precision: float = 1e-3) -> None:
+def check_method(
+    make: Callable[[], Method],
+    *,
+    transductive: bool = True,
+    single_precision: float = 1e-3,
+    backbone: nn.Module | None = None,
+) -> None:
     """Check that a method keeps the contract of `Method`, on which training, evaluation and comparison rely.
 
     A batch is its episodes, also when it was joined from parts; the order of support points, queries and classes is
@@ -201,6 +207,8 @@ def check_method(make: Callable[[], Method], *, transductive: bool = True, singl
             Default True; False is for methods that cancel it, as ``nn(center=episode)``, whose distances stay the same.
         single_precision: How far logits in single precision may be off, as a share of the largest; default 1e-3. More
             is for methods that amplify rounding, as many steps of Adam do.
+        backbone: What a registered method asks for its sizes, so that it is read from its name; they must be those of
+            the features. Default None.
 
     Raises:
         AssertionError: Naming the first of these that does not hold.
@@ -230,7 +238,7 @@ def check_method(make: Callable[[], Method], *, transductive: bool = True, singl
     _check_joining(name, method)
     _check_other_queries(name, method, transductive)
     _check_feature_gradients(name, method)
-    _check_state_and_name(name, method, make().eval())
+    _check_state_and_name(name, method, make().eval(), backbone)
 
 
 def _features(episodes: SmallEpisodes) -> EpisodeFeatures:
@@ -339,7 +347,7 @@ def _check_training(name: str, method: Method) -> None:
         assert finite or not value.requires_grad, f"{name}: the loss must have a finite gradient for {weight}."
 
 
-def _check_state_and_name(name: str, method: Method, other: Method) -> None:
+def _check_state_and_name(name: str, method: Method, other: Method, backbone: nn.Module | None) -> None:
     episodes = small_episodes(9)  # Features are made anew each time: they keep what adapters of one name made of them.
     logits = method.logits(_features(episodes))
     other.double().load_state_dict(method.state_dict())
@@ -348,7 +356,7 @@ def _check_state_and_name(name: str, method: Method, other: Method) -> None:
     if not _is_registered(method):
         return
     try:
-        parsed = parse_method(name, dim=_DIM).eval()
+        parsed = parse_method(name, dim=_DIM, backbone=backbone).eval()
     except UsageError as error:
         raise AssertionError(f"{name}: a registered method must be read from its name. {error}") from error
     assert str(parsed) == name, f"{name}: the method of this name must have it too, but is {parsed}."

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -51,6 +52,7 @@ MODULE_NAMES = [f"{head}+{module}" for head in ("lssvm", "svm") for module in TR
 METHOD_NAMES = [
     f"{name}(steps=5)" if any(option.name == "steps" for option in options(METHODS.get(name))) else name
     for name in METHODS.names()
+    if name != "relation-net"  # whose maps are larger
 ]
 METHOD_NAMES += ["tim(solver=gd,steps=5)"] if "tim" in METHODS.names() else []
 NAMES = [*HEAD_NAMES, *ADAPTER_NAMES, *MODULE_NAMES, *METHOD_NAMES]
@@ -75,7 +77,7 @@ def points(count, dim=DIM):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_method_computes_on_the_gpu_what_it_computes_on_the_processor(name):
-    method = parse_method(name, dim=DIM).eval()
+    method = parse_method(name, dim=DIM, backbone=SimpleNamespace(map_shape=MAP)).eval()
     support, query, mean, labels = points(10), points(15), points(9).mean((0, 1)), torch.arange(10) % 5
     expected = method.logits(EpisodeFeatures(support, query, labels, base_mean=mean, map_shape=MAP)).detach()
     with PretendedGPU():

@@ -7,19 +7,25 @@ from .laplacian_shot import LaplacianShot
 from .paddle import PADDLE
 from .proto_lp import ProtoLP
 from .pt_map import PTMAP
+from .relation_net import RelationNet
 from .reptile import Reptile
 from .simpleshot import SimpleShot
+from .team import TEAM
 from .tim import TIM
+from .tpn import TPN
 
 __all__ = [
     "BDCSPN",
     "ILPC",
     "PADDLE",
     "PTMAP",
+    "TEAM",
     "TIM",
+    "TPN",
     "AlphaTIM",
     "LaplacianShot",
     "ProtoLP",
+    "RelationNet",
     "Reptile",
     "SimpleShot",
 ]

@@ -260,7 +260,9 @@ class Reptile(Method):
         """The images ``(..., 3, H, W)``."""
         side = isqrt(points.shape[-1] // _CHANNELS)
         if _CHANNELS * side * side != points.shape[-1]:
-            raise UsageError(f"reptile needs square images of {_CHANNELS} channels, but got {points.shape[-1]} numbers.")
+            raise UsageError(
+                f"reptile needs square images of {_CHANNELS} channels, but got {points.shape[-1]} numbers."
+            )
         return points.unflatten(-1, (_CHANNELS, side, side))
 
     def _require_fit(self, features: EpisodeFeatures) -> None:

@@ -8,14 +8,17 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
-from .rivals import LightningReptile
+from .rivals import LightningRelationNet, LightningReptile, LightningTEAM, LightningTPN
 
 __all__ = [
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
     "LightningPrototype",
+    "LightningRelationNet",
     "LightningReptile",
     "LightningRidge",
     "LightningSVM",
+    "LightningTEAM",
+    "LightningTPN",
 ]
