@@ -2,6 +2,8 @@
 
 from .alpha_tim import AlphaTIM
 from .bd_cspn import BDCSPN
+from .dpgn import DPGN
+from .feat import FEAT
 from .ilpc import ILPC
 from .laplacian_shot import LaplacianShot
 from .paddle import PADDLE
@@ -9,6 +11,7 @@ from .proto_lp import ProtoLP
 from .pt_map import PTMAP
 from .relation_net import RelationNet
 from .reptile import Reptile
+from .sib import SIB
 from .simpleshot import SimpleShot
 from .team import TEAM
 from .tim import TIM
@@ -16,9 +19,12 @@ from .tpn import TPN
 
 __all__ = [
     "BDCSPN",
+    "DPGN",
+    "FEAT",
     "ILPC",
     "PADDLE",
     "PTMAP",
+    "SIB",
     "TEAM",
     "TIM",
     "TPN",

@@ -8,9 +8,19 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
-from .rivals import LightningRelationNet, LightningReptile, LightningTEAM, LightningTPN
+from .rivals import (
+    LightningDPGN,
+    LightningFEAT,
+    LightningRelationNet,
+    LightningReptile,
+    LightningSIB,
+    LightningTEAM,
+    LightningTPN,
+)
 
 __all__ = [
+    "LightningDPGN",
+    "LightningFEAT",
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
@@ -18,6 +28,7 @@ __all__ = [
     "LightningRelationNet",
     "LightningReptile",
     "LightningRidge",
+    "LightningSIB",
     "LightningSVM",
     "LightningTEAM",
     "LightningTPN",
