@@ -115,6 +115,14 @@ class Reptile(Method):
         """See `Method`: queries in one batch share its statistics."""
         return self.queries == "together"
 
+    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
+        """See `Method.require_shape`; fewer classes than it tells apart are no harm."""
+        if ways > self.ways:
+            raise UsageError(
+                f"This reptile tells {self.ways} classes apart, but the episodes have {ways}: train "
+                f"reptile(ways={ways})."
+            )
+
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
         """Published: 100,000 steps of 5 tasks with 15 images per class, whose split in two means nothing here.
 
@@ -149,7 +157,7 @@ class Reptile(Method):
         Its value is the criterion's, of the logits that each query got before the step that trained on it last; a query
         that no minibatch held has zeros.
         """
-        self._require_fit(features)
+        self.require_shape(features.ways, features.num_support, features.query.shape[-2])
         network = self._network[0]
         labels = torch.cat([features.labels.expand(*query_labels.shape[:-1], -1), query_labels], -1)
         start = dict(network.named_parameters())
@@ -169,7 +177,7 @@ class Reptile(Method):
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; parameters and moments are left as they are."""
-        self._require_fit(features)
+        self.require_shape(features.ways, features.num_support, features.query.shape[-2])
         n = features.num_support
         # One order for all episodes, in which the results do not depend on what was computed before.
         order = torch.Generator().manual_seed(0)
@@ -264,13 +272,6 @@ class Reptile(Method):
                 f"reptile needs square images of {_CHANNELS} channels, but got {points.shape[-1]} numbers."
             )
         return points.unflatten(-1, (_CHANNELS, side, side))
-
-    def _require_fit(self, features: EpisodeFeatures) -> None:
-        if features.ways > self.ways:
-            raise UsageError(
-                f"This reptile tells {self.ways} classes apart, but the episodes have {features.ways}: train "
-                f"reptile(ways={features.ways})."
-            )
 
 
 def minibatches(images: int, size: int, steps: int, generator: torch.Generator | None = None) -> Tensor:

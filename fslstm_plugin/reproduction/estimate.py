@@ -128,9 +128,11 @@ def _episode_seconds(specification: Specification, part: Part, setting: Setting,
     few = replace(setting, episodes=_FEW, seed=0)
     split = load_split(part.config.dataset or "", specification.split, request.data_root)
     model = part.config.backbone, part.config.image_size
-    key = model, part.methods, few, split.dataset, split.name, request.device
+    rival = part.methods[0] in specification.rivals  # which may be built for the shots
+    names = (trainings.algorithm_of(part.config),) if rival else part.methods
+    key = model, names, few, split.dataset, split.name, request.device
     if key not in _known:
-        _known[key] = _measured_episode(split, *model, part.methods, few, request.device)
+        _known[key] = _measured_episode(split, *model, names, few, request.device)
     return _known[key]
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..data.root import load_split
 from ..errors import RunError, UnknownNameError
-from ..grammar import parse
+from ..grammar import Part, options, parse
 from ..recipes import PretrainRecipe
 from ..registry import METHODS
 from ..runs import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
@@ -134,7 +134,7 @@ def wanted_training(
         return source
     begins_from = source if weights is None and (pretrained or scale.always_pretrained) else None
 
-    def config_of(algorithm: str, queries: int | None) -> TrainConfig:
+    def config_of(algorithm: str, queries: int | None, validation: Validation) -> TrainConfig:
         return train_config(
             dataset,
             backbone,
@@ -142,26 +142,35 @@ def wanted_training(
             pretrained=weights or (Path(source.name) if begins_from else None),
             max_steps=amount.train_steps,
             seed=seed,
-            validation=Validation(min(2000, 2 * scale.episodes)),
+            validation=validation,
             test_shots=test_shots,
             given=_given(queries=queries),
         )
 
-    config = config_of(OURS if rival else algorithm, scale.train_queries)
+    validation = Validation(min(2000, 2 * scale.episodes))
+    config = config_of(OURS if rival else algorithm, scale.train_queries, validation)
     if rival:
-        config = _with_images_of(config, config_of(algorithm, None))
+        algorithm = _for_shots(algorithm, test_shots)
+        config = _with_images_of(config, config_of(algorithm, None, replace(validation, shots=test_shots)))
     return Training(config, f"{stem}-{algorithm}", begins_from)
 
 
+def _for_shots(rival: str, shots: int) -> str:
+    """The rival's name, with the shots where it is built for a number of them."""
+    (part,) = parse(rival)
+    known = {option.name for option in options(METHODS.get(part.name))}
+    return str(Part(part.name, {**part.arguments, "shots": shots})) if "shots" in known else rival
+
+
 def _with_images_of(ours: TrainConfig, rival: TrainConfig) -> TrainConfig:
-    """A rival's training with as many images as ours, where ours is cut short; its own recipe's length otherwise."""
+    """A rival's training, validated with its own shots, on as many images as ours where that is cut short."""
+    episodes = rival.validation.episodes
+    if METHODS.get(parse(rival.algorithm)[0].name).episode_statistics is True:  # images each time: far slower
+        episodes = max(2, episodes // 20)
+    rival = replace(rival, validation=replace(rival.validation, episodes=episodes, shots=rival.recipe.shots))
     if ours.max_steps is None:
         return rival
-    steps = max(1, ours.max_steps * images_per_step(ours) // images_per_step(rival))
-    if METHODS.get(parse(rival.algorithm)[0].name).episode_statistics is True:  # images each time: far slower
-        few = max(2, rival.validation.episodes // 20)
-        rival = replace(rival, validation=replace(rival.validation, episodes=few))
-    return replace(rival, max_steps=steps)
+    return replace(rival, max_steps=max(1, ours.max_steps * images_per_step(ours) // images_per_step(rival)))
 
 
 def _given(**values: Any) -> dict[str, Any]:
