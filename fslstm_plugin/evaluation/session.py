@@ -142,10 +142,10 @@ class Session:
         """
         sampler = setting.sampler(self.split)
         found: dict[int, Outcome] = {}
-        for mine in self._passes(methods):
+        for mine in self.by_pass(methods):
             tell = partial(report, [str(method) for method in mine])
             outcomes = run_methods(
-                self._source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
+                self.source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
             )
             found |= {id(outcome.method): outcome for outcome in outcomes}
         name, backbone = self.run.name, self.run.config.backbone
@@ -154,17 +154,17 @@ class Session:
     @staticmethod
     def passes(methods: Sequence[Method]) -> int:
         """How many passes over the episodes these methods take."""
-        return len(Session._passes(methods))
+        return len(Session.by_pass(methods))
 
     @staticmethod
-    def _passes(methods: Sequence[Method]) -> list[list[Method]]:
+    def by_pass(methods: Sequence[Method]) -> list[list[Method]]:
         """Methods that work on the same features: the backbone's, an episode's own, or those of one method."""
         passes: dict[tuple[bool, str], list[Method]] = {}
         for method in methods:
             passes.setdefault((method.episode_statistics, str(method) if method.embeds else ""), []).append(method)
         return [passes[key] for key in sorted(passes)]
 
-    def _source(self, methods: Sequence[Method]) -> FeatureSource:
+    def source(self, methods: Sequence[Method]) -> FeatureSource:
         """Where the features of one pass come from."""
         method = methods[0]
         if method.episode_statistics:
