@@ -23,6 +23,7 @@ from .grammar import (
     parse,
     part_text,
     read_arguments,
+    sizes_asked,
     value_text,
 )
 from .heads import Head
@@ -47,7 +48,8 @@ class Method(nn.Module, ABC):
 
     Training, evaluation, comparison and tuning take methods and nothing else. A method is named once, in the registry
     (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as it is typed, and
-    are kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features.
+    are kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features,
+    one with ``backbone`` the backbone, whose sizes it may ask for; it registers no part of it.
     Heads with adapters and transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
     `fslstm_plugin.testing.check_method` tests one.
 
@@ -112,9 +114,43 @@ class Method(nn.Module, ABC):
         logits = self.logits(features)
         return criterion(logits, query_labels), logits
 
-    def recipe(self, recipe: MetaRecipe) -> MetaRecipe:
-        """The recipe that this method is trained by, given that of the data set and backbone; by default the same."""
+    def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
+        """The recipe that this method is trained by; by default the one that it is given.
+
+        Args:
+            recipe: That of the data set and backbone.
+            pretrained: Whether the backbone begins from pretrained weights.
+            test_shots: Shots that will be tested.
+        """
         return recipe
+
+    def embed(self, backbone: nn.Module, images: Tensor) -> Tensor:
+        """What the method needs of each image alone; by default the backbone's vectors.
+
+        A method that works on other maps than the backbone's last, or has layers of its own for each image, overrides
+        it. In evaluation it is computed once for every image of a split.
+
+        Args:
+            backbone: The model's backbone.
+            images: Normalised images ``(batch, 3, H, W)``.
+
+        Returns:
+            Vectors ``(batch, d)``, which `logits` finds in its `EpisodeFeatures`.
+        """
+        return backbone(images)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the method embeds images in a way of its own."""
+        return type(self).embed is not Method.embed
+
+    def training_images(self, images: Tensor) -> Tensor:
+        """What training makes of the images of episodes before they are embedded; by default nothing.
+
+        Args:
+            images: ``(batch, n + m, 3, H, W)``, the support first.
+        """
+        return images
 
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """The features after the adapters, shared by all methods that have the same ones."""
@@ -281,7 +317,9 @@ def _combinations(part: Any) -> list[dict[str, Any]]:
     return [values for values in found if any(getattr(part, name) != value for name, value in values.items())]
 
 
-def parse_method(text: str, dim: int | None = None, learned: Method | None = None) -> Method:
+def parse_method(
+    text: str, dim: int | None = None, learned: Method | None = None, backbone: nn.Module | None = None
+) -> Method:
     """The method of a name: the one place where names are read.
 
     Args:
@@ -291,6 +329,7 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
         dim: Length of the features, for parts with weights. Default None.
         learned: A trained method, whose parts with weights are used in place of fresh ones; one that is named with
             other arguments than it was trained with takes the weights, if they fit and dim is given. Default None.
+        backbone: The backbone, for methods that ask for its sizes. Default None.
 
     Raises:
         UnknownNameError: If there is no such part or argument; the message suggests the nearest.
@@ -304,7 +343,7 @@ def parse_method(text: str, dim: int | None = None, learned: Method | None = Non
         'lssvm(ridge=loo,normalize)+psm(iterations=3)'
     """
     first, *rest = parse(text)
-    makes = _Maker(text, dim, learned)
+    makes = _Maker(text, {"dim": dim, "backbone": backbone}, learned)
     if first.name in METHODS.names() and first.name not in HEADS.names():
         if rest:
             raise UsageError(f"'{first.name}' in '{text}' is a whole method: nothing can be added to it.")
@@ -323,8 +362,8 @@ def whole_methods() -> list[str]:
 class _Maker:
     """Makes the parts of one name; see `parse_method`."""
 
-    def __init__(self, text: str, dim: int | None, learned: Method | None) -> None:
-        self.text, self.dim, self.learned = text, dim, learned
+    def __init__(self, text: str, sizes: Mapping[str, Any], learned: Method | None) -> None:
+        self.text, self.sizes, self.learned = text, sizes, learned
 
     def method(self, part: Part) -> Method:
         return self._made(METHODS.get(part.name), part, [self.learned] if self.learned is not None else [])
@@ -401,9 +440,9 @@ class _Maker:
         mine = next((each for each in trained if each is not None and type(each) is kind and has_weights(each)), None)
         if mine is None:
             return self._fresh(kind, part, head)
-        if agrees(mine, read_arguments(kind, part.arguments, str(part), ("dim",))):
+        if agrees(mine, read_arguments(kind, part.arguments, str(part), sizes_asked(kind))):
             return mine
-        if needs_dim(kind) and self.dim is None:
+        if self._unknown(kind):
             raise self._untrained(part, head)
         other = self._built(kind, part, options_of(mine))
         try:
@@ -415,10 +454,10 @@ class _Maker:
     def _fresh(self, kind: Any, part: Part, head: str | None) -> Any:
         if needs_dim(kind) and self.learned is not None:
             raise self._untrained(part, head)
-        if needs_dim(kind) and self.dim is None:
+        if self._unknown(kind):
             raise UsageError(
-                f"'{part.name}' in '{self.text}' has weights: pass dim, the length of the features, for fresh ones, "
-                "or learned, a trained method."
+                f"'{part.name}' in '{self.text}' has weights: pass {' and '.join(self._unknown(kind))} for fresh ones "
+                "(dim is the length of the features), or learned, a trained method."
             )
         made = self._built(kind, part, {})
         if has_weights(made) and self.learned is not None:
@@ -426,8 +465,12 @@ class _Maker:
         return made
 
     def _built(self, kind: Any, part: Part, arguments: Mapping[str, Any]) -> Any:
-        given = {"dim": self.dim} if needs_dim(kind) else {}
+        given = {name: self.sizes[name] for name in sizes_asked(kind)}
         return build(kind, {**arguments, **part.arguments}, str(part), **given)
+
+    def _unknown(self, kind: Any) -> list[str]:
+        """What a constructor asks for and nobody has said."""
+        return [name for name in sizes_asked(kind) if self.sizes[name] is None]
 
     def _untrained(self, part: Part, head: str | None) -> UsageError:
         needs, algorithm = (f"{part} as it was trained with {head}", f"{head}+{part}") if head else ("weights", part)

@@ -60,7 +60,7 @@ class FewShotModel(nn.Module):
         if isinstance(backbone, str):
             backbone = build_backbone(backbone, image_size)
         if isinstance(method, str):
-            method = parse_method(method, dim=feature_size(backbone))
+            method = parse_method(method, dim=feature_size(backbone), backbone=backbone)
         return cls(backbone, method)
 
     @classmethod
@@ -90,17 +90,21 @@ class FewShotModel(nn.Module):
         Raises:
             UsageError: If the name is wrong, or needs weights that this model has not; see `parse_method`.
         """
-        return parse_method(name, dim=feature_size(self.backbone), learned=self.method)
+        return parse_method(name, dim=feature_size(self.backbone), learned=self.method, backbone=self.backbone)
 
-    @property
-    def map_shape(self) -> tuple[int, int, int] | None:
-        """Shape (channels, height, width) of the maps that the backbone flattens, where it says so."""
-        return getattr(self.backbone, "map_shape", None)
+    def embedding_of(self, method: Method) -> Embedding:
+        """What makes the features that a method of this model works on."""
+        return Embedding(self.backbone, method)
 
     def embed(self, images: Tensor) -> Tensor:
         """Features ``(batch, d)`` of normalised images ``(batch, 3, H, W)``, in single precision at least."""
-        vectors = self.backbone(images)
+        vectors = self.method.embed(self.backbone, images)
         return vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+
+    @property
+    def map_shape(self) -> tuple[int, int, int] | None:
+        """Shape (channels, height, width) of the maps that `embed` flattens, where the backbone says so."""
+        return self.embedding_of(self.method).map_shape
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """Scaled logits ``(..., m, ways)`` of the queries, never in reduced precision."""
@@ -125,6 +129,32 @@ class FewShotModel(nn.Module):
 
         with torch.autocast(self.scale.device.type, enabled=False):
             return self.method.loss(features, query_labels, of_scaled)
+
+
+class Embedding(nn.Module):
+    """From images to the features of a method: the backbone, and what the method has for each image alone.
+
+    Args:
+        backbone: The backbone.
+        method: The method.
+
+    Attributes:
+        name: The method's, where it embeds images in a way of its own; empty for the backbone's vectors.
+        map_shape: Shape (channels, height, width) of the maps that the backbone flattens, where they are the features.
+        normalization: Of the pixels.
+    """
+
+    def __init__(self, backbone: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.own = method if method.embeds else None
+        self.name = str(method) if method.embeds else ""
+        self.map_shape = None if method.embeds else getattr(backbone, "map_shape", None)
+        self.normalization = normalization_of(backbone)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features ``(batch, d)`` of normalised images ``(batch, 3, H, W)``."""
+        return self.backbone(images) if self.own is None else self.own.embed(self.backbone, images)
 
 
 def feature_size(backbone: nn.Module) -> int | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
+from math import isclose
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -14,6 +16,9 @@ Count = Annotated[int, Meta(ge=1, le=10**9)]
 Rate = Annotated[float, Meta(gt=0, le=1e30)]
 Amount = Annotated[float, Meta(ge=0, le=1e6)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+Part = Annotated[float, Meta(gt=0, le=1)]
+
+SMALLEST_SIDE = 16  # In pixels: the backbones halve an image four times.
 
 
 class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,8 +97,16 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode.")] = 5
     shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class.")] = 5
     queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class.")] = 6
-    momentum: Annotated[Share, Meta(description="Nesterov momentum.")] = 0.9
+    optimizer: Annotated[Literal["sgd", "adam"], Meta(description="Gradient descent with momentum, or Adam.")] = "sgd"
+    momentum: Annotated[Share, Meta(description="Nesterov momentum; 0 for none.")] = 0.9
     weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")] = 5e-4
+    clip_norm: Annotated[
+        Amount, Meta(description="Bound of the gradient's norm, of backbone and method each; 0 for none.")
+    ] = 0.0
+    frozen_backbone: Annotated[bool, Meta(description="Leave the backbone as it is, in evaluation mode.")] = False
+    schedule: Annotated[
+        Literal["steps", "linear"], Meta(description="steps: by the milestones; linear: falls to zero.")
+    ] = "steps"
     label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.1
     milestones: Annotated[
         tuple[Annotated[float, Meta(ge=0, le=1)], ...],
@@ -117,12 +130,21 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             >>> [recipe.factor(epoch / 60) for epoch in (0, 19, 20, 40, 50)]
             [1.0, 1.0, 0.06, 0.012, 0.0024]
         """
+        if self.schedule == "linear":
+            return 1.0 - progress
         passed = sum(progress >= milestone for milestone in self.milestones)
         return 1.0 if passed == 0 else self.factors[passed - 1]
 
 
 class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Classification of a data set's training classes, or of a folder of images."""
+    """Classification of a data set's training classes, or of a folder of images.
+
+    Images may be smaller at first, which is cheaper by the square; the number of steps stays the same. Dropout may be
+    weaker than the backbone's own, which is meant for longer trainings.
+
+    Source: one cycle, Smith and Topin 2017; smaller images first with less regularisation, Tan and Le 2021
+    ("EfficientNetV2", progressive learning); label smoothing, Szegedy et al. 2016.
+    """
 
     epochs: Annotated[Count, Meta(description="Passes over the images.")]
     batch_size: Annotated[int, Meta(ge=2, le=10**6, description="Images per step.")]
@@ -134,7 +156,41 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")]
     momentum: Annotated[Share, Meta(description="Momentum of gradient descent.")] = 0.9
     nesterov: Annotated[bool, Meta(description="Nesterov's form of the momentum.")] = False
+    label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.0
+    dropout: Annotated[
+        float, Meta(ge=0, le=1, description="What the backbone's own rates of dropout are multiplied with.")
+    ] = 1.0
+    sizes: Annotated[
+        tuple[Part, ...],
+        Meta(description="Side of the images as a part of the whole side; repeat it, with a --share for each."),
+    ] = (1.0,)
+    shares: Annotated[tuple[Part, ...], Meta(description="Share of the training at each --size; they sum to 1.")] = (
+        1.0,
+    )
     augmentation: Augmentation | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.sizes) != len(self.shares) or not isclose(sum(self.shares), 1, abs_tol=1e-6):
+            raise UsageError(
+                f"Each size must have a share, and the shares must sum to 1, but got sizes {self.sizes} and shares "
+                f"{self.shares}."
+            )
+
+    def sides(self, full: int) -> tuple[int, ...]:
+        """The sizes in pixels, of images whose whole side is ``full``; none below 16."""
+        return tuple(min(full, max(SMALLEST_SIDE, round(size * full))) for size in self.sizes)
+
+    def side(self, full: int, progress: float) -> int:
+        """Side of the images in pixels after a share ``progress`` of the training.
+
+        Example:
+            >>> recipe = base_class_pretraining(84)
+            >>> recipe.sizes, recipe.shares
+            ((0.5, 0.75, 1.0), (0.35, 0.3, 0.35))
+            >>> [recipe.side(84, progress) for progress in (0, 0.34, 0.35, 0.65, 1)]
+            [42, 42, 63, 84, 84]
+        """
+        return self.sides(full)[sum(progress >= end for end in accumulate(self.shares[:-1]))]
 
     def steps_per_epoch(self, images: int) -> int:
         """Whole batches in so many images.
@@ -185,17 +241,25 @@ def folder_pretraining() -> PretrainRecipe:
     return PretrainRecipe(epochs=90, batch_size=256, lr=0.1, schedule="steps", weight_decay=1e-4)
 
 
-def base_class_pretraining(image_size: int) -> PretrainRecipe:
-    """A short pretraining on the base classes of a benchmark, ours: 12 epochs, one cycle, crop and flip."""
-    augmentation = Augmentation(Augmentation.published(image_size).padding, jitter=0.0)
+def base_class_pretraining(image_size: int, any_size: bool = True) -> PretrainRecipe:
+    """A short pretraining on the base classes of a benchmark, ours: 10 epochs, smaller images first.
+
+    Args:
+        image_size: Side of the data set's images in pixels.
+        any_size: Whether the backbone takes smaller images too.
+    """
     return PretrainRecipe(
-        epochs=12,
+        epochs=10,
         batch_size=128,
         lr=0.1,
         schedule="one-cycle",
         weight_decay=5e-4,
         nesterov=True,
-        augmentation=augmentation,
+        label_smoothing=0.1,
+        dropout=0.3,
+        sizes=(0.5, 0.75, 1.0) if any_size else (1.0,),
+        shares=(0.35, 0.3, 0.35) if any_size else (1.0,),
+        augmentation=Augmentation(Augmentation.published(image_size).padding, jitter=0.0),
     )
 
 

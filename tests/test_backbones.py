@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fslstm_plugin.backbones import Conv4, ResNet12, drop_block
+from fslstm_plugin.backbones.dropout import scale_dropout
 from fslstm_plugin.backbones.folding import fold_batch_norm
 from fslstm_plugin.errors import UsageError
 
@@ -81,6 +82,23 @@ def test_drop_block_schedule_counts_training_passes_only_and_is_saved():
     assert counts == [1, 1]
 
 
+@pytest.mark.parametrize(("backbone_class", "published"), [(Conv4, [0.4, 0.5]), (ResNet12, [0.1] * 4)])
+def test_dropout_is_scaled_by_a_factor_which_no_state_keeps(backbone_class, published):
+    model, images = backbone_class(image_size=32).train(), torch.randn(2, 3, 16, 16)
+    rates = [layer for layer in model.modules() if hasattr(layer, "p")]
+    assert [layer.p for layer in rates] == published
+    names = list(model.state_dict())
+    scale_dropout(model, 0.3)
+    assert [layer.p for layer in rates] == pytest.approx([0.3 * rate for rate in published])
+    scale_dropout(model, 0)
+    first, second = (model(images) for _ in range(2))
+    assert first.equal(second)  # nothing is dropped
+    assert list(model.state_dict()) == names
+    other = backbone_class(image_size=32)
+    other.load_state_dict(model.state_dict())
+    assert [layer.p for layer in other.modules() if hasattr(layer, "p")] == published
+
+
 @pytest.mark.parametrize("backbone_class", [Conv4, ResNet12])
 def test_too_small_images_are_refused(backbone_class):
     with pytest.raises(UsageError, match="at least 16"):
@@ -138,3 +156,25 @@ def test_folding_leaves_alone_what_it_cannot_know():
     images = torch.randn(4, 3, 5, 5)
     for module in modules:
         torch.testing.assert_close(fold_batch_norm(module)(images), module.eval()(images))
+
+
+@pytest.mark.parametrize("kind", [Conv4, ResNet12])
+def test_earlier_maps_are_those_that_the_last_one_is_made_of(kind) -> None:
+    backbone = kind(image_size=32).eval()
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    maps = backbone.stages(images)
+    assert [tuple(each.shape) for each in maps] == [
+        (2, width, 16 >> place, 16 >> place) for place, width in enumerate(kind.widths)
+    ]
+    assert torch.equal(maps[-1], backbone.feature_map(images))
+    assert torch.equal(backbone.blocks[-1](maps[-2]), maps[-1])
+
+
+@pytest.mark.parametrize("kind", [Conv4, ResNet12])
+def test_the_wide_map_leaves_out_the_last_two_poolings(kind) -> None:
+    backbone = kind(image_size=32).eval()
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    wide = backbone.wide_map(images)
+    assert wide.shape == (2, kind.widths[-1], 8, 8)
+    third = backbone.unpooled(backbone.blocks[2], backbone.stages(images)[1])
+    assert torch.allclose(torch.nn.functional.max_pool2d(third, 2), backbone.stages(images)[2], atol=1e-5)

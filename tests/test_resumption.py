@@ -35,7 +35,11 @@ START = {
         "train", *COMMON, "--algorithm", "lssvm+iam(reduction=4)", "--steps-per-epoch", 5, "--episodes-per-step", 2,
         "--shots", 2, "--queries", 3, "--val-episodes", 10,
     ),
-    "pretrain": ("pretrain", *COMMON, "--batch-size", 48),
+    # The images grow within an epoch, and a second time where another begins.
+    "pretrain": (
+        "pretrain", *COMMON, "--batch-size", 48, "--size", 0.5, "--share", 0.25, "--size", 0.75, "--share", 0.375,
+        "--size", 1, "--share", 0.375,
+    ),
     # Every epoch is a single step; images come from files, by way of worker processes.
     "pretrain-folder": (
         "pretrain", "--images", "IMAGES", *COMMON[2:], "--image-size", 32, "--batch-size", 20, "--epochs", 8,

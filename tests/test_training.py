@@ -24,9 +24,11 @@ from fslstm_plugin import files
 from fslstm_plugin.backbones import ResNet12
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError, UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
-from fslstm_plugin.plain import to_plain
-from fslstm_plugin.runs import Run, Validation, new_run_folder
+from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.plain import from_plain, to_plain
+from fslstm_plugin.runs import PretrainConfig, Run, Validation, new_run_folder
 from fslstm_plugin.training import engine
+from fslstm_plugin.training.classification import Classification
 from fslstm_plugin.training.configuration import pretrain_config, train_config
 from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
 from fslstm_plugin.training.meta_training import train
@@ -62,9 +64,9 @@ def meta_run(path, max_steps=8, algorithm="lssvm+iam(reduction=4)", pretrained=N
     return Run(path, config)
 
 
-def pretrain_run(path, max_steps=8):
-    given = {"epochs": 3, "batch_size": 48, "lr": 0.05, "nesterov": False, "jitter": 0.4}
-    config = pretrain_config("tiny", dataset="dots", max_steps=max_steps, seed=3, precision="32", given=given)
+def pretrain_run(path, max_steps=8, backbone="tiny", **changes):
+    given = {"epochs": 3, "batch_size": 48, "lr": 0.05, "nesterov": False, "jitter": 0.4, **changes}
+    config = pretrain_config(backbone, dataset="dots", max_steps=max_steps, seed=3, precision="32", given=given)
     return Run(path, config)
 
 
@@ -482,6 +484,82 @@ def test_the_signal_handlers_are_given_back(tmp_path, data_root):
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
+def test_images_grow_during_a_pretraining_and_are_shrunk_evenly(tmp_path, data_root, monkeypatch):
+    seen, forward = [], Classification.forward
+
+    def look(self, images):
+        if self.training:
+            seen.append((self.global_step, images.shape[-1], images.mean().item()))
+        return forward(self, images)
+
+    monkeypatch.setattr(Classification, "forward", look)
+    means = {}
+    for name, parts in {"grown": {"sizes": [0.5, 0.75, 1], "shares": [0.25, 0.375, 0.375]}, "whole": {}}.items():
+        seen.clear()
+        pretrain(pretrain_run(tmp_path / name, **parts), OPTIONS, data_root=data_root, console=QUIET)
+        assert [step for step, *_ in seen] == list(range(8))
+        assert [side for _, side, _ in seen] == ([16, 16, 24, 24, 24, 32, 32, 32] if parts else [32] * 8)
+        means[name] = [mean for *_, mean in seen]
+    assert means["grown"] == pytest.approx(means["whole"], abs=0.02)  # the same images, in another size
+
+
+def test_the_pretraining_recipe_reaches_loss_and_dropout(tmp_path, data_root, monkeypatch):
+    heard, cross_entropy = [], torch.nn.functional.cross_entropy
+    rates = []
+
+    def listen(logits, labels, **options):
+        heard.append(options)
+        return cross_entropy(logits, labels, **options)
+
+    def look(module, *_):
+        rates.append([layer.p for layer in module.modules() if isinstance(layer, torch.nn.Dropout2d)])
+
+    monkeypatch.setattr("fslstm_plugin.training.classification.F.cross_entropy", listen)
+    monkeypatch.setattr(Classification, "on_train_start", look)
+    changes = {"label_smoothing": 0.2, "dropout": 0.5, "batch_size": 8, "sizes": [0.5], "shares": [1]}
+    run = pretrain_run(tmp_path / "run", max_steps=2, backbone="conv4", **changes)
+    pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert heard == [{"label_smoothing": 0.2}] * 2
+    assert rates == [[0.2, 0.25]]
+    model = FewShotModel.from_run(run)
+    assert [layer.p for layer in model.modules() if isinstance(layer, torch.nn.Dropout2d)] == [0.4, 0.5]
+
+
+def test_a_recipe_written_before_sizes_and_smoothing_means_none(tmp_path):
+    config = pretrain_config("conv4", dataset="dots", precision="32")
+    plain = to_plain(config)
+    for name in ("sizes", "shares", "label_smoothing", "dropout"):
+        del plain["recipe"][name]
+    recipe = from_plain(PretrainConfig, plain).recipe
+    assert recipe.sides(32) == (32,)
+    assert (recipe.label_smoothing, recipe.dropout) == (0, 1)
+
+
+def test_only_backbones_that_take_any_size_begin_with_small_images(tmp_path, data_root, monkeypatch):
+    assert pretrain_config("conv4", dataset="dots", precision="32").recipe.sides(32) == (16, 24, 32)
+    assert pretrain_config("tiny", dataset="dots", precision="32").recipe.sides(32) == (32,)
+
+    def refuse(self, images):
+        if images.shape[-1] != 32:
+            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+        return self.net(images)
+
+    monkeypatch.setattr("fslstm_dots.TinyBackbone.forward", refuse)
+    pretrain(pretrain_run(tmp_path / "whole", max_steps=1), OPTIONS, data_root=data_root, console=QUIET)
+    run = pretrain_run(tmp_path / "small", sizes=[0.5, 1], shares=[0.5, 0.5])
+    with pytest.raises(UsageError, match="The backbone tiny cannot take images of 16 x 16 pixels: give --size 1"):
+        pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert not run.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shares"), [([0.5, 1], [1]), ([0.5, 1], [0.5, 0.4]), ([], []), ([0], [1]), ([1.5], [1]), ([1], [-1])]
+)
+def test_sizes_without_their_shares_are_refused(tmp_path, sizes, shares):
+    with pytest.raises(UsageError, match="sizes|shares"):
+        pretrain_run(tmp_path / "run", sizes=sizes, shares=shares)
+
+
 def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):
     from PIL import Image
 
@@ -490,7 +568,7 @@ def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):
         folder.mkdir(parents=True)
         for number in range(8):
             Image.fromarray(dots.images[label * 30 + number].numpy()).save(folder / f"{number}.png")
-    given = {"epochs": 2, "batch_size": 8, "lr": 0.05}
+    given = {"epochs": 2, "batch_size": 8, "lr": 0.05, "sizes": [0.5, 1], "shares": [0.5, 0.5]}
     config = pretrain_config("tiny", folder=tmp_path / "images", image_size=32, precision="32", given=given)
     run = Run(tmp_path / "run", config)
     pretrain(run, OPTIONS, workers=0, console=QUIET)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ class Backbone(nn.Module):
     normalization: ClassVar[Normalization] = IMAGENET_NORMALIZATION
     recipe: ClassVar[BackboneRecipe]
     widths: ClassVar[tuple[int, int, int, int]]
-    blocks: nn.Module
+    blocks: nn.Sequential
 
     def __init__(self, image_size: int = 84) -> None:
         super().__init__()
@@ -54,6 +54,25 @@ class Backbone(nn.Module):
     def feature_map(self, images: Tensor) -> Tensor:
         """Feature map ``(batch, map_channels, h, w)`` of normalised images ``(batch, 3, H, W)``."""
         return self.blocks(images)
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The maps after each block, ``(batch, widths[i], h / 2**(i + 1), w / 2**(i + 1))``."""
+        maps = []
+        for block in self.blocks:
+            images = block(images)
+            maps.append(images)
+        return maps
+
+    def wide_map(self, images: Tensor) -> Tensor:
+        """The map ``(batch, map_channels, h / 4, w / 4)`` that the blocks give without the last two poolings."""
+        features = self.blocks[:2](images)
+        for block in self.blocks[2:]:
+            features = self.unpooled(block, features)
+        return features
+
+    def unpooled(self, block: Any, features: Tensor) -> Tensor:
+        """What a block gives without its pooling; a subclass says how, for `wide_map`."""
+        raise NotImplementedError
 
     def forward(self, images: Tensor) -> Tensor:
         """Feature vectors ``(batch, out_features)`` of normalised images ``(batch, 3, H, W)``."""

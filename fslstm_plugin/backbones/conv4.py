@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..recipes import BackboneRecipe
 from .base import Backbone, initialize_convolutions
@@ -46,3 +46,9 @@ class Conv4(Backbone):
             channels = width
         self.blocks = nn.Sequential(*blocks)
         initialize_convolutions(self)
+
+    def unpooled(self, block: nn.Sequential, features: Tensor) -> Tensor:
+        """See `Backbone.unpooled`."""
+        for layer in block:
+            features = features if isinstance(layer, nn.MaxPool2d) else layer(features)
+        return features

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from ..normalization import Normalization
 from ..recipes import BackboneRecipe
@@ -11,21 +12,21 @@ from .base import Backbone, initialize_convolutions
 from .dropblock import drop_block
 
 
-class _ScheduledDropBlock(nn.Module):
+class _ScheduledDropBlock(_DropoutNd):
     """DropBlock whose rate rises linearly over the training passes; the count is saved with the weights."""
 
     passes: Tensor
 
     def __init__(self, block_size: int, rate: float = 0.1, ramp: int = 40_000) -> None:
-        super().__init__()
-        self.block_size, self.rate, self.ramp = block_size, rate, ramp
+        super().__init__(rate)
+        self.block_size, self.ramp = block_size, ramp
         self.register_buffer("passes", torch.zeros((), dtype=torch.long))
 
     def forward(self, features: Tensor) -> Tensor:
         if not self.training:
             return features
         self.passes += 1
-        rate = self.rate * (self.passes / self.ramp).clamp(max=1)
+        rate = self.p * (self.passes / self.ramp).clamp(max=1)
         return drop_block(features, rate, self.block_size)
 
 
@@ -47,8 +48,12 @@ class _ResidualBlock(nn.Module):
         self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width))
         self.finish = nn.Sequential(nn.LeakyReLU(0.1, inplace=True), nn.MaxPool2d(2), dropout)
 
-    def forward(self, features: Tensor) -> Tensor:
-        return self.finish(self.body(features) + self.shortcut(features))
+    def forward(self, features: Tensor, pooled: bool = True) -> Tensor:
+        features = self.body(features) + self.shortcut(features)
+        if pooled:
+            return self.finish(features)
+        activation, _, dropout = self.finish
+        return dropout(activation(features))
 
 
 class ResNet12(Backbone):
@@ -90,3 +95,7 @@ class ResNet12(Backbone):
             *(_ResidualBlock(*sizes) for sizes in zip(inputs, self.widths, dropouts, strict=True))
         )
         initialize_convolutions(self)
+
+    def unpooled(self, block: _ResidualBlock, features: Tensor) -> Tensor:
+        """See `Backbone.unpooled`."""
+        return block(features, pooled=False)

@@ -86,6 +86,7 @@ class FeatureStore:
         folder: The run's; its ``cache`` takes the files. None keeps nothing.
         device: Where to compute.
         precision: See :func:`extract_features`.
+        kind: A word in the files' names, for features of another kind than a backbone's; default none.
         note: Called with a sentence if the files cannot be kept, which stops nothing.
     """
 
@@ -93,6 +94,7 @@ class FeatureStore:
     folder: Path | None
     device: torch.device | str = "cpu"
     precision: str = "32"
+    kind: tuple[str, ...] = ()
     note: Callable[[str], None] = lambda sentence: None
 
     def features(self, split: Split, progress: Progress = _silent) -> Tensor:
@@ -114,7 +116,7 @@ class FeatureStore:
     def _kept(
         self, split: Split, what: str, rows: int, progress: Progress, reduce: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        stem = f"{split.dataset}-{split.name}-{what}-{self.precision}"
+        stem = "-".join([split.dataset, split.name, what, self.precision, *self.kind])
         name = f"{stem}-{cache_key(self.backbone, split, self.precision)}.safetensors"
         found = None if self.folder is None else _read(self.folder / "cache" / name, rows)
         if found is not None:

@@ -112,7 +112,7 @@ def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> lis
     Returns:
         A row for each.
     """
-    summarize = _summary(setting, split)
+    summarize = summary(setting, split)
     differences = _to_the_best(measured, setting, summarize)
     rows = []
     for each, difference in zip(measured, differences, strict=True):
@@ -170,7 +170,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else value_text(value)
 
 
-def _summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
+def summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
     """Mean and interval of one number per episode, as the setting wants it."""
     if setting.interval == "episodes":
         return estimate

@@ -98,8 +98,8 @@ class Session:
 
     @cached_property
     def features(self) -> Tensor:
-        """Features ``(N, d)`` of the split on the device."""
-        return self._computed(self.split, self._store.features)
+        """The backbone's features ``(N, d)`` of the split on the device."""
+        return self._computed(self.split, self._store().features)
 
     @cached_property
     def base_mean(self) -> Tensor:
@@ -114,12 +114,14 @@ class Session:
                 f"center=base needs base classes, but the run {self.run.name} was pretrained on a folder of images: "
                 "use center=episode."
             )
-        return self._computed(load_split(dataset, "train", self.data_root), self._store.mean)
+        return self._computed(load_split(dataset, "train", self.data_root), self._store().mean)
 
-    @property
-    def _store(self) -> FeatureStore:
+    def _store(self, method: Method | None = None) -> FeatureStore:
+        """Of the backbone's features, or of a method's own."""
         folder = self.run.path if self.cache else None
-        return FeatureStore(self.model.backbone, folder, self.device, self.precision, self.note)
+        embedding = self.model.backbone if method is None else self.model.embedding_of(method)
+        kind = () if method is None else (method.family,)
+        return FeatureStore(embedding, folder, self.device, self.precision, kind, self.note)
 
     def _computed(self, split: Split, compute: Callable[[Split, Progress], Tensor]) -> Tensor:
         with self.ranks.first_alone(), self.tell(f"Features of {split.dataset} {split.name}", len(split.labels)) as say:
@@ -132,7 +134,7 @@ class Session:
         batch_episodes: int | None = None,
         report: PassReport = _untold,
     ) -> list[Measured]:
-        """What methods do in the episodes of a setting; those with episode batch norm in a pass of their own.
+        """What methods do in the episodes of a setting, in a pass for each kind of features.
 
         Args:
             methods: Of this session.
@@ -142,25 +144,40 @@ class Session:
         """
         sampler = setting.sampler(self.split)
         found: dict[int, Outcome] = {}
-        for statistics in (False, True):
-            mine = [method for method in methods if method.episode_statistics == statistics]
-            if mine:
-                source = self._episode_source(mine) if statistics else self._source(mine)
-                tell = partial(report, [str(method) for method in mine])
-                outcomes = run_methods(
-                    source, sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
-                )
-                found |= {id(outcome.method): outcome for outcome in outcomes}
+        for mine in self._passes(methods):
+            tell = partial(report, [str(method) for method in mine])
+            outcomes = run_methods(
+                self._source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
+            )
+            found |= {id(outcome.method): outcome for outcome in outcomes}
         name, backbone = self.run.name, self.run.config.backbone
         return [Measured(name, backbone, found[id(method)]) for method in methods]
 
     @staticmethod
     def passes(methods: Sequence[Method]) -> int:
         """How many passes over the episodes these methods take."""
-        return len({method.episode_statistics for method in methods})
+        return len(Session._passes(methods))
+
+    @staticmethod
+    def _passes(methods: Sequence[Method]) -> list[list[Method]]:
+        """Methods that work on the same features: the backbone's, an episode's own, or those of one method."""
+        passes: dict[tuple[bool, str], list[Method]] = {}
+        for method in methods:
+            passes.setdefault((method.episode_statistics, str(method) if method.embeds else ""), []).append(method)
+        return [passes[key] for key in sorted(passes)]
 
     def _source(self, methods: Sequence[Method]) -> FeatureSource:
-        return indexed(self.features, self.model.map_shape, self._mean_for(methods))
+        """Where the features of one pass come from."""
+        method = methods[0]
+        if method.episode_statistics:
+            return self._episode_source(methods)
+        if method.embeds:
+            return indexed(self._computed(self.split, self._store(method).features))
+        return indexed(self.features, self._map_shape, self._mean_for(methods))
+
+    @property
+    def _map_shape(self) -> tuple[int, int, int] | None:
+        return getattr(self.model.backbone, "map_shape", None)
 
     def _mean_for(self, methods: Sequence[Method]) -> Tensor | None:
         return self.base_mean if any(method.needs_base_mean for method in methods) else None
@@ -178,7 +195,7 @@ class Session:
                 return torch.stack([embedded(episode) for episode in indices])
 
         # The backbone keeps an episode's statistics while it is in it.
-        return FeatureSource(points, self.model.map_shape, self._mean_for(methods), reentrant=False)
+        return FeatureSource(points, self._map_shape, self._mean_for(methods), reentrant=False)
 
 
 def measure_together(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from argparse import ArgumentParser
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from learn2learn.algorithms.lightning import LightningEpisodicModule
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from ..adapters import InverseAttentionModule
 from ..episodes import Episodes
@@ -108,8 +110,10 @@ class LightningFewShot(LightningEpisodicModule):
         self.recipe = recipe
         self.feature_size = self.feature_size or feature_size(features)
         if isinstance(method, str):
-            method = parse_method(method, dim=self.feature_size)
+            method = parse_method(method, dim=self.feature_size, backbone=features)
         self.model = FewShotModel(features, method or self._own_method(features))
+        if recipe is not None and recipe.frozen_backbone:
+            features.requires_grad_(False)
         self.save_hyperparameters({name: getattr(self, name) for name in names})
 
     def _own_method(self, features: nn.Module) -> Method:
@@ -182,6 +186,8 @@ class LightningFewShot(LightningEpisodicModule):
     def _embedded(self, batch: Batch, ways: int, shots: int) -> tuple[EpisodeFeatures, Tensor]:
         """Features of a batch, and the labels of its queries."""
         episodes = batch if isinstance(batch, Episodes) else Episodes.from_task(*batch, ways=ways, shots=shots)
+        if self.training:
+            episodes = replace(episodes, samples=self.model.method.training_images(episodes.samples))
         points = episodes.embed(self.model.embed).samples
         targets = one_hot(episodes.support_labels, episodes.ways)
         features = EpisodeFeatures.from_points(points, targets, map_shape=self.model.map_shape)
@@ -235,11 +241,32 @@ class LightningFewShot(LightningEpisodicModule):
             {"params": [self.model.scale], "lr": recipe.scale_lr},
             {"params": list(self.model.method.parameters()), "lr": recipe.method_lr},
         ]
+        for group in groups:
+            group["params"] = [each for each in group["params"] if each.requires_grad]
         groups = [group for group in groups if group["params"]]
-        optimizer = torch.optim.SGD(groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True)
+        optimizer: torch.optim.Optimizer
+        if recipe.optimizer == "adam":
+            optimizer = torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
+        else:
+            optimizer = torch.optim.SGD(
+                groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.momentum > 0
+            )
         total = self.trainer.estimated_stepping_batches
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.factor(step / total))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Clip the gradients of backbone, scale and method, each for itself, where the recipe says so."""
+        if self.recipe is not None and self.recipe.clip_norm:
+            for group in optimizer.param_groups:
+                nn.utils.clip_grad_norm_(group["params"], self.recipe.clip_norm)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or evaluation mode; a frozen backbone stays in the latter."""
+        super().train(mode)
+        if self.recipe is not None and self.recipe.frozen_backbone:
+            self.model.backbone.eval()
+        return self
 
 
 class LightningPrototype(LightningFewShot):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -17,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import printable
+from ..evaluation.calibration import CalibrationRow
+from ..evaluation.coverage import CoverageRow
+from ..evaluation.open_set import OpenRow
 from ..evaluation.rows import Row
 from ..grammar import value_text
 from ..plain import to_plain
@@ -228,6 +231,9 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows: The numbers.
         statements: Paired differences in words.
         notes: What else to know.
+        calibration: What the probabilities are worth, where it was asked for.
+        coverage: What label sets reach, likewise.
+        open: How well unknown classes are told apart, likewise.
     """
 
     command: str
@@ -236,14 +242,23 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows: Annotated[list[Row], Meta(min_length=1)]
     statements: list[str]
     notes: list[str] = []
+    calibration: list[CalibrationRow] | UnsetType = UNSET
+    coverage: list[CoverageRow] | UnsetType = UNSET
+    open: list[OpenRow] | UnsetType = UNSET
 
 
 def json_content(
-    rows: Sequence[Row], command: str, version: str, date: str, notes: Sequence[str] = ()
+    rows: Sequence[Row], command: str, version: str, date: str, notes: Sequence[str] = (), **further: Any
 ) -> dict[str, Any]:
-    """Content of a JSON file of results, as plain data, see `Results`."""
+    """Content of a JSON file of results, as plain data, see `Results`, whose last fields are the further ones."""
     results = Results(
-        command=command, version=version, date=date, rows=list(rows), statements=statements(rows), notes=list(notes)
+        command=command,
+        version=version,
+        date=date,
+        rows=list(rows),
+        statements=statements(rows),
+        notes=list(notes),
+        **further,
     )
     return dict(to_plain(results))
 

@@ -255,7 +255,7 @@ def describe(config: Config) -> str:
 
     Example:
         >>> describe(pretrain_config("conv4", dataset="cifar-fs", precision="32"))
-        'base classes, 12 epochs'
+        'base classes, 10 epochs'
     """
     limit = config.max_steps
     if isinstance(config, PretrainConfig):

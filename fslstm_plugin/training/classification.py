@@ -63,13 +63,20 @@ class SplitBatches:
             yield batch, split.labels[indices]
 
 
+def shrink(images: Tensor, side: int) -> Tensor:
+    """Square images ``(batch, 3, side, side)`` from larger ones, bilinear with antialiasing."""
+    if images.shape[-1] == side:
+        return images
+    return F.interpolate(images, size=(side, side), mode="bilinear", antialias=True)
+
+
 class Classification(pl.LightningModule):
     """A backbone with a linear classifier on its globally pooled features.
 
     Args:
         backbone: The backbone; one of another kind than the plugin's is classified on its feature vector.
         classes: Number of classes.
-        recipe: Optimiser and schedule.
+        recipe: Optimiser and schedule, loss, sizes of the images.
         total_steps: Optimiser steps of the whole training.
     """
 
@@ -89,10 +96,10 @@ class Classification(pl.LightningModule):
         return self.classifier(self.backbone(images))
 
     def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
-        """Cross entropy of one batch of images and labels."""
+        """Cross entropy of one batch of images and labels; the images may be shrunk before."""
         images, labels = batch
-        logits = self(images)
-        loss = F.cross_entropy(logits, labels)
+        logits = self(shrink(images, self.recipe.side(images.shape[-1], self.global_step / self.total_steps)))
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing)
         self.log("train_loss", loss)
         self.log("train_accuracy", (logits.argmax(1) == labels).float().mean())
         return loss

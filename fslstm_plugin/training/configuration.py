@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..backbones.base import build_backbone
+from ..backbones.base import Backbone, build_backbone
 from ..errors import UsageError
 from ..grammar import Part, parse
 from ..methods import BATCH_NORM, KernelMethod, Method, has_weights, parse_method
@@ -61,12 +61,13 @@ def pretrain_config(
     """
     if dataset is not None and image_size is not None:
         raise UsageError("An image size is for a folder of images: a data set has its own.")
+    kind = BACKBONES.get(backbone)  # an unknown one is named before a folder is looked at
+    ours = isinstance(kind, type) and issubclass(kind, Backbone)
     size = DATASETS.get(dataset).image_size if dataset is not None else image_size or FOLDER_IMAGE_SIZE
-    recipe = base_class_pretraining(size) if dataset is not None else folder_pretraining()
+    recipe = base_class_pretraining(size, any_size=ours) if dataset is not None else folder_pretraining()
     recipe = _with(recipe, given)
     if recipe.augmentation is not None:
         recipe.augmentation.require_fit(size)
-    BACKBONES.get(backbone)  # an unknown one is named before a folder is looked at
     return _checked(
         PretrainConfig(
             backbone=backbone,
@@ -124,7 +125,7 @@ def train_config(
     images, size = DATASETS.get(dataset), DATASETS.get(dataset).image_size
     method = _fresh_method(algorithm, images.recipe.iam_reduction, backbone, size)
     recipe = meta_training(images, BACKBONES.get(backbone), pretrained is not None, test_shots, given)
-    recipe = _with(method.recipe(recipe), given)
+    recipe = _with(method.recipe(recipe, pretrained=pretrained is not None, test_shots=test_shots), given)
     recipe.augmentation.require_fit(size)
     return _checked(
         TrainConfig(
@@ -149,7 +150,8 @@ def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size:
         for part in parse(algorithm)
     ]
     with torch.device("meta"):
-        method = parse_method("+".join(map(str, parts)), dim=feature_size(build_backbone(backbone, image_size)))
+        network = build_backbone(backbone, image_size)
+        method = parse_method("+".join(map(str, parts)), dim=feature_size(network), backbone=network)
     _require_trained(method)
     return method
 

@@ -57,7 +57,7 @@ class KeepBest(pl.Callback):
         if not trainer.is_global_zero:
             return
         model = module.model.eval()
-        features = extract_features(model.backbone, self.split, module.device).to(module.device)
+        features = extract_features(model.embedding_of(model.method), self.split, module.device).to(module.device)
         source = indexed(features, model.map_shape)
         (outcome,) = run_methods(source, self.sampler, [model.method], self.validation.episodes, module.device)
         module.train()
@@ -105,7 +105,7 @@ def train(
     module = LightningFewShot(
         backbone,
         recipe=recipe,
-        method=parse_method(config.algorithm, dim=feature_size(backbone)),
+        method=parse_method(config.algorithm, dim=feature_size(backbone), backbone=backbone),
         label_smoothing=recipe.label_smoothing,
         train_ways=recipe.ways,
         train_shots=recipe.shots,

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from rich.console import Console
 
 from ..backbones.base import build_backbone, normalization_of
+from ..backbones.dropout import scale_dropout
 from ..data.root import load_split
+from ..errors import UsageError
 from ..runs import PretrainConfig, Run
 from .classification import Classification, SaveEachEpoch, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
@@ -37,7 +40,7 @@ def pretrain(
 
     Raises:
         DataError: If the images are missing.
-        UsageError: If there are fewer images than one batch.
+        UsageError: If there are fewer images than one batch, or the backbone cannot take images of the recipe's sizes.
     """
     config = run.config
     assert isinstance(config, PretrainConfig)
@@ -58,7 +61,9 @@ def pretrain(
         batches = FolderBatches(images, recipe, config.seed, workers)
         digest = folder_digest(images)
     total_steps = min(recipe.epochs * len(batches), config.max_steps or 2**62)
+    scale_dropout(backbone, recipe.dropout)
     module = Classification(backbone, classes, recipe, total_steps)
+    _require_sizes(module, config)
     batches.module = module
     fit(
         module,
@@ -73,3 +78,16 @@ def pretrain(
         resume=resume,
         data_digest=digest,
     )
+
+
+def _require_sizes(module: Classification, config: PretrainConfig) -> None:
+    """Refuse sizes that the backbone cannot take: one of another kind than the plugin's may know one only."""
+    for side in sorted({*config.recipe.sides(config.image_size)} - {config.image_size}):
+        try:
+            with torch.no_grad():
+                module.eval()(torch.zeros(1, 3, side, side))
+        except RuntimeError as error:
+            raise UsageError(
+                f"The backbone {config.backbone} cannot take images of {side} x {side} pixels: give --size 1 --share 1."
+            ) from error
+    module.train()

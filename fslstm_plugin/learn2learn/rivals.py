@@ -1,0 +1,93 @@
+"""The rivals of the paper's table 1 in the form of learn2learn's algorithms, each with its published recipe."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+from torch import nn
+
+from ..methods import Method, parse_method
+from ..recipes import Augmentation, MetaRecipe
+from .few_shot import LightningFewShot
+
+
+class LightningRival(LightningFewShot):
+    """A method that is trained by a recipe of its own; see :class:`LightningFewShot`.
+
+    Args:
+        features: Backbone, any module from images ``(batch, 3, H, W)`` to vectors ``(batch, d)``.
+        loss: See :class:`LightningFewShot`; for methods without a loss of their own.
+        recipe: Optimiser and schedule; default the published ones.
+        method: The method, or its name with arguments, such as ``"feat(temperature=32)"``; default the class's own.
+        **options: See :class:`LightningFewShot`; ``lr`` is put in place of the recipe's rates.
+
+    Attributes:
+        algorithm: Name of the method.
+    """
+
+    algorithm: ClassVar[str]
+
+    def __init__(
+        self,
+        features: nn.Module,
+        loss: Any = None,
+        recipe: MetaRecipe | None = None,
+        method: Method | str | None = None,
+        **options: Any,
+    ) -> None:
+        if method is None or isinstance(method, str):
+            size = options.get("feature_size", getattr(features, "out_features", None))
+            method = parse_method(method or self.algorithm, dim=size, backbone=features)
+        if recipe is None:
+            shots = options.get("test_shots", self.test_shots)
+            recipe = method.recipe(_STANDARD, pretrained=False, test_shots=shots)
+            if "lr" in options:
+                recipe = replace(recipe, lr=options["lr"], method_lr=options["lr"])
+        options.setdefault("label_smoothing", recipe.label_smoothing)
+        super().__init__(features, loss, recipe, method, **options)
+
+
+_STANDARD = MetaRecipe(augmentation=Augmentation.published(84), lr=0.1, method_lr=0.1)
+
+
+class LightningRelationNet(LightningRival):
+    """Relation networks (Sung et al. 2018); see :class:`LightningRival`."""
+
+    algorithm = "relation-net"
+
+
+class LightningTPN(LightningRival):
+    """Transductive propagation networks (Liu et al. 2019); see :class:`LightningRival`."""
+
+    algorithm = "tpn"
+
+
+class LightningTEAM(LightningRival):
+    """Transductive episodic-wise adaptive metrics (Qiao et al. 2019), our reconstruction; see :class:`LightningRival`."""
+
+    algorithm = "team"
+
+
+class LightningFEAT(LightningRival):
+    """Embedding adaptation with set-to-set functions (Ye et al. 2020); see :class:`LightningRival`."""
+
+    algorithm = "feat"
+
+
+class LightningSIB(LightningRival):
+    """Synthetic information bottleneck (Hu et al. 2020); see :class:`LightningRival`."""
+
+    algorithm = "sib"
+
+
+class LightningDPGN(LightningRival):
+    """Distribution propagation graph networks (Yang et al. 2020); see :class:`LightningRival`."""
+
+    algorithm = "dpgn"
+
+
+class LightningReptile(LightningRival):
+    """Reptile (Nichol et al. 2018) with episode batch norm; see :class:`LightningRival`."""
+
+    algorithm = "reptile"
