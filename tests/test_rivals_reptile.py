@@ -17,6 +17,7 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
 from fslstm_plugin.learn2learn import LightningFewShot, LightningReptile
+from fslstm_plugin.methods import parse_method
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.runs import Run
 
@@ -465,8 +466,7 @@ def test_more_ways_than_trained_for_are_refused(trained: Run, fslstm, runs: Path
     assert not (runs / "ways").exists()
 
 
-def test_a_short_training_makes_a_better_start() -> None:
-    """The start is better than a random one: on the same tasks, the same few steps reach more."""
+def test_a_short_training_beats_the_untrained_start_and_its_prototypes() -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
 
@@ -486,6 +486,10 @@ def test_a_short_training_makes_a_better_start() -> None:
         return (model.eval().logits(features).argmax(-1) == labels).float().mean(-1)
 
     before = correct()
+    with torch.no_grad():
+        vectors = backbone.eval()(features.points.view(-1, 3, 8, 8)).view(40, 15, -1)
+    of_prototypes = parse_method("nn").logits(EpisodeFeatures.from_points(vectors, features.targets.double()))
+    prototypes = (of_prototypes.argmax(-1) == labels).float().mean(-1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for step in range(60):
         for group in optimizer.param_groups:
@@ -494,5 +498,6 @@ def test_a_short_training_makes_a_better_start() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    gain = correct() - before
-    assert gain.mean() - 1.96 * gain.std() / len(gain) ** 0.5 > 0.05
+    after = correct()
+    for gain in (after - before, after - prototypes):
+        assert gain.mean() - 1.96 * gain.std() / len(gain) ** 0.5 > 0.05
