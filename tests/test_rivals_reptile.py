@@ -19,6 +19,7 @@ from fslstm_plugin.heads import one_hot
 from fslstm_plugin.learn2learn import LightningFewShot, LightningReptile
 from fslstm_plugin.methods import parse_method
 from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.recipes import Augmentation, MetaRecipe
 from fslstm_plugin.runs import Run
 
 GOLDEN = Path(__file__).parent / "golden" / "reptile.npz"
@@ -383,6 +384,9 @@ def test_the_recipe_is_the_outer_update() -> None:
     recipe = LightningReptile(Tiny()).recipe
     assert (recipe.optimizer, recipe.lr, recipe.method_lr, recipe.momentum, recipe.weight_decay) == ("sgd", 1, 1, 0, 0)
     assert [recipe.factor(share) for share in (0, 0.25, 1)] == [1, 0.75, 0]
+    given = MetaRecipe(augmentation=Augmentation.published(32), lr=0.005, method_lr=0.01)
+    begun = LightningReptile(Tiny()).model.method.recipe(given, pretrained=True, test_shots=1)
+    assert (begun.lr, begun.method_lr) == (pytest.approx(0.05), 1)
     assert (recipe.episodes_per_step, recipe.ways * (recipe.shots + recipe.queries)) == (5, 75)
 
 
