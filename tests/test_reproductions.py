@@ -30,7 +30,7 @@ from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.measurements import Measurement, Provenance
 from fslstm_plugin.reproduction.specification import Published, Reproduction
 from fslstm_plugin.reproduction.titles import model_titles
-from fslstm_plugin.runs import Run
+from fslstm_plugin.runs import Run, TrainConfig
 from fslstm_plugin.training.configuration import pretrain_config, train_config
 
 REPRODUCTIONS = Path(__file__).parents[1] / "reproductions"
@@ -130,6 +130,46 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
         "paired over two passes"
     )
     assert r"$86.41 \pm 0.50$" in (output / "table1" / "table.tex").read_text()
+
+
+def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained, reproduce, folder, output):
+    file = folder / "table1" / "specification.json"
+    rivals = {"reptile(steps=1,test_steps=1)": "Reptile+BN", "similarity": "Relation Net"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "rivals": rivals}))
+    result = reproduce("table1", *SMALL)
+    assert result.code == 0, result.err
+    begun = [Run.open(path.parent).config for path in trained.glob("*/config.json")]
+    meta = {config.algorithm: config for config in begun if isinstance(config, TrainConfig)}
+    mine, *others = (meta.pop("lssvm+iam"), *(meta[name] for name in rivals))
+    images = mine.max_steps * trainings.images_per_step(mine)
+    for config in others:
+        assert config.pretrained == mine.pretrained
+        assert 0 <= images - config.max_steps * trainings.images_per_step(config) < trainings.images_per_step(config)
+        assert config.validation.shots == config.recipe.shots
+    measured = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
+    gains = {(each["method"], each["shots"]): each["reference"] for each in measured if each["method"] in rivals}
+    assert gains == {(rival, shots): "lssvm" for rival in rivals for shots in (1, 5)}, "on the same episodes"
+    markdown = (output / "table1" / "table.md").read_text()
+    ours = markdown.partition("## Dots, TinyBackbone\n")[2].partition("\n## ")[0]
+    assert re.search(r"^\| Reptile\+BN \| [A-Z] \| \d", ours, re.MULTILINE)
+    assert re.search(r"^\| Relation Net \| [A-Z] \| \d", ours, re.MULTILINE)
+    shutil.rmtree(trained / "reproduce-quick-dots-tiny-similarity")
+    shutil.rmtree(trained / "reproduce-quick-dots-tiny-reptile(steps=1,test_steps=1)")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "shots", "trained_as"),
+    [("dpgn", 1, "dpgn(shots=1)"), ("dpgn", 5, "dpgn"), ("reptile", 1, "reptile"), ("feat", 1, "feat")],
+)
+def test_a_rival_that_is_built_for_some_shots_is_trained_for_those_tested(algorithm, shots, trained_as):
+    wanted = trainings.wanted_training(
+        algorithm, "cifar-fs", "conv4", trainings.find_scale("cpu"), 0, pretrained=True, test_shots=shots, rival=True
+    )
+    assert wanted.config.algorithm == trained_as
+    whole = trainings.wanted_training(
+        algorithm, "cifar-fs", "conv4", trainings.find_scale("paper"), 0, pretrained=True, test_shots=shots, rival=True
+    )
+    assert whole.config.max_steps is None, "the recipe's own length"
 
 
 def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(trained, reproduce, output):

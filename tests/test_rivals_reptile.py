@@ -16,8 +16,11 @@ from fslstm_plugin.baselines.reptile import minibatches
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
-from fslstm_plugin.learn2learn import LightningReptile
+from fslstm_plugin.learn2learn import LightningFewShot, LightningReptile
+from fslstm_plugin.methods import parse_method
 from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.recipes import Augmentation, MetaRecipe
+from fslstm_plugin.runs import Run
 
 GOLDEN = Path(__file__).parent / "golden" / "reptile.npz"
 
@@ -381,4 +384,124 @@ def test_the_recipe_is_the_outer_update() -> None:
     recipe = LightningReptile(Tiny()).recipe
     assert (recipe.optimizer, recipe.lr, recipe.method_lr, recipe.momentum, recipe.weight_decay) == ("sgd", 1, 1, 0, 0)
     assert [recipe.factor(share) for share in (0, 0.25, 1)] == [1, 0.75, 0]
+    given = MetaRecipe(augmentation=Augmentation.published(32), lr=0.005, method_lr=0.01)
+    begun = LightningReptile(Tiny()).model.method.recipe(given, pretrained=True, test_shots=1)
+    assert (begun.lr, begun.method_lr) == (pytest.approx(0.05), 1)
     assert (recipe.episodes_per_step, recipe.ways * (recipe.shots + recipe.queries)) == (5, 75)
+
+
+# By the command
+
+ALGORITHM = "reptile(steps=2,test_steps=2)"
+FEW = ("--episodes", 6, "--ways", 4, "--shots", 2, "--queries", 3)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def _training(runs: Path, name: str, precision: str = "32") -> tuple[object, ...]:
+    return (
+        "train", "--dataset", "dots", "--backbone", "tiny", "--algorithm", ALGORITHM, "--max-steps", 4,
+        "--checkpoint-every", 2, "--val-episodes", 4, "--val-queries", 3, "--precision", precision,
+        "--runs", runs, "--name", name,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def trained(runs: Path, fslstm) -> Run:
+    """A training by the command, once."""
+    if not (runs / "whole" / "model.safetensors").exists():
+        result = fslstm(*_training(runs, "whole"))
+        assert result.code == 0, result.err
+    return Run.open(runs / "whole")
+
+
+def test_a_training_is_continued_to_the_same_weights_and_moments(trained: Run, fslstm, runs: Path) -> None:
+    step = LightningFewShot.training_step
+
+    def failing(self, batch, batch_idx):
+        if self.trainer.global_step == 3:
+            raise KeyboardInterrupt
+        return step(self, batch, batch_idx)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LightningFewShot, "training_step", failing)
+        assert fslstm(*_training(runs, "stopped")).code != 0
+    result = fslstm("train", "--resume", "--runs", runs, "--name", "stopped")
+    assert result.code == 0, result.err
+    mine, whole = Run.open(runs / "stopped").load_weights(), trained.load_weights()
+    assert mine.keys() == whole.keys()
+    assert all(torch.equal(mine[key], whole[key]) for key in whole)
+    assert whole["method.steps_taken"] == 4 * 5 * 2
+    assert whole["method.second_moment"].max() > 0
+
+
+def test_a_training_in_bfloat16_adapts_in_single_precision(trained: Run, fslstm, runs: Path) -> None:
+    assert fslstm(*_training(runs, "bf16", "bf16")).code == 0
+    mine, whole = Run.open(runs / "bf16").load_weights(), trained.load_weights()
+    assert all(torch.equal(mine[key], whole[key]) for key in whole)
+
+
+def test_it_is_compared_through_images_and_leaves_none_behind(trained: Run, fslstm, runs: Path, tmp_path) -> None:
+    names = (ALGORITHM, "reptile(test_steps=5)", "reptile(queries=alone)", "nn+bn")
+    file = tmp_path / "rows.json"
+    result = fslstm("compare", *names, "--run", "whole", "--runs", runs, *FEW, "--json", file)
+    assert result.code == 0, result.err
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["transductive"] for row in rows] == [True, True, False, True]
+    assert "reptile(steps=2,test_steps=5)" in [row["method"] for row in rows], "the other arguments are the training's"
+    assert not list(runs.glob("whole/cache/*")), "images are there already"
+    again = fslstm(
+        "compare", *names, "--run", "whole", "--runs", runs, *FEW, "--batch-episodes", 4, "--json", tmp_path / "r.json"
+    )
+    assert again.code == 0, again.err
+    by_batches = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [row["accuracy"] for row in by_batches] == [row["accuracy"] for row in rows]
+
+
+def test_more_ways_than_trained_for_are_refused(trained: Run, fslstm, runs: Path) -> None:
+    result = fslstm("eval", "--run", "whole", "--runs", runs, "--ways", 6, "--episodes", 4, "--shots", 1)
+    assert (result.code, result.out) == (2, "")
+    assert "This reptile tells 5 classes apart, but the episodes have 6" in " ".join(result.err.split())
+    result = fslstm(*_training(runs, "ways"), "--ways", 6)
+    assert result.code == 2
+    assert not (runs / "ways").exists()
+
+
+def test_a_short_training_beats_the_untrained_start_and_its_prototypes() -> None:
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+
+    def tasks(count: int) -> tuple[EpisodeFeatures, Tensor]:
+        """Three patterns under much noise."""
+        patterns = torch.linspace(0, 1, 3 * 8 * 8).mul(torch.tensor([[3.0], [7.0], [13.0]]) * 6.28).sin()
+        labels = torch.arange(3).repeat(5).expand(count, -1)
+        points = patterns[labels] + 1.5 * torch.randn(count, 15, 192, generator=generator)
+        targets = one_hot(labels[:, :3], 3).float()
+        return EpisodeFeatures.from_points(points, targets), labels[:, 3:]
+
+    backbone = Tiny()
+    model = FewShotModel(backbone, Reptile(backbone, ways=3, steps=6, batch=5, test_steps=5))
+    features, labels = tasks(40)
+
+    def correct() -> Tensor:
+        return (model.eval().logits(features).argmax(-1) == labels).float().mean(-1)
+
+    before = correct()
+    with torch.no_grad():
+        vectors = backbone.eval()(features.points.view(-1, 3, 8, 8)).view(40, 15, -1)
+    of_prototypes = parse_method("nn").logits(EpisodeFeatures.from_points(vectors, features.targets.double()))
+    prototypes = (of_prototypes.argmax(-1) == labels).float().mean(-1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for step in range(60):
+        for group in optimizer.param_groups:
+            group["lr"] = 1 - step / 60
+        loss, _ = model.train().loss(*tasks(3), _cross_entropy)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    after = correct()
+    for gain in (after - before, after - prototypes):
+        assert gain.mean() - 1.96 * gain.std() / len(gain) ** 0.5 > 0.05

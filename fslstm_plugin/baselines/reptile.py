@@ -21,6 +21,7 @@ from ..recipes import Augmentation, MetaRecipe
 
 _SECOND, _EPSILON = 0.999, 1e-8  # Adam's; its first moment is not averaged (beta1 = 0).
 _CHANNELS = 3
+_FROM_SCRATCH = 0.1  # Rate of the paper's backbones that begin from fresh weights.
 
 Weights = dict[str, Tensor]
 
@@ -126,13 +127,14 @@ class Reptile(Method):
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
         """Published: 100,000 steps of 5 tasks with 15 images per class, whose split in two means nothing here.
 
-        The same from pretrained weights.
+        From pretrained weights the backbone moves slower by as much as in the recipe that is given (ours): Adam moves
+        each weight by some 1e-3 a step whatever its use, so that at rate 1 a thousand tasks wash out what it knew.
         """
         return replace(
             recipe,
             augmentation=Augmentation(padding=0, jitter=0.0, flip=0.0),
             optimizer="sgd",
-            lr=1.0,
+            lr=recipe.lr / _FROM_SCRATCH if pretrained else 1.0,
             method_lr=1.0,
             schedule="linear",
             momentum=0.0,
