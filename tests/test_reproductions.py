@@ -330,6 +330,27 @@ def test_an_argument_that_is_no_text_is_kept_readable(monkeypatch):
     assert Provenance.now("cpu").command == r"fslstm reproduce '\udcff'"
 
 
+def test_of_all_reproductions_those_that_a_run_does_not_suit_are_named_and_left_out(trained, reproduce, output, folder):
+    for name in shipped.names():
+        if name not in ("table1", "table2", "figure-support"):
+            shutil.rmtree(folder / name)
+    given = ("all", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 4)
+    result = reproduce(*given)
+    assert result.code == 0, result.err
+    assert "No method of table2 suits the given runs: it needs one of nn or rr or svm or lssvm." in result.err
+    assert sorted(each.parent.name for each in output.glob("*/table.md")) == ["figure-support", "table1"]
+    planned = reproduce(*given, "--dry-run")
+    assert planned.code == 0
+    assert "table1: " in planned.out
+    assert "table2: " not in planned.out
+    for name in ("table1", "figure-support"):
+        shutil.rmtree(folder / name)
+    shutil.copytree(folder / "table2", folder / "table4")
+    none = reproduce(*given)
+    assert none.code == 1
+    assert "suit none of the reproductions" in none.err
+
+
 def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, output):
     assert reproduce("table1", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
     measured = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
