@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from fslstm_dots import TinyBackbone
 from msgspec import structs
+from narrow import narrow  # noqa: F401  # a fixture
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
@@ -155,6 +156,17 @@ def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained,
     assert re.search(r"^\| Relation Net \| [A-Z] \| \d", ours, re.MULTILINE)
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-similarity")
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-reptile(steps=1,test_steps=1)")
+
+
+@pytest.mark.slow
+def test_every_rival_of_table_1_is_trained_and_measured(narrow, fslstm, tmp_path):  # noqa: F811
+    arguments = ("--dataset", "dots", "--backbone", narrow, "--scale", "quick", "--episodes", 4, "--output", tmp_path)
+    result = fslstm("reproduce", "table1", *arguments, "--runs", tmp_path / "runs")
+    assert result.code == 0, result.err
+    reproduction = Reproduction.read(tmp_path / "table1")
+    measured = {(each.method, each.shots) for each in measurements.read(reproduction.folder)}
+    wanted = (*reproduction.specification.methods, *reproduction.specification.rivals)
+    assert measured == {(method, shots) for method in wanted for shots in (1, 5)}
 
 
 @pytest.mark.parametrize(
