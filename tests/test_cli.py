@@ -105,7 +105,8 @@ def test_several_processes_give_the_rows_of_one(trained, fslstm, spawn, tmp_path
     out, err = together.communicate()
     assert together.returncode == 0, err
     one, two = (rows_of(tmp_path / f"{name}.json") for name in ("one", "two"))
-    assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
+    for name in ("accuracy", "share_error"):
+        assert [row[name] for row in one] == [row[name] for row in two]
     assert out.count("13 episodes") == 1, "one process prints the table"
 
 
@@ -243,6 +244,10 @@ WRONG = [
     (("train", "--dataset", "mini", "--backbone", "conv5"), 2, "no backbone 'conv5'"),
     (("train", "--dataset", "dots", "--algorithm", "lssvm+imm"), 2, "Did you mean 'iam'"),
     (("train", "--dataset", "dots", "--algorithm", "lssvm+psm"), 2, "psm has no weights"),
+    (("train", "--dataset", "dots", "--algorithm", "tim(solver=gd)"), 2, "tim(solver=gd) has no weights, and gives"),
+    (("train", "--dataset", "dots", "--algorithm", "alpha-tim(steps=9)"), 2, "gives the features no gradients"),
+    (("train", "--dataset", "dots", "--algorithm", "ilpc"), 2, "gives the features no gradients"),
+    (("train", "--dataset", "dots", "--algorithm", "lssvm(decoding=hamming)"), 2, "gives the features no gradients"),
     ((*TRAIN, "--ways", 9), 2, "9 ways were asked for, but the split has only 8 classes"),
     ((*TRAIN, "--shots", 28), 2, "has 30"),
     ((*TRAIN, "--lr", -1), 2, "lr must be a number > 0"),

@@ -63,7 +63,7 @@ CASES = (
     Case("proto-lp", published.proto_lp, at_most=4),
     Case("tim(solver=gd)", published.tim_gd, at_most=75, tie=1e-3, **_SLOW),
     Case("alpha-tim", published.alpha_tim, at_most=75, tie=1e-3, **_SLOW),
-    Case("ilpc", ours=32, at_most=150),
+    Case("ilpc", published.ilpc, batch=1, episodes=4, ours=32, at_most=150),
 )
 
 
