@@ -43,9 +43,8 @@ from fslstm_plugin.data.cifarfs import CIFAR_FS, CIFARFS, split_classes
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.evaluation.runner import indexed
-from fslstm_plugin.grammar import needs_dim
 from fslstm_plugin.heads import Dual, LSSVMClassifier, RidgeClassifier, one_hot
-from fslstm_plugin.methods import Method, parse_method
+from fslstm_plugin.methods import Method, parse_method, whole_methods
 from fslstm_plugin.normalization import IMAGENET_NORMALIZATION
 from fslstm_plugin.registry import HEADS, METHODS
 from fslstm_plugin.training.engine import FiniteLoss
@@ -323,7 +322,7 @@ def test_a_method_that_predicts_otherwise_than_published_is_caught(as_simpleshot
 def test_built_in_methods_have_cases():
     known = {case.method.partition("(")[0] for case in transduction.CASES}
     built_in = {name for name, entry in METHODS._entries.items() if entry.module.startswith("fslstm_plugin.baselines")}
-    assert {name for name in built_in if not needs_dim(METHODS.get(name))} <= known
+    assert built_in & set(whole_methods()) <= known
 
 
 def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch):
