@@ -5,23 +5,61 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .errors import UsageError
+from .features import EpisodeFeatures
+from .methods import KernelMethod, Method
+
 _STEPS = 50
-_RANGE = 1e4  # Of the temperature, in units of how far apart a point's logits are: 1e-4 to 1e4.
+_RANGE = 1e4  # From so many times less to so many times more than the spread of the logits.
+
+
+def temperature_of(method: Method, features: EpisodeFeatures) -> Tensor:
+    """The temperature of a method's logits, from the labelled points that its head leaves out; see `fit_temperature`.
+
+    Of a transductive method it is that of its head alone, whose logits have the same scale.
+
+    Args:
+        method: A head with what surrounds it.
+        features: A batch of episodes as the backbone gave them.
+
+    Returns:
+        ``(...)``, one for each episode.
+
+    Raises:
+        UsageError: If the method has no head, or one that cannot leave out its points; see `can_be_calibrated`.
+
+    Example:
+        >>> from fslstm_plugin.methods import parse_method
+        >>> support = torch.tensor([[0.0], [1.0], [4.0], [5.0]])
+        >>> features = EpisodeFeatures(support, support, torch.tensor([0, 0, 1, 1]))
+        >>> temperature_of(parse_method("nn"), features)
+        tensor(7.0188, dtype=torch.float64)
+    """
+    if not isinstance(method, KernelMethod):
+        raise UsageError(f"{method} has no temperature of its support: it cannot leave out its points in closed form.")
+    features = method.prepare(features)
+    return fit_temperature(method.head.leave_one_out(features.support_gram, features.targets), features.targets)
+
+
+def can_be_calibrated(method: Method) -> bool:
+    """Whether there is a `temperature_of` it."""
+    return isinstance(method, KernelMethod) and method.head.lacks_leave_one_out is None
 
 
 def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
     """The temperature by which logits of points that were left out become the most likely probabilities.
 
-    It minimises ``-sum_i sum_l t_il log softmax(F_i / T)_l``. The t_il are the labels as Platt smooths them, one more
-    point a class being spread over all: of N points, the right class of each gets ``(N + 1) / (N + ways)``. Otherwise
-    a support whose every point is predicted correctly, as of well separated classes, would ask for certainty. In
-    ``1 / T`` this is convex; its slope is halved down to the root, in the same number of steps for all episodes.
+    It minimises ``-sum_i sum_l t_il log softmax(F_i / T)_l``. The t_il are the labels, smoothed as if one more point
+    were shared by all classes: of N points, the right class of each gets ``(N + 1 / ways) / (N + 1)``. Otherwise a
+    support whose every point is predicted correctly would ask for certainty. In ``1 / T`` this is convex; the interval
+    that holds the root of its slope is halved, as often for all episodes.
 
     A point whose class has no other tells nothing of how near a class is to its own points, and is left out of the
-    sum. Where all are so, at one shot, the temperature is 1: the logits are taken as they are.
+    sum. Where all are so, at one shot, the temperature is the standard deviation of a point's logits of the other
+    classes: no more than a unit, but for features of a trained network near what their queries ask for, by every head.
 
     Source: Guo et al., "On calibration of modern neural networks", 2017, for the temperature; Platt, "Probabilistic
-    outputs for support vector machines", 1999, for the smoothed labels.
+    outputs for support vector machines", 1999, for smoothed labels.
 
     Args:
         logits: Of each support point by the head fitted to the others, `Head.leave_one_out`, ``(..., n, ways)``.
@@ -33,31 +71,31 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0], [1.0, 0.0]])
         >>> fit_temperature(logits, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
-        tensor(1.9894)
+        tensor(1.5520)
     """
     with torch.no_grad():
-        members = targets.sum(-2, keepdim=True)
-        used = ((targets * members).sum(-1, keepdim=True) > 1).to(logits)
-        logits = torch.where(used > 0, logits, 0.0)
-        points, ways = used.sum((-2, -1)), targets.shape[-1]
-        smooth = (targets * points[..., None, None] + 1) / (points + ways)[..., None, None] * used
-        centred = logits - logits.mean(-1, keepdim=True)
-        wanted = (smooth * centred).sum((-2, -1))
-        spread = (centred.square().sum((-2, -1)) / (points * ways)).sqrt()
-        known = spread > 0  # False where there is no point too
-
-        def too_flat(temperature: Tensor) -> Tensor:
-            """Whether the expected logits are below those of the labels."""
-            shares = (centred / temperature[..., None, None]).softmax(-1) * used
-            return (shares * centred).sum((-2, -1)) < wanted
-
-        scale = torch.where(known, spread, 1.0)
-        low, high = scale / _RANGE, scale * _RANGE
+        ways = targets.shape[-1]
+        others = _centred(logits, targets == 0)
+        unit = (others.square().sum((-2, -1)) / (targets == 0).sum((-2, -1))).sqrt()
+        unit = torch.where(unit > 0, unit, 1.0)
+        told = (targets * targets.sum(-2, keepdim=True)).sum(-1, keepdim=True) > 1
+        points = told.sum((-2, -1), keepdim=True)
+        smoothed = (targets * points + 1 / ways) / (points + 1)
+        centred = _centred(logits, told.expand_as(targets))
+        wanted = (smoothed * centred).sum((-2, -1))
+        low, high = unit / _RANGE, unit * _RANGE
         for _ in range(_STEPS):
             middle = (low * high).sqrt()
-            flat = too_flat(middle)
-            low, high = torch.where(flat, low, middle), torch.where(flat, middle, high)
-        return torch.where(known, (low * high).sqrt(), 1.0)
+            expected = (probabilities(centred, middle) * centred).sum((-2, -1))
+            too_high = expected < wanted
+            low, high = torch.where(too_high, low, middle), torch.where(too_high, middle, high)
+        return torch.where(points[..., 0, 0] > 0, (low * high).sqrt(), unit)
+
+
+def _centred(logits: Tensor, where: Tensor) -> Tensor:
+    """Logits less each point's mean of those that are wanted; 0 in place of the others."""
+    kept = torch.where(where, logits, 0.0)
+    return torch.where(where, kept - kept.sum(-1, keepdim=True) / where.sum(-1, keepdim=True), 0.0)
 
 
 def probabilities(logits: Tensor, temperature: Tensor | float = 1.0) -> Tensor:

@@ -28,14 +28,20 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which backbone made the features.
 
     Args:
-        name: As it is opened.
+        name: By which it is opened again.
         digest: Of its weights.
         preprocessing: What is done to a picture, in words.
+        image_size: Height and width of what it sees in pixels.
+        weights: The file that its weights are from; None where they are the network's own.
+        pooling: The pooling that was asked for; None for the network's own.
     """
 
     name: str
     digest: str
     preprocessing: str
+    image_size: tuple[int, int]
+    weights: str | None = None
+    pooling: str | None = None
 
 
 class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

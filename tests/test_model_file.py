@@ -27,7 +27,7 @@ MODEL = ModelFile(
     support=np.random.default_rng(0).standard_normal((3, 4)),
     labels=np.array([1, 0, 1]),
     pictures=("a/1.jpg", "b/ü.png", "c\t.png"),
-    backbone=BackboneIdentity("lite0", "12ab", "224 pixels"),
+    backbone=BackboneIdentity("lite0", "12ab", "224 pixels", (224, 224)),
     base_mean=np.ones(4, dtype=np.float32),
 )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..backbones.base import normalization_of
 from ..backbones.episode_statistics import episode_statistics
 from ..data.base import Split
 from ..data.images import make_images
@@ -184,18 +183,19 @@ class Session:
 
     def _episode_source(self, methods: Sequence[Method]) -> FeatureSource:
         """Features computed episode by episode with the batch statistics of the episode's own images ("+BN")."""
-        backbone, normalization = self.model.backbone, normalization_of(self.model.backbone)
+        embedding = self.model.embedding_of(methods[0])
 
         def embedded(episode: Tensor) -> Tensor:
             images = self.split.images[episode.cpu()].to(self.device)
-            return backbone(make_images(images, torch.arange(len(images), device=self.device), normalization)).float()
+            numbers = torch.arange(len(images), device=self.device)
+            return embedding(make_images(images, numbers, embedding.normalization)).float()
 
         def points(indices: Tensor) -> Tensor:
-            with episode_statistics(backbone):
+            with episode_statistics(embedding):
                 return torch.stack([embedded(episode) for episode in indices])
 
         # The backbone keeps an episode's statistics while it is in it.
-        return FeatureSource(points, self._map_shape, self._mean_for(methods), reentrant=False)
+        return FeatureSource(points, embedding.map_shape, self._mean_for(methods), reentrant=False)
 
 
 def measure_together(

@@ -8,12 +8,26 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
+from .rivals import (
+    LightningDPGN,
+    LightningFEAT,
+    LightningRelationNet,
+    LightningSIB,
+    LightningTEAM,
+    LightningTPN,
+)
 
 __all__ = [
+    "LightningDPGN",
+    "LightningFEAT",
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
     "LightningPrototype",
+    "LightningRelationNet",
     "LightningRidge",
+    "LightningSIB",
     "LightningSVM",
+    "LightningTEAM",
+    "LightningTPN",
 ]

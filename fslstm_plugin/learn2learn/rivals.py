@@ -64,7 +64,7 @@ class LightningTPN(LightningRival):
 
 
 class LightningTEAM(LightningRival):
-    """Transductive episodic-wise adaptive metrics (Qiao et al. 2019), our reconstruction; see :class:`LightningRival`."""
+    """TEAM (Qiao et al. 2019), our reconstruction: adaptive metrics for each episode; see :class:`LightningRival`."""
 
     algorithm = "team"
 

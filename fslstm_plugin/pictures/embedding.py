@@ -19,6 +19,8 @@ from .duplicates import digest_of
 from .listing import Picture
 
 _AHEAD = 2  # Batches that are decoded while the backbone works on another.
+# More than 8 take half as long again on a processor, which asks the system for new memory in every layer.
+_BATCH_ON_CPU, _BATCH = 8, 64
 _MOST_WORKERS = 8
 
 
@@ -53,7 +55,7 @@ class _Prepared(NamedTuple):
 def features_of(
     pictures: Iterable[Picture],
     backbone: PictureBackbone,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     workers: int | None = None,
     digests: bool = False,
 ) -> Iterator[Batch]:
@@ -62,7 +64,7 @@ def features_of(
     Args:
         pictures: The pictures; an iterator is read only a little ahead.
         backbone: On the device where it shall compute.
-        batch_size: Pictures at a time. Default 32.
+        batch_size: Pictures at a time. Default None: 8 on a processor, 64 on other devices.
         workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
         digests: Whether digests of the pixels are computed too, for `duplicates`. Default False.
 
@@ -79,6 +81,8 @@ def features_of(
         ...     print(len(batch.pictures), tuple(batch.features.shape), batch.problems[0].reason)
         0 (0, 1280) Cannot read the image missing.png: No such file or directory.
     """
+    if batch_size is None:
+        batch_size = _BATCH_ON_CPU if backbone.device.type == "cpu" else _BATCH
     require_whole("batch_size", batch_size, 1)
     workers = _cores() if workers is None else require_whole("workers", workers, 1)
     remaining = iter(pictures)

@@ -92,7 +92,7 @@ def _not_empty(found: Iterable[Picture], source: Path) -> list[Picture]:
 
 
 def _in_class_folders(source: Path) -> Iterator[Picture]:
-    folders = [Path(entry.path) for entry in _entries(source) if entry.is_dir()]
+    folders = [Path(entry.path) for entry in _entries(source) if os.path.isdir(entry)]
     if not folders:
         raise DataError(f"{source} must hold a folder of pictures for each class, or be a CSV file of path and label.")
     for folder in folders:
@@ -118,7 +118,7 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
         seen.add(identity)
         entries = _entries(here)
         yield from (Path(entry.path) for entry in entries if _is_picture(entry))
-        waiting += [Path(entry.path) for entry in reversed(entries) if entry.is_dir()]
+        waiting += [Path(entry.path) for entry in reversed(entries) if os.path.isdir(entry)]
 
 
 def _identity(folder: Path) -> tuple[int, int]:
@@ -145,7 +145,8 @@ def _is_picture(entry: os.DirEntry[str]) -> bool:
     """By its name; a link that leads nowhere is one too, which is told when it is read, but no pipe or device."""
     if os.path.splitext(entry.name)[1].lower() not in picture_suffixes():
         return False
-    return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
+    # os.path answers for a link to itself, for which the entry raises.
+    return os.path.isfile(entry) or not os.path.exists(entry)
 
 
 def _in_csv(file: Path, *columns: str) -> Iterator[Picture]:

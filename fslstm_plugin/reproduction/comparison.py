@@ -121,8 +121,9 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
         reproduction: With the published values; the paper's queries and balance are the specification's first.
         measured: Measurements; those with other queries or another balance are left out.
     """
-    specification, published = reproduction.specification, reproduction.published.values
+    specification = reproduction.specification
     columns = specification.split, specification.queries[0], specification.query_balances[0]
+    published = [each for each in reproduction.published.values if each.query_balance == columns[-1]]
     measured = [each for each in measured if (each.split, each.queries, each.query_balance) == columns]
     order = [display_name(method) for method in specification.methods]
     every: list[Measurement | PublishedValue] = [*measured, *published]

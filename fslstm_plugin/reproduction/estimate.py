@@ -19,9 +19,10 @@ from ..evaluation.setting import Setting
 from ..grammar import parse
 from ..methods import BATCH_NORM, parse_method
 from ..model import FewShotModel
+from ..reporting.words import listed
 from ..runs import Run
 from . import trainings
-from .engine import Part, Request, describe, settings
+from .engine import Part, Request, describe, settings, turns
 from .outputs import SUPPORT
 from .specification import Reproduction, Specification
 from .support import tasks_each
@@ -90,10 +91,14 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
 
 
 def _evaluation_steps(specification: Specification, part: Part, request: Request) -> list[Step]:
-    columns = settings(specification, part, request)
+    chosen = [
+        turn for each in settings(specification, part, request) for turn in turns(specification, part.methods, each)
+    ]
     seconds = _forward_seconds(specification, part, request)
-    seconds += sum(_episode_seconds(specification, part, each, request) * each.episodes for each in columns)
-    steps = [Step(f"evaluate {len(part.methods)} methods, {describe(each)}") for each in columns]
+    seconds += sum(
+        _episode_seconds(specification, part, names, each, request) * each.episodes for names, each in chosen
+    )
+    steps = [Step(f"evaluate {listed(names, most=3)}: {describe(each)}") for names, each in chosen]
     return [*steps, Step("evaluation", seconds)]
 
 
@@ -123,14 +128,16 @@ def _training_step(training: Training, image_seconds: float, request: Request) -
     return Step(f"train {training.name} ({trainings.algorithm_of(training.config)}), {steps:,} steps", seconds)
 
 
-def _episode_seconds(specification: Specification, part: Part, setting: Setting, request: Request) -> float:
-    """Seconds per episode."""
+def _episode_seconds(
+    specification: Specification, part: Part, names: tuple[str, ...], setting: Setting, request: Request
+) -> float:
+    """Seconds per episode of these methods."""
     few = replace(setting, episodes=_FEW, seed=0)
     split = load_split(part.config.dataset or "", specification.split, request.data_root)
     model = part.config.backbone, part.config.image_size
-    key = model, part.methods, few, split.dataset, split.name, request.device
+    key = model, names, few, split.dataset, split.name, request.device
     if key not in _known:
-        _known[key] = _measured_episode(split, *model, part.methods, few, request.device)
+        _known[key] = _measured_episode(split, *model, names, few, request.device)
     return _known[key]
 
 

@@ -277,9 +277,9 @@ def describe(config: Config) -> str:
     return f"{describe(Run.open(folder).config) if there else f'weights {folder.name}'}; then {own}"
 
 
-def images_per_step(config: Config) -> int:
-    """Images that a step computes."""
+def images_per_step(config: Config) -> float:
+    """Images of the whole size that cost as much as a step, on average."""
     recipe = config.recipe
     if isinstance(recipe, PretrainRecipe):
-        return recipe.batch_size
+        return recipe.batch_size * recipe.arithmetic
     return recipe.episodes_per_step * recipe.ways * (recipe.shots + recipe.queries)
