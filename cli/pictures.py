@@ -1,4 +1,4 @@
-"""What the commands share that work on a user's own pictures: the backbone, features with progress, what is unreadable."""
+"""What the commands on a user's own pictures share: the backbone, features with progress, what cannot be read."""
 
 from __future__ import annotations
 
@@ -180,6 +180,12 @@ def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
 def text_of(path: Path) -> str:
     r"""An absolute path as text; bytes that are none, as an old archive's names hold, become ``\xff``."""
     return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
+
+
+def escaped(found: Sequence[Picture]) -> dict[str, Path]:
+    """The places of those pictures that `text_of` does not lead back to."""
+    texts = ((text_of(each.path), each.path) for each in found)
+    return {text: path for text, path in texts if text != os.path.abspath(path)}
 
 
 def count_of(number: int, noun: str = "picture") -> str:

@@ -226,6 +226,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
         return [self.classes_[each] for each in found.numpy()]
 
+    @property
+    def fitted_method(self) -> Method:
+        """The method, as it was fitted."""
+        check_is_fitted(self)
+        return self._fitted_.method
+
     def left_out(self) -> np.ndarray | None:
         """Probabilities ``(n, ways)`` of each labelled point by the method fitted without it.
 

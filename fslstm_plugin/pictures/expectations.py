@@ -120,8 +120,9 @@ def _of_accuracy(found: Expectations) -> str:
     if found.accuracy is None:
         return "What share of new pictures will be predicted correctly cannot be foretold from these pictures alone."
     return (
-        f"Of new pictures like these expect about {100 * found.accuracy:.0f} % to be predicted correctly (95 % interval "
-        f"{100 * found.low:.0f} to {100 * found.high:.0f} %, from {found.judged} pictures, each left out in turn)."
+        f"Of new pictures like these expect about {100 * found.accuracy:.0f} % to be predicted correctly (95 % "
+        f"interval {100 * found.low:.0f} to {100 * found.high:.0f} %, from {found.judged} pictures, each left out in "
+        "turn)."
     )
 
 
