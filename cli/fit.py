@@ -71,7 +71,7 @@ def fit(
         parse_method(method)  # what is wrong is said before anything is computed
     found = listed(labelled)
     _require_two(found, labelled)
-    _require_replaceable(output)
+    pictures.require_replaceable(output)
     console = Console(stderr=True)
     network = pictures.open_backbone(backbone, weights, pooling, runs, device)
     gathered = pictures.gather(found, network, console)
@@ -118,18 +118,6 @@ def _require_two(found: Sequence[Picture], source: Path) -> None:
             f"{source} has pictures of one class only, {names[0]}: a classifier needs two or more; add a folder of "
             "others, for example of whatever is none of that class."
         )
-
-
-def _require_replaceable(output: Path) -> None:
-    """Refuse to replace a file that is no classifier."""
-    from fslstm_plugin.errors import RunError, UsageError
-    from fslstm_plugin.model_file import ModelFile
-
-    if output.exists():
-        try:
-            ModelFile.read(output)
-        except RunError as error:
-            raise UsageError(f"{output} is there already and is not replaced: name another file. ({error})") from error
 
 
 def _tell_lost(found: Sequence[Picture], kept: Gathered, console: Console) -> None:

@@ -90,6 +90,22 @@ def load(model: Path, device: str) -> FewShotClassifier:
     return classifier
 
 
+def require_replaceable(output: Path) -> None:
+    """Refuse to replace a file that is no classifier.
+
+    Raises:
+        UsageError: If there is such a file.
+    """
+    from fslstm_plugin.errors import RunError, UsageError
+    from fslstm_plugin.model_file import ModelFile
+
+    if output.exists():
+        try:
+            ModelFile.read(output)
+        except RunError as error:
+            raise UsageError(f"{output} is there already and is not replaced: name another file. ({error})") from error
+
+
 @dataclass(frozen=True)
 class Gathered:
     """Pictures that could be read.
@@ -180,6 +196,17 @@ def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
 def text_of(path: Path) -> str:
     r"""An absolute path as text; bytes that are none, as an old archive's names hold, become ``\xff``."""
     return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
+
+
+def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
+    """As many as suggestions look at, drawn where there are more, so that no others need be decoded."""
+    import random
+
+    from fslstm_plugin.suggestions import MOST
+
+    if len(found) <= MOST:
+        return list(found)
+    return [found[place] for place in sorted(random.Random(seed).sample(range(len(found)), MOST))]
 
 
 def escaped(found: Sequence[Picture]) -> dict[str, Path]:

@@ -66,7 +66,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
 
     Example:
         >>> from fslstm_plugin.classifier import FewShotClassifier
-        >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]])
+        >>> X = [[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]]
         >>> found = expectations(FewShotClassifier().fit(X, ["owl", "owl", "wren", "wren"]))
         >>> found.pictures, found.accuracy, round(found.low, 2)
         ({'owl': 2, 'wren': 2}, 1.0, 0.51)
