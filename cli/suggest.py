@@ -30,7 +30,7 @@ def suggest(
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.
 
-    Of more than 4,000 pictures that many are drawn and looked at. Put the labelled ones into class folders, and add
+    Of more than 2,000 pictures that many are drawn and looked at. Put the labelled ones into class folders, and add
     them with 'fslstm update'.
     """
     from rich.console import Console

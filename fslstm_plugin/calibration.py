@@ -9,7 +9,7 @@ from .errors import UsageError
 from .features import EpisodeFeatures
 from .methods import KernelMethod, Method
 
-_STEPS = 50
+_STEPS = 32
 _RANGE = 1e4  # From so many times less to so many times more than the spread of the logits.
 
 
@@ -33,12 +33,13 @@ def temperature_of(method: Method, features: EpisodeFeatures) -> Tensor:
         >>> support = torch.tensor([[0.0], [1.0], [4.0], [5.0]])
         >>> features = EpisodeFeatures(support, support, torch.tensor([0, 0, 1, 1]))
         >>> temperature_of(parse_method("nn"), features)
-        tensor(7.0188, dtype=torch.float64)
+        tensor(7.8512, dtype=torch.float64)
     """
     if not isinstance(method, KernelMethod):
         raise UsageError(f"{method} has no temperature of its support: it cannot leave out its points in closed form.")
     features = method.prepare(features)
-    return fit_temperature(method.head.leave_one_out(features.support_gram, features.targets), features.targets)
+    logits = method.head.leave_one_out(features.support_gram, features.targets, of_each_class=True)
+    return fit_temperature(logits, features.targets)
 
 
 def can_be_calibrated(method: Method) -> bool:
@@ -56,13 +57,14 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
 
     A point whose class has no other tells nothing of how near a class is to its own points, and is left out of the
     sum. Where all are so, at one shot, the temperature is the standard deviation of a point's logits of the other
-    classes: no more than a unit, but for features of a trained network near what their queries ask for, by every head.
+    classes (of both, where there are two, minus infinity as 0): no more than a unit, but for features of a trained
+    network near what their queries ask for, by every head.
 
     Source: Guo et al., "On calibration of modern neural networks", 2017, for the temperature; Platt, "Probabilistic
     outputs for support vector machines", 1999, for smoothed labels.
 
     Args:
-        logits: Of each support point by the head fitted to the others, `Head.leave_one_out`, ``(..., n, ways)``.
+        logits: Of each support point by the head fitted to others, `Head.leave_one_out`, ``(..., n, ways)``.
         targets: One-hot labels ``(..., n, ways)``.
 
     Returns:
@@ -75,9 +77,7 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
     """
     with torch.no_grad():
         ways = targets.shape[-1]
-        others = _centred(logits, targets == 0)
-        unit = (others.square().sum((-2, -1)) / (targets == 0).sum((-2, -1))).sqrt()
-        unit = torch.where(unit > 0, unit, 1.0)
+        unit = _spread(logits.nan_to_num(neginf=0.0), targets)
         told = (targets * targets.sum(-2, keepdim=True)).sum(-1, keepdim=True) > 1
         points = told.sum((-2, -1), keepdim=True)
         smoothed = (targets * points + 1 / ways) / (points + 1)
@@ -90,6 +90,13 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
             too_high = expected < wanted
             low, high = torch.where(too_high, low, middle), torch.where(too_high, middle, high)
         return torch.where(points[..., 0, 0] > 0, (low * high).sqrt(), unit)
+
+
+def _spread(logits: Tensor, targets: Tensor) -> Tensor:
+    """Standard deviation ``(...)`` of each point's logits of the other classes, of two classes that of both."""
+    where = targets == 0 if targets.shape[-1] > 2 else torch.ones_like(targets, dtype=torch.bool)
+    found = (_centred(logits, where).square().sum((-2, -1)) / where.sum((-2, -1))).sqrt()
+    return torch.where(found > 0, found, 1.0)
 
 
 def _centred(logits: Tensor, where: Tensor) -> Tensor:

@@ -187,9 +187,9 @@ class Method(nn.Module, ABC):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Names of what this method is measured against, the first that is there: its own defaults, `plain`."""
+        """Names of what this method is measured against, the first that is there: its own defaults, `plain`, LSSVM."""
         own = (self.family,) if options_of(self) else ()
-        return (*own, *((self.plain,) if self.plain else ()))
+        return (*own, *((self.plain,) if self.plain else ()), _LSSVM)
 
     def variants(self) -> list[str]:
         """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""

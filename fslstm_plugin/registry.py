@@ -121,6 +121,7 @@ METHODS = Registry(
         "proto-lp": "fslstm_plugin.baselines:ProtoLP",
         "pt-map": "fslstm_plugin.baselines:PTMAP",
         "relation-net": "fslstm_plugin.baselines:RelationNet",
+        "reptile": "fslstm_plugin.baselines:Reptile",
         "sib": "fslstm_plugin.baselines:SIB",
         "simpleshot": "fslstm_plugin.baselines:SimpleShot",
         "team": "fslstm_plugin.baselines:TEAM",

@@ -242,7 +242,7 @@ def check_method(
         tied: The shape of all episodes, for methods that learn a place for each class or support point, as ``sib`` and
             ``dpgn`` do: they cannot take another shape, and the order of the classes means something. Default None.
         backbone: What a registered method asks for its sizes, so that it is read from its name; they must be those of
-            the features. Default `SmallBackbone`.
+            the features. Default None: a `SmallBackbone`.
 
     Raises:
         AssertionError: Naming the first of these that does not hold.

@@ -53,7 +53,7 @@ TIED = {"dpgn": "dpgn(shots=2,width=16)", "sib": "sib(queries=3)"}  # To the sha
 METHOD_NAMES = [
     f"{name}(steps=5)" if any(option.name == "steps" for option in options(METHODS.get(name))) else name
     for name in METHODS.names()
-    if name not in TIED and name != "relation-net"  # whose maps are larger
+    if name not in {*TIED, "relation-net", "reptile"}  # whose maps are larger, and which needs a whole backbone
 ]
 METHOD_NAMES += TIED.values()
 METHOD_NAMES += ["tim(solver=gd,steps=5)"] if "tim" in METHODS.names() else []

@@ -32,8 +32,8 @@ def head(request: pytest.FixtureRequest) -> Head:
     return HEADS[request.param]
 
 
-def refitted(head: Head, points: Tensor, labels: Tensor) -> Tensor:
-    """Each point's logits by the head fitted to all others; a ridge that all of them choose held fixed."""
+def refitted(head: Head, points: Tensor, labels: Tensor, with_it: list[set[int]] | None = None) -> Tensor:
+    """Each point's logits by the head fitted to the others; a ridge that all of them choose held fixed."""
     if isinstance(head, LSSVMClassifier) and head.ridge == "loo":
         kernel = EpisodeGram.from_features(points, points[:1]).support_kernel(head.kernel, one_hot(labels, WAYS))
         right = head.code(WAYS)[labels].double()
@@ -42,7 +42,8 @@ def refitted(head: Head, points: Tensor, labels: Tensor) -> Tensor:
         head = LSSVMClassifier(ridge=chosen, bias_weight=head.bias_weight, kernel=head.kernel)
     logits = []
     for left_out in range(len(points)):
-        others = torch.arange(len(points)) != left_out
+        gone = {left_out} if with_it is None else with_it[left_out]
+        others = torch.tensor([each not in gone for each in range(len(points))])
         gram = EpisodeGram.from_features(points[others], points[left_out : left_out + 1])
         logits.append(head.predict(gram, one_hot(labels[others], WAYS)))
     return torch.cat(logits)
@@ -57,6 +58,24 @@ def test_the_logits_of_points_left_out_are_those_of_refits(head: Head, shots: tu
         if isinstance(head, PrototypeClassifier):
             expected = expected.nan_to_num(-torch.inf)  # the distance to a mean of nothing
         torch.testing.assert_close(found[place], expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("shots", [(1, 1, 1), (2, 2, 2), (3, 4, 2), (1, 5, 2)])
+def test_one_of_each_class_can_be_left_out_together(head: Head, shots: tuple[int, ...]) -> None:
+    support, labels, query = small_episodes(4, shots, batch=(2,))
+    gram = EpisodeGram.from_features(support, query)
+    found = head.leave_one_out(gram, one_hot(labels, WAYS), of_each_class=True)
+    for episode in range(2):
+        members = [(labels[episode] == label).nonzero().flatten().tolist() for label in range(WAYS)]
+        gone = []
+        for point, own in enumerate(labels[episode].tolist()):
+            place = members[own].index(point)
+            others = {mine[place % len(mine)] for label, mine in enumerate(members) if label != own and len(mine) > 1}
+            gone.append({point} | others)
+        expected = refitted(head, support[episode], labels[episode], gone)
+        if isinstance(head, PrototypeClassifier):
+            expected = expected.nan_to_num(-torch.inf)
+        torch.testing.assert_close(found[episode], expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("shots", [(1, 1, 1), (3, 4, 2)])

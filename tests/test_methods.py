@@ -430,8 +430,8 @@ def test_what_a_method_is_measured_against() -> None:
         "rr(ridge=1)": ("rr", "lssvm"),
         "rr+iam+psm": ("rr+iam",),
         "lssvm(normalize)+psm": ("lssvm(normalize)",),
-        "tim": ("nn",),
-        "tim(steps=3)": ("tim", "nn"),
+        "tim": ("nn", "lssvm"),
+        "tim(steps=3)": ("tim", "nn", "lssvm"),
     }
     assert {name: parse_method(name, dim=DIM).references for name in expected} == expected
 

@@ -99,7 +99,13 @@ def test_the_published_module_has_so_many_weights() -> None:
 @pytest.mark.parametrize("options", ["", "(k=4,alpha=0.5)", "(channels=2)"])
 def test_it_keeps_the_contract(options: str) -> None:
     maps = Maps(3, 2, 2)
-    check_method(lambda: parse_method(f"tpn{options}", dim=12, backbone=maps), backbone=maps)
+
+    def make() -> TPN:
+        method = parse_method(f"tpn{options}", dim=12, backbone=maps)
+        torch.nn.init.uniform_(method.fc2.weight, 0, 0.2)  # as after training
+        return method
+
+    check_method(make, backbone=maps)
 
 
 @pytest.fixture
@@ -136,6 +142,7 @@ def test_alpha_zero_moves_no_label(features: EpisodeFeatures) -> None:
     [
         ("(alpha=1)", "alpha must be below 1, but got 1: no label would stay where it is."),
         ("(alpha=-1)", "alpha must be 0 or more and finite, but got -1."),
+        ("(width=0)", "width must be positive and finite, but got 0."),
         ("(k=0)", "k must be a whole number of at least 1, but got 0."),
         ("(channels=0.5)", "channels must be a whole number of at least 1, but got 0.5."),
     ],
@@ -143,6 +150,11 @@ def test_alpha_zero_moves_no_label(features: EpisodeFeatures) -> None:
 def test_what_is_refused(options: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_method(f"tpn{options}", backbone=Maps(3, 2, 2))
+
+
+def test_all_widths_begin_as_asked() -> None:
+    points = torch.randn(20, 12)
+    torch.testing.assert_close(TPN(Maps(3, 2, 2), width=2.0).widths(points), torch.full((20,), 2.0))
 
 
 def test_a_backbone_without_maps_is_named() -> None:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
 import torch
-from narrow import narrow  # noqa: F401  # a fixture
+from learn2learn.utils.lightning import EpisodicBatcher
+from narrow import Narrow, narrow  # noqa: F401  # a fixture
+from rich.console import Console
 
-from fslstm_plugin.learn2learn import LightningFewShot
+from fslstm_plugin.backbones.episode_statistics import episode_statistics
+from fslstm_plugin.data import glyphs
+from fslstm_plugin.data.images import make_images
+from fslstm_plugin.data.root import load_split
+from fslstm_plugin.evaluation.features import extract_features
+from fslstm_plugin.evaluation.runner import indexed, run_methods
+from fslstm_plugin.evaluation.setting import Setting
+from fslstm_plugin.evaluation.statistics import Estimate, estimate
+from fslstm_plugin.learn2learn import LightningFewShot, LightningRelationNet, LightningTEAM, LightningTPN
 from fslstm_plugin.model import FewShotModel
-from fslstm_plugin.runs import Run
+from fslstm_plugin.runs import Run, Validation
+from fslstm_plugin.training.configuration import train_config
+from fslstm_plugin.training.engine import EngineOptions
+from fslstm_plugin.training.meta_training import train
 
 RIVALS = {  # What each one learns beside the backbone.
     "relation-net": "method.conv1.weight",
@@ -126,6 +142,35 @@ def test_a_backbone_without_wide_maps_is_named(fslstm, runs: Path) -> None:
     assert not (runs / "no-maps").exists()
 
 
+def test_two_processes_train_as_one(spawn, tmp_path: Path) -> None:
+    process = spawn(
+        "train", "--dataset", "dots", "--backbone", "mapped", "--algorithm", "tpn", *SMALL, "--max-steps", 2,
+        "--episodes-per-step", 2, "--accelerator", "cpu", "--devices", 2, "--strategy", "ddp", "--runs", tmp_path,
+        "--name", "two",
+    )  # fmt: skip
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+
+
+@pytest.mark.parametrize("algorithm", [LightningRelationNet, LightningTPN, LightningTEAM])
+def test_trains_under_a_plain_trainer(algorithm, tmp_path: Path) -> None:
+    shape = {f"{stage}_{what}": 2 for stage in ("train", "test") for what in ("ways", "shots", "queries")}
+    module = algorithm(Narrow(32), lr=0.005, **shape)
+    before = {name: value.clone() for name, value in module.named_parameters()}
+    labels = torch.arange(8) % 2
+    tasks = SimpleNamespace(sample=lambda: (torch.rand(8, 3, 32, 32) + labels[:, None, None, None], labels))
+    trainer = pl.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(module, EpisodicBatcher(tasks, tasks, tasks, epoch_length=3))
+    assert {group["lr"] for group in trainer.optimizers[0].param_groups} >= {0.005 * module.recipe.factor(1)}
+    changed = {name for name, value in module.named_parameters() if not torch.equal(value, before[name])}
+    assert "model.scale" not in changed, "the loss is the method's own"
+    for part in ("model.backbone.", "model.method."):
+        assert any(name.startswith(part) for name in changed)
+
+
 def test_batch_statistics_are_those_of_the_published_testing(trained, fslstm, runs: Path, tmp_path: Path) -> None:
     run, name = trained("relation-net"), "relation-net(batch_statistics=true)"
     result = fslstm(
@@ -134,3 +179,53 @@ def test_batch_statistics_are_those_of_the_published_testing(trained, fslstm, ru
     assert result.code == 0, result.err
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert {row["method"]: row["transductive"] for row in rows} == {"relation-net": False, name: True}
+
+
+# Learning
+
+
+@pytest.fixture(scope="module")
+def few_glyphs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data root with some glyphs of each class."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glyphs, "IMAGES_PER_CLASS", 40)
+        patch.setattr(glyphs.Glyphs, "images_per_class", 40)
+        yield tmp_path_factory.mktemp("glyphs")
+
+
+def gain(rival: str, steps: int, folder: Path, root: Path) -> Estimate:
+    """Points of accuracy over the prototypes of the rival's own backbone before training, on the same test episodes.
+
+    The untrained backbone normalises by the statistics of the test images, which is to its advantage.
+    """
+    given = {"steps_per_epoch": steps // 2, "shots": 5, "queries": 5, "milestones": (0.7,), "factors": (0.2,)}
+    validation = Validation(episodes=20, shots=5, queries=5)
+    config = train_config(
+        "glyphs", "narrow", rival, max_steps=steps, precision="32", validation=validation, given=given
+    )
+    run, options = Run(folder, config), EngineOptions(accelerator="cpu", checkpoint_every=10**6)
+    train(run, options, data_root=root, console=Console(quiet=True))
+    split = load_split("glyphs", "test", root)
+    sampler = Setting(shots=5, queries=15).sampler(split)
+    torch.manual_seed(config.seed)
+    untrained, model = FewShotModel.from_backbone("narrow", "nn", 32), FewShotModel.from_run(run)
+    with torch.no_grad(), episode_statistics(untrained.eval()):
+        images = make_images(split.images, torch.arange(len(split.images)), untrained.normalization)
+        begun = indexed(untrained.embed(images))
+    features = indexed(extract_features(model.embedding_of(model.method), split), model.map_shape)
+    (mine,) = run_methods(features, sampler, [model.method], 200)
+    (prototypes,) = run_methods(begun, sampler, [untrained.method], 200)
+    return estimate(mine.accuracies - prototypes.accuracies)
+
+
+@pytest.mark.parametrize(("rival", "steps"), [("relation-net", 150), ("tpn", 100), ("team", 40)])
+def test_it_learns(rival: str, steps: int, narrow: str, tmp_path: Path, few_glyphs: Path) -> None:  # noqa: F811
+    found = gain(rival, steps, tmp_path / "run", few_glyphs)
+    assert found.mean - found.ci95 > 5, found
+
+
+@pytest.mark.slow
+@every_rival
+def test_it_learns_more(rival: str, narrow: str, tmp_path: Path, few_glyphs: Path) -> None:  # noqa: F811
+    found = gain(rival, 1000, tmp_path / "run", few_glyphs)
+    assert found.mean - found.ci95 > 20, found

@@ -10,6 +10,7 @@ from .paddle import PADDLE
 from .proto_lp import ProtoLP
 from .pt_map import PTMAP
 from .relation_net import RelationNet
+from .reptile import Reptile
 from .sib import SIB
 from .simpleshot import SimpleShot
 from .team import TEAM
@@ -31,5 +32,6 @@ __all__ = [
     "LaplacianShot",
     "ProtoLP",
     "RelationNet",
+    "Reptile",
     "SimpleShot",
 ]

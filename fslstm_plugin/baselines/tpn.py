@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UsageError, require_not_negative, require_whole
+from ..errors import UsageError, require_not_negative, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Criterion, Method
 from .halving import halving_adam
@@ -34,9 +34,10 @@ class TPN(Method):
     neighbour but itself, and a query then no score.
 
     Ours: g reads maps of 64 channels; wider ones are brought to as many by a convolution of 1 x 1 (published: a
-    backbone of 64). Sigma begins near 1 (published: near 0, by chance, where a graph may have no edge and give no
-    gradient). Pixels are normalised for the backbone (published: from 0 to 255). "Higher shot" is training with 5 shots
-    for tests with 1, and with 10 for 5: ``--shots``.
+    backbone of 64). Sigma begins at ``width`` (published: near 0, by chance): where it is small a graph has no edges,
+    where it is large all weights are alike, and there is little to learn from either. Pixels are normalised for the
+    backbone (published: from 0 to 255). "Higher shot" is training with 5 shots for tests with 1, and with 10 for 5:
+    ``--shots``.
 
     Not repeated: the published early stopping can never come true, and the weights that are tested are those of an
     episode chosen by hand; here the best on validation classes are kept.
@@ -49,6 +50,7 @@ class TPN(Method):
         k: Neighbours kept in each row, the image itself among them; default 20; all where there are fewer.
         alpha: Share of a label that comes from neighbours, in [0, 1); default 0.99.
         channels: Of the maps that g reads, default 64.
+        width: Where sigma begins for every image, above 0; default 0.3.
 
     Raises:
         UsageError: If the backbone has no maps, or an argument is outside its range.
@@ -63,7 +65,9 @@ class TPN(Method):
 
     is_transductive = True
 
-    def __init__(self, backbone: nn.Module, k: int = 20, alpha: float = 0.99, channels: int = 64) -> None:
+    def __init__(
+        self, backbone: nn.Module, k: int = 20, alpha: float = 0.99, channels: int = 64, width: float = 0.3
+    ) -> None:
         super().__init__()
         if getattr(backbone, "map_shape", None) is None:
             raise UsageError(
@@ -74,19 +78,21 @@ class TPN(Method):
         if alpha >= 1:
             raise UsageError(f"alpha must be below 1, but got {alpha}: no label would stay where it is.")
         self.k, self.alpha = require_whole("k", k, least=1), alpha
-        self.channels = require_whole("channels", channels, least=1)
+        require_positive(width=width)
+        self.width, self.channels = width, require_whole("channels", channels, least=1)
         self.map_shape: tuple[int, int, int] = cast(Any, backbone).map_shape
         wide, *sides = self.map_shape
-        width = min(wide, channels)
-        self.reduction = nn.Conv2d(wide, width, 1) if wide > width else nn.Identity()
-        self.conv1 = nn.Conv2d(width, width, 3, padding=1)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, 1, 3, padding=1)
+        read = min(wide, channels)
+        self.reduction = nn.Conv2d(wide, read, 1) if wide > read else nn.Identity()
+        self.conv1 = nn.Conv2d(read, read, 3, padding=1)
+        self.bn1 = nn.BatchNorm2d(read)
+        self.conv2 = nn.Conv2d(read, 1, 3, padding=1)
         self.bn2 = nn.BatchNorm2d(1)
         height, across = ((side // 2 + 1) // 2 + 1 for side in sides)  # of pools with padding
         self.fc1 = nn.Linear(height * across, 8)
         self.fc2 = nn.Linear(8, 1)
-        nn.init.ones_(self.fc2.bias)
+        nn.init.zeros_(self.fc2.weight)
+        nn.init.constant_(self.fc2.bias, width)
 
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
         """See `Method.recipe`: 210,000 episodes, the rates halved every 10,000."""

@@ -59,15 +59,14 @@ def collect(
         For each method its tensors, of all episodes, on the processor.
     """
     found: dict[int, list[list[Tensor]]] = {id(method): [] for method in methods}
-    groups = [[each for each in methods if each.episode_statistics == statistics] for statistics in (False, True)]
     ways = sampler.ways if known is None else known
     kept = ways * sampler.shots
     targets = one_hot(sampler.labels[:kept].to(session.device), ways)
     size = max(1, min(_MOST_EPISODES, _MOST_LOGITS // (targets.numel() * sampler.ways * sampler.queries)))
-    total = episodes * sum(bool(group) for group in groups)
+    total = episodes * session.passes(methods)
     done = 0
     with session.tell(title, total) as say, torch.no_grad():
-        for group in filter(None, groups):
+        for group in session.by_pass(methods):
             source = session.source(group)
             for first in range(0, episodes, size):
                 count = min(size, episodes - first)

@@ -15,8 +15,8 @@ from ..calibration import can_be_calibrated, probabilities, temperature_of
 from ..conformal import p_values
 from ..data.base import Split
 from ..errors import UsageError
-from ..heads import PrototypeClassifier
-from ..methods import KernelMethod, Method
+from ..familiarity import familiarity
+from ..methods import Method
 from .batches import Batch, collect
 from .coverage import why_no_label_sets
 from .rows import summary
@@ -36,7 +36,7 @@ class OpenRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         shots: Support images per class.
         open_ways: Classes without support, with as many queries each as the others.
         score: What known queries should have more of: ``"p-value"``, the greatest of the labels'; ``"probability"``,
-            the greatest; or ``"distance"``, to the nearest class mean (less of it).
+            the greatest; or ``"distance"``, less of it to the nearest class mean, see `familiarity`.
         auroc: Pairs of a known and an unknown query of which the known one has the better score.
         auroc_ci95: Half width of its 95 % interval.
         accuracy: Correct predictions for those known queries that are accepted, the best 95 % of each episode.
@@ -121,13 +121,11 @@ def _names(method: Method) -> list[str]:
 def _scores(method: Method, batch: Batch, logits: Tensor, seed: int) -> list[Tensor]:
     """What `_names` names, ``(episodes, m)`` each; the greater, the better known."""
     temperature = temperature_of(method, batch.features) if can_be_calibrated(method) else 1.0
-    adapted = method.prepare(batch.features)
-    kernel = method.head.kernel if isinstance(method, KernelMethod) else "linear"
-    nearest = PrototypeClassifier(kernel=kernel).predict(adapted.support_gram, adapted.targets)
-    scores = [probabilities(logits, temperature), nearest]
+    scores = [probabilities(logits, temperature).amax(-1), familiarity(method.prepare(batch.features))]
     if why_no_label_sets(method) is None:
-        scores.insert(0, p_values(method, batch.features, "marginal", seed=seed, first=batch.first))
-    return [each.amax(-1) for each in scores]
+        found = p_values(method, batch.features, "marginal", seed=seed, first=batch.first)
+        scores.insert(0, found.amax(-1))
+    return scores
 
 
 class Told(NamedTuple):

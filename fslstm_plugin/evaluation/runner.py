@@ -174,9 +174,10 @@ def run_methods(
 
 def _fitting_batch(source: FeatureSource, sampler: EpisodeSampler) -> int:
     """As many episodes as fit into the memory for a batch, with room for a handful of matrices of their points."""
+    if not source.reentrant:
+        return _FEATURES_AT_A_TIME  # Images take their time: what is done is told more often.
     indices = sampler.batch(0, 1)
-    points = indices.shape[1]
-    dim = source.points(indices).shape[-1] if source.reentrant else 0
+    points, dim = indices.shape[1], source.points(indices).shape[-1]
     return max(1, min(_BATCH_EPISODES, _BATCH_BYTES // (points * (4 * dim + 4 * 8 * points))))
 
 

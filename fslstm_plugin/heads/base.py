@@ -150,7 +150,7 @@ class Head(nn.Module, ABC):
                 "nn, rr, or lssvm with soft decoding and a coding of 1 and -1."
             )
 
-    def leave_one_out(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
+    def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
         """The logits of each support point by the head fitted to the others, in closed form.
 
         A ridge that the support chose stays as it is. The logit of a class whose only point is left out is that of a
@@ -159,6 +159,8 @@ class Head(nn.Module, ABC):
         Args:
             gram: See `predict`.
             targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type, every point present once.
+            of_each_class: Whether one point of every other class is left out with it, see `one_of_each_class`, which
+                tells better what the head makes of a query. Default False.
 
         Returns:
             ``(..., n, ways)``.

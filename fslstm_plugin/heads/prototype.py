@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..gram import EpisodeGram
 from .base import Dual, Head
+from .leave_one_out import one_of_each_class
 
 
 class PrototypeClassifier(Head):
@@ -49,9 +50,9 @@ class PrototypeClassifier(Head):
         """See `Head.lacks_leave_one_out`."""
         return None
 
-    def leave_one_out(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
-        """See `Head.leave_one_out`; from the sums of the classes, less the point left out."""
-        return _without_each(gram.support_kernel(self.kernel, targets), targets).logits() / gram.dim
+    def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
+        """See `Head.leave_one_out`; from the sums of the classes, less the points left out."""
+        return _without_each(gram.support_kernel(self.kernel, targets), targets, of_each_class).logits() / gram.dim
 
     def leave_one_out_with_queries(self, gram: EpisodeGram, targets: Tensor) -> Iterator[Tensor]:
         """See `Head.leave_one_out_with_queries`; only the sum of the query's class grows."""
@@ -91,9 +92,14 @@ class _Sums(NamedTuple):
         return torch.where(self.counts > 0, -distances, -torch.inf)
 
 
-def _without_each(kernel: Tensor, targets: Tensor) -> _Sums:
-    """Each point ``(..., n, 1)`` beside the classes' sums without it ``(..., n, ways)``."""
-    own = kernel.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+def _without_each(kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> _Sums:
+    """Each point ``(..., n, 1)`` beside the classes' sums ``(..., n, ways)`` without it, or one of each class."""
+    points, leave = one_of_each_class(targets)
+    gone = leave.to(kernel) if of_each_class else targets
+    norms = kernel.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
     inner = kernel @ targets
-    counts, squares = targets.sum(-2, keepdim=True), (targets * inner).sum(-2, keepdim=True)
-    return _Sums(counts - targets, inner - targets * own, squares - targets * (2 * inner - own), own)
+    squares = (targets * inner).sum(-2, keepdim=True)
+    lost = 2 * inner.gather(-2, points) - norms.expand_as(inner).gather(-2, points)
+    return _Sums(
+        targets.sum(-2, keepdim=True) - gone, inner - gone * kernel.gather(-1, points), squares - gone * lost, norms
+    )

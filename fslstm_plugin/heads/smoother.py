@@ -10,13 +10,15 @@ from torch import Tensor
 
 from ..gram import EpisodeGram
 from .base import Head
-from .linalg import inverse_spd
+from .leave_one_out import one_of_each_class
+from .linalg import inverse_spd, solve_spd
 
 
 class SmootherHead(Head):
     """A head that solves ``C B = Y``, ``C = K + c 11^T + ridge I``, and predicts ``(K + c) B``.
 
-    Without point i it predicts ``Y_i - B_i / (C^-1)_ii`` for it. A query x with a candidate label adds a row and a
+    Without point i it predicts ``Y_i - B_i / (C^-1)_ii`` for it, and without the points S ``Y_S - (C^-1)_SS^-1 B_S``
+    for them. A query x with a candidate label adds a row and a
     column to C, the same for every label, so that the inverse is a rank-one extension, and a row to Y, in which B is
     linear: with ``v = C^-1 k(x)``, ``s = k(x, x) + c + ridge - k(x).v`` and the prediction f for x,
 
@@ -47,10 +49,10 @@ class SmootherHead(Head):
         assert not isinstance(self.ridge, str), "A head that chooses its ridge says how."
         return self.ridge
 
-    def leave_one_out(self, gram: EpisodeGram, targets: Tensor) -> Tensor:
+    def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
         """See `Head.leave_one_out`."""
         self.require_leave_one_out()
-        return self._left_out(gram.support_kernel(self.kernel, targets), targets)
+        return self._left_out(gram.support_kernel(self.kernel, targets), targets, of_each_class)
 
     def leave_one_out_with_queries(self, gram: EpisodeGram, targets: Tensor) -> Iterator[Tensor]:
         """See `Head.leave_one_out_with_queries`."""
@@ -62,12 +64,14 @@ class SmootherHead(Head):
             return self._extended(kernel, cross, own, targets)
         return self._bordered(kernel, cross, own, targets, self.ridge)
 
-    def _left_out(self, kernel: Tensor, targets: Tensor) -> Tensor:
+    def _left_out(self, kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> Tensor:
         encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
         right = targets @ encode
         ridge = torch.as_tensor(self.ridge_of(kernel, right)).to(kernel)[..., None, None]
         inverse = inverse_spd(kernel + self.offset + ridge * _eye(kernel))
-        return (right - inverse @ right / _diagonal(inverse).unsqueeze(-1)) @ decode
+        solution = inverse @ right
+        error = _errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
+        return (right - error) @ decode
 
     def _bordered(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor, ridge: float) -> Iterator[Tensor]:
         encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
@@ -93,6 +97,23 @@ class SmootherHead(Head):
         for row in torch.eye(targets.shape[-1]).to(targets):
             known = targets.unsqueeze(-3).expand(*cross.shape[:-1], *targets.shape[-2:])
             yield self._left_out(whole, torch.cat([known, row.expand(*cross.shape[:-1], 1, -1)], -2))
+
+
+def _errors(inverse: Tensor, solution: Tensor) -> Tensor:
+    """Of each point when it is left out ``(..., n, L)``."""
+    return solution / _diagonal(inverse).unsqueeze(-1)
+
+
+def _errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tensor:
+    """Of each point when one of each class is left out: ``(C^-1)_SS^-1 B_S`` of those that leave, its own row."""
+    points, leave = one_of_each_class(targets)
+    size = inverse.shape[-1]
+    pairs = points.unsqueeze(-1) * size + points.unsqueeze(-2)
+    blocks = inverse.flatten(-2).gather(-1, pairs.flatten(-3)).view(pairs.shape)
+    blocks = torch.where(leave.unsqueeze(-1) & leave.unsqueeze(-2), blocks, _eye(blocks))
+    rows = points.flatten(-2).unsqueeze(-1).expand(*points.shape[:-2], -1, solution.shape[-1])
+    sides = solution.gather(-2, rows).unflatten(-2, points.shape[-2:]) * leave.unsqueeze(-1)
+    return (solve_spd(blocks, sides) * targets.unsqueeze(-1)).sum(-2)
 
 
 def _eye(kernel: Tensor) -> Tensor:

@@ -28,6 +28,10 @@ from .specification import OWN, PRETRAINING, Reproduction, Specification
 from .trainings import Scale, Training
 
 
+class UnsuitedRunError(UsageError):
+    """A given run that no method of a reproduction can be evaluated on."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What the user asked for.
@@ -86,7 +90,8 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
 
     Raises:
         DataError: If none of the data sets is prepared.
-        UsageError: If no method suits the given runs, or one has no data set.
+        UnsuitedRunError: If no method suits the given runs.
+        UsageError: If one of them has no data set.
     """
     specification = reproduction.specification
     if request.given:
@@ -97,13 +102,14 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
         parts = [part for part in parts if part.methods]
         if not parts:
             own = _algorithms(specification.methods, specification.trainings)
-            wanted = " or ".join(algorithm for algorithm, _ in own)
-            raise UsageError(f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}.")
+            wanted = " or ".join([*(algorithm for algorithm, _ in own), *specification.rivals])
+            raise UnsuitedRunError(f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}.")
         return parts
     merged: dict[tuple[trainings.Identity, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
         for backbone in request.backbones or specification.backbones:
-            for algorithm, methods in _algorithms(specification.methods, specification.trainings_for(backbone)):
+            own = _algorithms(specification.methods, specification.trainings_for(backbone))
+            for algorithm, methods in [*own, *((rival, (rival,)) for rival in specification.rivals)]:
                 for shots in specification.shots:
                     training = trainings.wanted_training(
                         algorithm,
@@ -114,6 +120,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
                         pretrained=specification.pretrained,
                         weights=request.weights,
                         test_shots=shots,
+                        rival=algorithm in specification.rivals,
                     )
                     # Only on miniImageNet does the training depend on the shots of the test.
                     key = trainings.wanted_identity(training), methods
@@ -154,6 +161,9 @@ def _own_algorithm(method: str) -> str:
 def _suiting(specification: Specification, config: Config) -> tuple[str, ...]:
     """The methods to evaluate on a given run: where each has a training of its own, those that it was trained for."""
     trained = trainings.algorithm_of(config)
+    rivals = tuple(rival for rival in specification.rivals if _trained_parts(rival) == _trained_parts(trained))
+    if rivals and not isinstance(config, PretrainConfig):
+        return rivals
     if OWN in specification.trainings and not isinstance(config, PretrainConfig):
         trained = _own_algorithm(trained)
         return tuple(method for method in specification.methods if _own_algorithm(method) == trained)
@@ -176,7 +186,8 @@ def _trained_parts(method: str) -> tuple[str, tuple[str, ...]]:
 
 def settings(specification: Specification, part: Part, request: Request) -> list[Setting]:
     """The episodes of every column of a part's results."""
-    slow = any({"iam", BATCH_NORM} & {each.name for each in parse(method)} for method in part.methods)
+    known = {"iam", BATCH_NORM, *(parse(rival)[0].name for rival in specification.rivals)}
+    slow = any(known & {each.name for each in parse(method)} for method in part.methods)
     episodes = request.episodes or (request.scale.episodes if slow else request.scale.episodes_without_iam)
     return [
         Setting(shots=shots, queries=queries, episodes=episodes, seed=request.seed, query_balance=balance)

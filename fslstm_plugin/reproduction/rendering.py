@@ -88,7 +88,7 @@ def _comparison(lines: list[Line], letters: Letters, run: bool) -> Table:
     ]
     rows = []
     for line in lines:
-        trained = "published only" if line.rival else letters[line.trained] if line.trained else "not run"
+        trained = letters[line.trained] if line.trained else "not run" if line.known else "published only"
         cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
         rows.append([line.method, *([trained] if run else []), *cells])
     filled = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]

@@ -43,6 +43,8 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             backbone alone, ``"own"`` for a method's own head.
         pretrained: Whether the paper's trainings begin from a pretrained backbone.
         methods: Names of methods, see :func:`~fslstm_plugin.methods.parse_method`.
+        rivals: Other papers' methods with weights, each with the name of its published row. Each is trained by its own
+            recipe, on as many images as LSSVM+IAM, and evaluated on that training alone.
         datasets: Names of data sets.
         backbones: Names of backbones.
         shots: Support images per class.
@@ -59,6 +61,7 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     trainings: Annotated[tuple[str, ...], Meta(min_length=1)]
     pretrained: bool
     methods: Annotated[tuple[str, ...], Meta(min_length=1)]
+    rivals: dict[str, str] = {}
     datasets: Annotated[tuple[str, ...], Meta(min_length=1)]
     backbones: Annotated[tuple[str, ...], Meta(min_length=1)]
     shots: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 5)
