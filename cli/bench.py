@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.recipes import Augmentation, PretrainRecipe
+from fslstm_plugin.stopping import stoppable
 
 from . import options, results
+from .signatures import only_given, with_recipe
 
 if TYPE_CHECKING:
     import torch
@@ -31,19 +34,25 @@ fslstm bench heads --run train-cifar-fs-conv4-lssvm+iam --table3-episodes 10000
 fslstm bench train --backbone resnet12 --rounds 3
 
 fslstm bench --json bench.json
+
+fslstm bench accuracy --backbone conv4
+
+fslstm bench accuracy --mark 70 --epochs 20 --label-smoothing 0
 """
 
 GROUPS = ("heads", "transduction", "eval", "train")
+RECIPE = "Recipe of accuracy (defaults: those of fslstm pretrain)"
 _DIMS = {"heads": 2560, "transduction": 640}
 
 
+@with_recipe(RECIPE, PretrainRecipe, Augmentation)
 def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[heads|transduction|eval|train|all]",
-            help="eval and train read CIFAR-FS, the others need no data.",
-            autocompletion=lambda: [*GROUPS, "all"],
+            metavar="[heads|transduction|eval|train|all|accuracy]",
+            help="eval and train read CIFAR-FS, accuracy --dataset; the others need no data. all is without accuracy.",
+            autocompletion=lambda: [*GROUPS, "all", "accuracy"],
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option(min=2, help="How often each side is timed, in turns.")] = 5,
@@ -64,7 +73,7 @@ def bench(
     backbone: Annotated[
         str,
         typer.Option(
-            help="eval and train: the backbone, with random weights; for eval that of --run, if given.",
+            help="eval, train and accuracy: the backbone, with random weights; for eval that of --run, if given.",
             autocompletion=options.complete(options.BACKBONES),
         ),
     ] = "conv4",
@@ -76,20 +85,33 @@ def bench(
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
+    dataset: Annotated[
+        str, typer.Option(help="accuracy: the data set.", autocompletion=options.complete(options.DATASETS))
+    ] = "cifar-fs",
+    mark: Annotated[
+        float, typer.Option(min=0, max=100, help="accuracy: percent on 5-shot validation episodes to train for.")
+    ] = 68.0,
+    max_steps: options.MaxSteps = None,
     data_root: options.DataRoot = None,
     seed: options.Seed = 0,
     json: options.Json = None,
+    **recipe: Any,
 ) -> None:
     """Time heads, transductive methods, evaluation and training against what a user has today.
 
     Both sides work in turns, in this process, on the same data, and their answers are compared: if one prediction
     differs that was no tie, the command fails. Runs on the processor.
+
+    accuracy is the time of a pretraining until LSSVM passes a mark on validation classes.
     """
-    if what not in (*GROUPS, "all"):
-        raise UnknownNameError("benchmark", what, (*GROUPS, "all"))
-    groups = GROUPS if what == "all" else (what,)
+    if what not in (*GROUPS, "all", "accuracy"):
+        raise UnknownNameError("benchmark", what, (*GROUPS, "all", "accuracy"))
     # torch.utils.benchmark would tell that no GPU is found.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    if what == "accuracy":
+        _accuracy(backbone, dataset, mark, max_steps, data_root, seed, json, only_given(recipe))
+        return
+    groups = GROUPS if what == "all" else (what,)
 
     from rich.console import Console
 
@@ -152,6 +174,36 @@ def bench(
         output.print(figure_table(figures))
     if json:
         write_json(json, result.as_dict())
+
+
+@stoppable()
+def _accuracy(
+    backbone: str,
+    dataset: str,
+    mark: float,
+    max_steps: int | None,
+    data_root: Path | None,
+    seed: int,
+    json: Path | None,
+    given: dict[str, Any],
+) -> None:
+    """Train until the mark is passed."""
+    from rich.console import Console
+
+    from fslstm_plugin.benchmarks.accuracy import bench_accuracy
+    from fslstm_plugin.files import write_json
+    from fslstm_plugin.training.configuration import pretrain_config
+
+    console = Console(stderr=True)
+
+    def report(line: str) -> None:
+        console.print(line, highlight=False, soft_wrap=True)
+
+    config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
+    curve = bench_accuracy(config, mark, data_root, report)
+    Console().print(curve.table())
+    if json:
+        write_json(json, curve.as_dict(config))
 
 
 def _features(

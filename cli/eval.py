@@ -10,7 +10,8 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS, TRANSDUCTION
 
 from . import options, results
-from .signatures import with_fields
+from .further import Further
+from .signatures import split, with_fields
 
 if TYPE_CHECKING:
     from fslstm_plugin.methods import Method
@@ -27,10 +28,15 @@ fslstm eval --no-iam --can --head "rr(normalize)"
 fslstm eval --method lssvm+iam --method "lssvm(center,normalize)+psm" --method tim
 
 fslstm eval --query-balance dirichlet:2 --interval classes
+
+fslstm eval --calibration --coverage 0.8 --coverage-kind per-class --shots 5
+
+fslstm eval --open-ways 5 --split val
 """
 
 
 @with_fields(results.Evaluation)
+@with_fields(Further)
 def evaluate(
     run: results.RunOption = None,
     method: Annotated[
@@ -73,7 +79,11 @@ def evaluate(
     ] = False,
     **more: Any,
 ) -> None:
-    """Evaluate a run: accuracy with 95 % interval, with and without the modules."""
+    """Evaluate a run: accuracy with 95 % interval, with and without the modules.
+
+    Also how good its probabilities are, how often sets of labels hold the right one, and how well queries of unknown
+    classes are told apart, in tables of their own.
+    """
     if method and (head or can or transduction or iam is not None or bn or psm_iters != 10):
         raise UsageError("--method names whole methods: write head, modules and their arguments in its name.")
 
@@ -81,7 +91,8 @@ def evaluate(
 
     from fslstm_plugin.runs import Run
 
-    asked = results.Evaluation(**more)
+    beside, rest = split(Further, more)
+    asked = results.Evaluation(**rest)
     _ = asked.setting  # what is wrong is said before a run is looked for
     for name in transduction or []:
         TRANSDUCTION.get(name)
@@ -91,7 +102,7 @@ def evaluate(
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
     names = method or rows_for(session.model.method, head, refits, iam, bn)
-    asked.finish("eval", [(session, names)], console)
+    asked.finish("eval", [(session, names)], console, beside)
 
 
 def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | None, bn: bool) -> list[str]:

@@ -76,7 +76,9 @@ def reproduce(
     episodes: Annotated[
         Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.", show_default=False)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue trainings that were interrupted.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue trainings and measurements that were interrupted.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done, and how long it would take here.")
     ] = False,
@@ -104,8 +106,8 @@ def reproduce(
     from fslstm_plugin.reproduction.specification import find
     from fslstm_plugin.runs import Run
 
-    trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--resume": resume}
-    measured = {"--run": run, "--episodes": episodes, "--dry-run": dry_run, **trained}
+    trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained}
+    measured = {"--run": run, "--episodes": episodes, "--dry-run": dry_run, "--resume": resume, **trained}
     for option, others, why in (
         ("--run", trained if run else {}, "the run is evaluated as it is"),
         ("--redraw", measured if redraw else {}, "nothing is measured"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, partial
 from math import nan
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.methods import Method
     from fslstm_plugin.runs import Run
+
+    from .further import Further
 
 RunOption = Annotated[
     Optional[str],
@@ -147,20 +150,32 @@ class Evaluation:
             run, self.dataset, self.split, self.data_root, self.device, console, self.precision, self.cache
         )
 
-    def finish(self, kind: str, parts: Sequence[tuple[Session, Sequence[str]]], console: Console) -> None:
+    def finish(
+        self,
+        kind: str,
+        parts: Sequence[tuple[Session, Sequence[str]]],
+        console: Console,
+        further: Further | None = None,
+    ) -> None:
         """Measure methods of runs by name, as tuned if that is wanted, and give out the rows.
 
         Args:
             kind: The command's name.
             parts: Sessions, each with the names of its methods.
             console: Where progress is shown.
+            further: What is measured beside accuracy, of the first session. Default None: nothing.
         """
         built = [
             (session, session.methods(as_tuned(session.run, names, self.tuned, console))) for session, names in parts
         ]
-        rows = measure(built, self.shots or [1, 5], self.setting, self.batch_episodes, console)
+        shots = self.shots or [1, 5]
+        settings = [replace(self.setting, shots=count) for count in shots]
+        for sentence in further.check(*built[0], settings) if further else ():
+            say(console, sentence)
+        rows = measure(built, shots, self.setting, self.batch_episodes, console)
+        more = further.rows(*built[0], settings) if further and join_ranks().rank == 0 else {}
         runs = [session.run for session, _ in parts]
-        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.verbose)
+        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.verbose, more)
 
 
 @cache
@@ -302,6 +317,7 @@ def give_out(
     csv: Path | None = None,
     latex: Path | None = None,
     verbose: bool = False,
+    further: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> None:
     """Print the rows' table, which no full disk prevents, keep them in the runs, write the files that were asked for.
 
@@ -316,6 +332,7 @@ def give_out(
 
     from fslstm_plugin.errors import StorageError
     from fslstm_plugin.files import write_json, write_text
+    from fslstm_plugin.reporting.further import TABLES
     from fslstm_plugin.reporting.statements import statements, verdict
     from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
@@ -323,7 +340,9 @@ def give_out(
     console.print(rich_table(rows))
     for sentence in statements(rows) if verbose else verdict(rows):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-    content = _content(rows)
+    for name, mine in further.items():
+        console.print(TABLES[name](mine))
+    content = _content(rows, further)
     faults = []
     for file, write in (
         (json, lambda file: write_json(file, content)),
@@ -352,8 +371,8 @@ def write_rows(json: Path | None, rows: Sequence[Row]) -> None:
         write_json(json, _content(rows))
 
 
-def _content(rows: Sequence[Row]) -> dict[str, Any]:
+def _content(rows: Sequence[Row], further: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> dict[str, Any]:
     from fslstm_plugin.provenance import command_line
     from fslstm_plugin.reporting.tables import json_content
 
-    return json_content(rows, command_line(), __version__, date.today().isoformat())
+    return json_content(rows, command_line(), __version__, date.today().isoformat(), **further)

@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "EpisodeFeatures": "features",
+    "FewShotClassifier": "classifier",
     "FewShotModel": "model",
     "KernelMethod": "methods",
     "Method": "methods",

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from pathlib import Path
 
 _MOST = 10**6  # Of iterations and the like.
+_MOST_NAMES = 60  # In a sentence; timm has 1,400 networks.
 
 
 def printable(text: str) -> str:
@@ -73,9 +74,11 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(str(name).lower(), names, n=5, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(names)}.")
+        told = names if len(names) <= _MOST_NAMES else near or names[:5]
+        more = f" and {len(names) - len(told):,} more" if len(told) < len(names) else ""
+        super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(told)}{more}.")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _WORDS = {"true": True, "false": False, "none": None}
 _DEEPEST = 20  # Parentheses within parentheses; two are of use.
-_NO_OPTIONS = ("support", "labels", "ways", "adapters")  # What constructors take from a program, not from a name.
+_FITTED = ("support", "labels", "ways")  # What heads' constructors take to be fitted at once.
 
 
 class _Bare:
@@ -147,11 +147,12 @@ class Option(NamedTuple):
 
 def options(part: Callable[..., Any]) -> list[Option]:
     """The arguments of a constructor that a name can give."""
-    parameters = inspect.signature(part).parameters.values()
+    parameters = inspect.signature(part).parameters
+    left_out = {"adapters", *(_FITTED if "support" in parameters else ())}
     return [
         Option(each.name, each.default)
-        for each in parameters
-        if each.default is not each.empty and each.name not in _NO_OPTIONS
+        for each in parameters.values()
+        if each.default is not each.empty and each.name not in left_out
     ]
 
 

@@ -152,6 +152,18 @@ class Method(nn.Module, ABC):
         """
         return images
 
+    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
+        """Refuse episodes of a shape that the method was not built for; by default none are.
+
+        Args:
+            ways: Classes of an episode.
+            num_support: Support images of all classes together.
+            num_query: Query images of all classes together.
+
+        Raises:
+            UsageError: Saying which shape it is built for.
+        """
+
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """The features after the adapters, shared by all methods that have the same ones."""
         for adapter in self.adapters:
@@ -175,9 +187,9 @@ class Method(nn.Module, ABC):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Names of what this method is measured against, the first that is there: its own defaults, `plain`."""
+        """Names of what this method is measured against, the first that is there: its own defaults, `plain`, LSSVM."""
         own = (self.family,) if options_of(self) else ()
-        return (*own, *((self.plain,) if self.plain else ()))
+        return (*own, *((self.plain,) if self.plain else ()), _LSSVM)
 
     def variants(self) -> list[str]:
         """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""

@@ -128,7 +128,9 @@ class FewShotModel(nn.Module):
             return criterion((self.scale * logits).flatten(0, -2).to(precision), labels.flatten())
 
         with torch.autocast(self.scale.device.type, enabled=False):
-            return self.method.loss(features, query_labels, of_scaled)
+            loss, logits = self.method.loss(features, query_labels, of_scaled)
+        # Where the loss is the method's own, several devices still wait for a gradient of the scale.
+        return loss + 0 * self.scale, logits
 
 
 class Embedding(nn.Module):

@@ -192,6 +192,16 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         return self.sides(full)[sum(progress >= end for end in accumulate(self.shares[:-1]))]
 
+    @property
+    def arithmetic(self) -> float:
+        """What the training costs, as a share of one at the whole size: the mean of the sizes' squares.
+
+        Example:
+            >>> round(base_class_pretraining(32).arithmetic, 2)
+            0.61
+        """
+        return sum(share * size**2 for size, share in zip(self.sizes, self.shares, strict=True))
+
     def steps_per_epoch(self, images: int) -> int:
         """Whole batches in so many images.
 

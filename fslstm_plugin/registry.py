@@ -113,13 +113,20 @@ METHODS = Registry(
     {
         "alpha-tim": "fslstm_plugin.baselines:AlphaTIM",
         "bd-cspn": "fslstm_plugin.baselines:BDCSPN",
+        "dpgn": "fslstm_plugin.baselines:DPGN",
+        "feat": "fslstm_plugin.baselines:FEAT",
         "ilpc": "fslstm_plugin.baselines:ILPC",
         "laplacian-shot": "fslstm_plugin.baselines:LaplacianShot",
         "paddle": "fslstm_plugin.baselines:PADDLE",
         "proto-lp": "fslstm_plugin.baselines:ProtoLP",
         "pt-map": "fslstm_plugin.baselines:PTMAP",
+        "relation-net": "fslstm_plugin.baselines:RelationNet",
+        "reptile": "fslstm_plugin.baselines:Reptile",
+        "sib": "fslstm_plugin.baselines:SIB",
         "simpleshot": "fslstm_plugin.baselines:SimpleShot",
+        "team": "fslstm_plugin.baselines:TEAM",
         "tim": "fslstm_plugin.baselines:TIM",
+        "tpn": "fslstm_plugin.baselines:TPN",
     },
 )
 

@@ -25,6 +25,7 @@ class Interrupted(FSLSTMError):
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
+        self.number = number
         self.exit_code = 130 if number == signal.SIGINT else 75
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError
 
 from .errors import UsageError
@@ -37,13 +38,42 @@ class SmallEpisodes(NamedTuple):
     query: Tensor
 
 
-def small_episodes(seed: int, shots: tuple[int, ...] = _SHOTS[0], batch: tuple[int, ...] = ()) -> SmallEpisodes:
+class Tied(NamedTuple):
+    """The only shape of episodes that a method can take.
+
+    Args:
+        shots: Support points of each of 3 classes.
+        queries: Queries of an episode.
+    """
+
+    shots: tuple[int, int, int]
+    queries: int
+
+
+class SmallBackbone(nn.Module):
+    """The sizes of what `check_method` calls features, for methods that ask for a backbone; it computes nothing."""
+
+    out_features = _DIM
+    map_shape = _MAP
+    map_channels = _MAP[0]
+    widths = (1, 1, 2, 3)
+    image_size = 32
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """Not called."""
+        raise NotImplementedError
+
+
+def small_episodes(
+    seed: int, shots: tuple[int, ...] = _SHOTS[0], batch: tuple[int, ...] = (), queries: int = _QUERIES
+) -> SmallEpisodes:
     """Classes that overlap a little, in more dimensions than points.
 
     Args:
         seed: Seed of the draw.
         shots: Support points of each class.
         batch: Leading dimensions; every episode has an order of labels of its own.
+        queries: Number of queries.
 
     Example:
         >>> [tuple(each.shape) for each in small_episodes(0, (1, 2), (4,))]
@@ -57,7 +87,7 @@ def small_episodes(seed: int, shots: tuple[int, ...] = _SHOTS[0], batch: tuple[i
     labels = torch.repeat_interleave(torch.arange(len(shots)), torch.tensor(shots)).expand(*batch, -1)
     labels = labels.gather(-1, normal(labels.shape[-1]).argsort(-1))
     centres = normal(len(shots), _DIM).gather(-2, labels.unsqueeze(-1).expand(*labels.shape, _DIM))
-    return SmallEpisodes(centres + normal(*centres.shape[-2:]), labels, 2 * normal(_QUERIES, _DIM))
+    return SmallEpisodes(centres + normal(*centres.shape[-2:]), labels, 2 * normal(queries, _DIM))
 
 
 def check_head(make: Callable[[], Head]) -> None:
@@ -183,7 +213,14 @@ def _check_state(name: str, head: Head, make: Callable[[], Head]) -> None:
     assert unchanged, f"{name}: predict must not change the head's state."
 
 
-def check_method(make: Callable[[], Method], *, transductive: bool = True, single_precision: float = 1e-3) -> None:
+def check_method(
+    make: Callable[[], Method],
+    *,
+    transductive: bool = True,
+    single_precision: float = 1e-3,
+    tied: Tied | None = None,
+    backbone: nn.Module | None = None,
+) -> None:
     """Check that a method keeps the contract of `Method`, on which training, evaluation and comparison rely.
 
     A batch is its episodes, also when it was joined from parts; the order of support points, queries and classes is
@@ -196,11 +233,16 @@ def check_method(make: Callable[[], Method], *, transductive: bool = True, singl
     shape (3, 2, 2) too.
 
     Args:
-        make: Makes a new method, with ``dim`` 12 if it asks for one: ``lambda: parse_method("lssvm+iam", dim=12)``.
+        make: Makes a new method, with ``dim`` 12 and a `SmallBackbone` if it asks for them:
+            ``lambda: parse_method("lssvm+iam", dim=12)``.
         transductive: Whether to see a dependence on the other queries where the method says that it is transductive.
             Default True; False is for methods that cancel it, as ``nn(center=episode)``, whose distances stay the same.
         single_precision: How far logits in single precision may be off, as a share of the largest; default 1e-3. More
             is for methods that amplify rounding, as many steps of Adam do.
+        tied: The shape of all episodes, for methods that learn a place for each class or support point, as ``sib`` and
+            ``dpgn`` do: they cannot take another shape, and the order of the classes means something. Default None.
+        backbone: What a registered method asks for its sizes, so that it is read from its name; they must be those of
+            the features. Default None: a `SmallBackbone`.
 
     Raises:
         AssertionError: Naming the first of these that does not hold.
@@ -222,15 +264,21 @@ def check_method(make: Callable[[], Method], *, transductive: bool = True, singl
     assert isinstance(method, Method), f"What is checked must be a Method, but got a {type(method).__name__}."
     name = str(method)
     method.eval()
-    _check_single_precision(name, deepcopy(method), single_precision)
-    _check_training(name, deepcopy(method))
+    draw: Callable[..., SmallEpisodes] = small_episodes
+    if tied is not None:
+        draw = partial(small_episodes, shots=tied.shots, queries=tied.queries)
+    _check_single_precision(name, deepcopy(method), draw(6), single_precision)
+    _check_training(name, deepcopy(method), draw(8, batch=(2,)))
     method.double()
     for seed, shots in enumerate(_SHOTS):
-        _check_order(name, method, seed, shots)
-    _check_joining(name, method)
-    _check_other_queries(name, method, transductive)
-    _check_feature_gradients(name, method)
-    _check_state_and_name(name, method, make().eval())
+        _check_order(name, method, draw(seed, shots) if tied is None else draw(seed), seed, tied is None)
+    _check_joining(name, method, draw(4, batch=(2, 3)))
+    if tied is None:
+        _check_single_queries(name, method, transductive)
+    else:
+        _check_changed_queries(name, method, draw(5), draw(10).query)
+    _check_feature_gradients(name, method, draw(7, batch=(2,)))
+    _check_state_and_name(name, method, make().eval(), draw(9), backbone or SmallBackbone())
 
 
 def _features(episodes: SmallEpisodes) -> EpisodeFeatures:
@@ -240,12 +288,11 @@ def _features(episodes: SmallEpisodes) -> EpisodeFeatures:
     return EpisodeFeatures(support, query, episodes.labels, _WAYS, base_mean=mean, map_shape=_MAP)
 
 
-def _check_order(name: str, method: Method, seed: int, shots: tuple[int, ...]) -> None:
-    episodes = small_episodes(seed, shots)
+def _check_order(name: str, method: Method, episodes: SmallEpisodes, seed: int, classes_are_alike: bool) -> None:
     support, labels, query = episodes
     features = _features(episodes)
     logits = method.logits(features)
-    expected = (_QUERIES, _WAYS)
+    expected = (len(query), _WAYS)
     assert logits.shape == expected, f"{name}: logits must have the shape {expected}, but got {tuple(logits.shape)}."
     assert logits.isfinite().all(), f"{name}: logits must be finite."
     untouched = _features(episodes)
@@ -253,17 +300,17 @@ def _check_order(name: str, method: Method, seed: int, shots: tuple[int, ...]) -
     assert same, f"{name}: the features must not be changed."
     _same(name, "the same episode must get the same logits again", method.logits(untouched), logits, 0)
     generator = torch.Generator().manual_seed(seed)
-    points, queries, classes = (torch.randperm(size, generator=generator) for size in (len(labels), _QUERIES, _WAYS))
+    points, queries, classes = (torch.randperm(size, generator=generator) for size in (len(labels), len(query), _WAYS))
     moved = method.logits(_features(SmallEpisodes(support[points], labels[points], query)))
     _same(name, "the order of the support points must not matter", moved, logits)
     moved = method.logits(_features(SmallEpisodes(support, labels, query[queries])))
     _same(name, "queries in another order must get the same logits in that order", moved, logits[queries])
-    moved = method.logits(_features(SmallEpisodes(support, classes[labels], query)))
-    _same(name, "classes numbered otherwise must get the same logits", moved[:, classes], logits)
+    if classes_are_alike:
+        moved = method.logits(_features(SmallEpisodes(support, classes[labels], query)))
+        _same(name, "classes numbered otherwise must get the same logits", moved[:, classes], logits)
 
 
-def _check_joining(name: str, method: Method) -> None:
-    episodes = small_episodes(4, batch=(2, 3))
+def _check_joining(name: str, method: Method, episodes: SmallEpisodes) -> None:
     logits = method.logits(_features(episodes))
     for place in ((0, 0), (1, 2)):
         alone = method.logits(_features(SmallEpisodes(*(each[place] for each in episodes))))
@@ -279,7 +326,7 @@ def _with_gram(features: EpisodeFeatures) -> EpisodeFeatures:
     return features
 
 
-def _check_other_queries(name: str, method: Method, transductive: bool) -> None:
+def _check_single_queries(name: str, method: Method, transductive: bool) -> None:
     support, labels, query = small_episodes(5)
     logits = method.logits(_features(SmallEpisodes(support, labels, query)))
     each = SmallEpisodes(support.expand(_QUERIES, -1, -1), labels.expand(_QUERIES, -1), query.unsqueeze(-2))
@@ -295,8 +342,19 @@ def _check_other_queries(name: str, method: Method, transductive: bool) -> None:
         assert depends, f"{name}: is_transductive is True, but a query's logits do not depend on the other queries."
 
 
-def _check_single_precision(name: str, method: Method, tolerance: float) -> None:
-    episodes = small_episodes(6)
+def _check_changed_queries(name: str, method: Method, episodes: SmallEpisodes, others: Tensor) -> None:
+    logits = method.logits(_features(episodes))
+    changed = torch.cat([episodes.query[:1], others[1:]])
+    moved = method.logits(_features(episodes._replace(query=changed)))
+    if not method.is_transductive:
+        what = "is_transductive is False, so a query's logits must not depend on the other queries"
+        _same(name, what, moved[:1], logits[:1])
+    else:
+        depends = not torch.allclose(moved[0], logits[0], rtol=1e-6, atol=1e-9)
+        assert depends, f"{name}: is_transductive is True, but a query's logits do not depend on the other queries."
+
+
+def _check_single_precision(name: str, method: Method, episodes: SmallEpisodes, tolerance: float) -> None:
     single = SmallEpisodes(episodes.support.float(), episodes.labels, episodes.query.float())
     double = SmallEpisodes(single.support.double(), episodes.labels, single.query.double())
     logits = method.float().logits(_features(single))
@@ -305,8 +363,8 @@ def _check_single_precision(name: str, method: Method, tolerance: float) -> None
     _same(name, what, logits.double(), method.double().logits(_features(double)), tolerance)
 
 
-def _check_feature_gradients(name: str, method: Method) -> None:
-    features = _features(small_episodes(7, batch=(2,)))
+def _check_feature_gradients(name: str, method: Method, episodes: SmallEpisodes) -> None:
+    features = _features(episodes)
     support, query = features.support.clone().requires_grad_(), features.query.clone().requires_grad_()
     again = EpisodeFeatures(
         support, query, features.labels, _WAYS, base_mean=features.base_mean, map_shape=features.map_shape
@@ -318,29 +376,33 @@ def _check_feature_gradients(name: str, method: Method) -> None:
         assert finite, f"{name}: gradients with respect to the features must be finite."
 
 
-def _check_training(name: str, method: Method) -> None:
+def _check_training(name: str, method: Method, episodes: SmallEpisodes) -> None:
     if not has_weights(method):
         return
-    episodes = small_episodes(8, batch=(2,))
     single = SmallEpisodes(episodes.support.float(), episodes.labels, episodes.query.float())
-    labels = (torch.arange(_QUERIES) % _WAYS).expand(2, -1)
+    num_query = episodes.query.shape[-2]
+    labels = (torch.arange(num_query) % _WAYS).expand(2, -1)
 
     def criterion(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
     loss, logits = method.float().train().loss(_features(single), labels, criterion)
     assert loss.shape == (), f"{name}: the loss must be one number, but has the shape {tuple(loss.shape)}."
-    expected = (2, _QUERIES, _WAYS)
+    expected = (2, num_query, _WAYS)
     assert logits.shape == expected, f"{name}: loss must give logits {expected} too, but got {tuple(logits.shape)}."
     assert loss.requires_grad, f"{name}: the loss must have a gradient."
     loss.backward()
     for weight, value in method.named_parameters():
-        finite = value.grad is not None and bool(value.grad.isfinite().all())
-        assert finite or not value.requires_grad, f"{name}: the loss must have a finite gradient for {weight}."
+        if value.grad is None:  # Layers for each image alone are not reached from features.
+            assert method.embeds or not value.requires_grad, f"{name}: the loss must have a gradient for {weight}."
+        else:
+            assert value.grad.isfinite().all(), f"{name}: the loss must have a finite gradient for {weight}."
 
 
-def _check_state_and_name(name: str, method: Method, other: Method) -> None:
-    episodes = small_episodes(9)  # Features are made anew each time: they keep what adapters of one name made of them.
+def _check_state_and_name(
+    name: str, method: Method, other: Method, episodes: SmallEpisodes, backbone: nn.Module
+) -> None:
+    # Features are made anew each time: they keep what adapters of one name made of them.
     logits = method.logits(_features(episodes))
     other.double().load_state_dict(method.state_dict())
     loaded = other.logits(_features(episodes))
@@ -348,7 +410,7 @@ def _check_state_and_name(name: str, method: Method, other: Method) -> None:
     if not _is_registered(method):
         return
     try:
-        parsed = parse_method(name, dim=_DIM).eval()
+        parsed = parse_method(name, dim=_DIM, backbone=backbone).eval()
     except UsageError as error:
         raise AssertionError(f"{name}: a registered method must be read from its name. {error}") from error
     assert str(parsed) == name, f"{name}: the method of this name must have it too, but is {parsed}."

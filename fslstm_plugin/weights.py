@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -16,31 +17,35 @@ _CHECKSUM = "blake2b"
 _DIFFERS = "its content does not fit its checksum"
 
 
-def save_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a safetensors file with a checksum of its tensors, so that it is whole or absent.
+def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file with a checksum of its content, so that it is whole or absent.
 
     Args:
         file: Its place; the folder must exist.
         tensors: What to save, by name.
+        metadata: Texts that are saved with them, by name. Default none.
 
     Raises:
         StorageError: If the file cannot be written.
     """
     from safetensors.torch import save
 
-    content = save(tensors, {_CHECKSUM: _checksum(tensors)})
+    metadata = metadata or {}
+    content = save(tensors, {**metadata, _CHECKSUM: checksum(tensors, metadata)})
     with replacing(file) as temporary:  # safetensors' own writer would leave a file of its own when killed
         temporary.write_bytes(content)
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    """Of names, types, shapes and numbers."""
+def checksum(tensors: dict[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
+    """Digest of names, types, shapes and numbers, and of texts by name; blake2b of 16 bytes in hexadecimal."""
     import torch
 
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    for pair in sorted((metadata or {}).items()):
+        digest.update(repr(pair).encode())
     return digest.hexdigest()
 
 
@@ -60,9 +65,26 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     try:
         return _read_tensors(file)
     except Exception as error:  # every reader has its own errors for the many ways of being damaged
-        raise RunError(
-            f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)})."
-        ) from error
+        raise _unreadable(file, error) from error
+
+
+def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a file that :func:`save_tensors` wrote, whatever its name ends with.
+
+    Args:
+        file: The file; it must exist.
+
+    Raises:
+        RunError: If it is damaged or not a safetensors file.
+    """
+    try:
+        return _read_safetensors(file)
+    except Exception as error:  # see load_tensors
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> RunError:
+    return RunError(f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)}).")
 
 
 def _reason(error: Exception) -> str:
@@ -76,7 +98,7 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     import torch
 
     if file.suffix == ".safetensors":
-        return _read_safetensors(file)
+        return _read_safetensors(file)[0]
     if zipfile.is_zipfile(file) and damaged_member(file):
         raise ValueError(_DIFFERS)
     with warnings.catch_warnings():
@@ -96,15 +118,16 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_safetensors(file: Path) -> dict[str, Tensor]:
+def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     from safetensors import safe_open
 
     with safe_open(file, framework="pt") as content:
         tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
-        expected = (content.metadata() or {}).get(_CHECKSUM)
-    if expected not in (None, _checksum(tensors)):
+        metadata = content.metadata() or {}
+    expected = metadata.pop(_CHECKSUM, None)
+    if expected not in (None, checksum(tensors, metadata)):
         raise ValueError(_DIFFERS)
-    return tensors
+    return tensors, metadata
 
 
 def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:

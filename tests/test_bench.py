@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -20,6 +24,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fslstm_plugin.benchmarks import (
+    accuracy,
     agreement,
     ceiling,
     clusters,
@@ -33,14 +38,17 @@ from fslstm_plugin.benchmarks import (
     timing,
     transduction,
 )
+from fslstm_plugin.data import glyphs
 from fslstm_plugin.data.cifarfs import CIFAR_FS, CIFARFS, split_classes
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.evaluation.runner import indexed
+from fslstm_plugin.grammar import needs_dim
 from fslstm_plugin.heads import Dual, LSSVMClassifier, RidgeClassifier, one_hot
 from fslstm_plugin.methods import Method, parse_method
 from fslstm_plugin.normalization import IMAGENET_NORMALIZATION
 from fslstm_plugin.registry import HEADS, METHODS
+from fslstm_plugin.training.engine import FiniteLoss
 from fslstm_plugin.transduction import PseudoSupportModule
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "heads.npz")
@@ -298,7 +306,7 @@ def test_a_method_that_predicts_otherwise_than_published_is_caught(as_simpleshot
 def test_built_in_methods_have_cases():
     known = {case.method.partition("(")[0] for case in transduction.CASES}
     built_in = {name for name, entry in METHODS._entries.items() if entry.module.startswith("fslstm_plugin.baselines")}
-    assert built_in <= known
+    assert {name for name in built_in if not needs_dim(METHODS.get(name))} <= known
 
 
 def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch):
@@ -448,6 +456,63 @@ def test_other_images_are_caught(small_cifarfs):
     stock.require_same_images(images, indices, split, IMAGENET_NORMALIZATION)
     with pytest.raises(agreement.Disagreement, match="not those of learn2learn's files"):
         stock.require_same_images(images, indices.flip(0), split, IMAGENET_NORMALIZATION)
+
+
+@pytest.fixture
+def few_glyphs(monkeypatch, tmp_path):
+    """Twenty images per class, and temporary files where they can be counted."""
+    monkeypatch.setattr(glyphs, "IMAGES_PER_CLASS", 20)
+    monkeypatch.setattr(glyphs.Glyphs, "images_per_class", 20)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    # 1,280 images: 5 steps an epoch.
+    return (
+        "bench", "accuracy", "--dataset", "glyphs", "--backbone", "tiny", "--batch-size", 256, "--epochs", 3,
+        "--data-root", tmp_path / "data",
+    )  # fmt: skip
+
+
+def test_minutes_to_an_accuracy_are_of_training_alone(few_glyphs, fslstm, tmp_path, monkeypatch):
+    minutes = itertools.count()
+    monkeypatch.setattr(accuracy, "timer", lambda: 60.0 * next(minutes))  # each look at the clock is a minute later
+    monkeypatch.setattr(accuracy, "SETTING", replace(accuracy.SETTING, episodes=50))
+    result = fslstm(*few_glyphs, "--mark", 100, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert [(point["step"], point["minutes"]) for point in found["curve"]] == [(5, 1), (10, 2), (15, 3)]
+    assert found["passed"] is None
+    best = max(point["accuracy"] for point in found["curve"])
+    assert f"100 % is not passed: {best:.2f} % is the most." in result.out
+    assert found["config"]["recipe"]["batch_size"] == 256
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_a_training_ends_where_it_passes_the_mark(few_glyphs, fslstm, tmp_path):
+    result = fslstm(*few_glyphs, "--mark", 15, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    found = json.loads((tmp_path / "r.json").read_text())
+    (point,) = found["curve"]  # chance is 20 %
+    assert found["passed"] == point
+    assert "15 % is passed after" in result.out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_stopped_training_to_an_accuracy_leaves_nothing(few_glyphs, fslstm, tmp_path, monkeypatch, number, code):
+    look = FiniteLoss.on_train_batch_end
+
+    def stop(self, trainer, *rest):
+        look(self, trainer, *rest)
+        if trainer.global_step == 7:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(FiniteLoss, "on_train_batch_end", stop)
+    result = fslstm(*few_glyphs, "--mark", 100, "--json", tmp_path / "r.json")
+    assert result.code == code
+    lines = result.err.splitlines()
+    assert lines[-2].startswith("step 5, 0.0 min: ")
+    assert lines[-1] == "fslstm: Stopped; the training is not kept."
+    assert not (tmp_path / "r.json").exists()
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_help_has_examples_and_imports_no_torch():

@@ -105,7 +105,8 @@ def test_several_processes_give_the_rows_of_one(trained, fslstm, spawn, tmp_path
     out, err = together.communicate()
     assert together.returncode == 0, err
     one, two = (rows_of(tmp_path / f"{name}.json") for name in ("one", "two"))
-    assert [row["accuracy"] for row in one] == [row["accuracy"] for row in two]
+    for name in ("accuracy", "share_error"):
+        assert [row[name] for row in one] == [row[name] for row in two]
     assert out.count("13 episodes") == 1, "one process prints the table"
 
 

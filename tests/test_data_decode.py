@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fslstm_plugin.data.decode import read_rgb
-from fslstm_plugin.errors import DataError
+from fslstm_plugin.data.decode import allow_pixels, read_rgb
+from fslstm_plugin.errors import DataError, UsageError
 
 ORIENTATION = 0x0112
 
@@ -84,11 +85,45 @@ def test_what_is_half_transparent_is_mixed_with_white() -> None:
     assert read_rgb(encoded(Image.new("RGBA", (1, 1), (200, 0, 0, 128)), "png")).tolist() == [[[227, 127, 127]]]
 
 
-def test_a_truncated_picture_and_one_of_16_bits_are_refused() -> None:
+def test_a_truncated_picture_is_refused() -> None:
     exif = Image.Exif()
     exif[ORIENTATION] = 6
     whole = encoded(Image.effect_noise((64, 64), 50).convert("RGB"), "jpeg", exif=exif)
     with pytest.raises(DataError, match="truncated"):
         read_rgb(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match="of the mode I;16, but 8 bits"):
-        read_rgb(encoded(Image.fromarray(np.full((2, 2), 40_000, np.uint16)), "png"))
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff", "ppm"])
+def test_of_16_bits_the_upper_8_count(kind: str) -> None:
+    values = np.array([[0, 257, 40_000, 65_535]], np.uint16)
+    assert read_rgb(encoded(Image.fromarray(values), kind))[0, :, 0].tolist() == [0, 1, 156, 255]
+
+
+@pytest.mark.parametrize("values", [np.full((2, 2), 0.5, np.float32), np.full((2, 2), 70_000, np.int32)])
+def test_pixels_without_a_known_range_are_refused(values: np.ndarray) -> None:
+    with pytest.raises(DataError, match="of the mode [FI], but 8 or 16 bits"):
+        read_rgb(encoded(Image.fromarray(values), "tiff"))
+
+
+def test_the_bound_on_pixels_can_be_raised(monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder) -> None:
+    picture = encoded(Image.new("L", (30, 20)), "png")
+    for bound in (599, 100):  # Pillow itself warns above its bound, and refuses above twice of it
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", bound)
+        with pytest.raises(DataError, match=f"more than {bound} pixels.*--max-pixels"):
+            read_rgb(picture)
+    allow_pixels(600)
+    assert read_rgb(picture).shape == (20, 30, 3)
+    with pytest.raises(UsageError, match="max pixels must be positive"):
+        allow_pixels(0)
+
+
+def test_no_other_program_runs_on_a_picture(tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    Image.new("RGB", (8, 8)).save(file, "eps")
+    with pytest.raises(DataError, match="no image"):
+        read_rgb(file)
+
+
+def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Cannot read the image .*gone\.png: No such file"):
+        read_rgb(tmp_path / "gone.png")

@@ -64,6 +64,9 @@ CASES = {
         "similarity(temperature=2)", "method.map.weight",
         others=("similarity", "similarity(temperature=0.5)", "lssvm+psm"), refused="map-peak",
     ),
+    "embedding": Case(
+        "projected(size=4)", "method.layer.weight", others=("projected", "lssvm+psm"), refused="similarity"
+    ),
     "maps": Case("map-peak", "method.log_scale", "mapped", others=("lssvm",), refused="similarity"),
 }  # fmt: skip
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -205,6 +208,14 @@ def test_bfloat16_features_reach_a_method_as_single_precision(fslstm, runs: Path
 def test_a_methods_own_recipe_is_the_trainings(trained) -> None:
     assert trained(CASES["method"]).config.recipe.label_smoothing == 0
     assert trained(CASES["module"]).config.recipe.label_smoothing == 0.1
+    recipe = trained(CASES["embedding"]).config.recipe
+    assert (recipe.optimizer, recipe.method_lr, recipe.clip_norm, recipe.schedule) == ("adam", 0.01, 1, "linear")
+
+
+def test_a_methods_own_embedding_is_computed_once_for_a_split(trained) -> None:
+    run = trained(CASES["embedding"])
+    assert FewShotModel.from_run(run).embed(torch.zeros(2, 3, 32, 32)).shape == (2, 4)
+    assert list(run.path.glob("cache/*-projected-*.safetensors"))
 
 
 @pytest.mark.parametrize("part", ["psm", "can", "average", "bn"])
@@ -308,7 +319,8 @@ def test_class_folders_are_prepared_trained_on_and_evaluated(fslstm, tmp_path: P
 def test_their_names_stand_beside_ours() -> None:
     for registry, names in {
         HEADS: {"centroid"}, ADAPTERS: {"clip", "rescale"}, TRANSDUCTION: {"average", "lean"},
-        METHODS: {"similarity", "map-peak"}, BACKBONES: {"tiny", "plain", "mapped"}, DATASETS: {"dots", "pictures"},
+        METHODS: {"similarity", "map-peak", "projected"}, BACKBONES: {"tiny", "plain", "mapped"},
+        DATASETS: {"dots", "pictures"},
     }.items():  # fmt: skip
         assert names <= set(registry.names())
     assert not {"similarity", "map-peak"} & set(whole_methods()), "they need training"

@@ -693,7 +693,8 @@ def light(monkeypatch: pytest.MonkeyPatch):
             run.save_weights(module)
 
     def run_methods(source, sampler, methods, episodes, *_, **__):
-        return [Outcome(method, torch.full((2,), 50.0, dtype=torch.float64), 1.0) for method in methods]
+        values = torch.full((2,), 50.0, dtype=torch.float64)
+        return [Outcome(method, values, values, 1.0) for method in methods]
 
     times = Measurement(1, [1.0], TaskSpec("", ""))
     compared = Comparison("heads", "nn", "another", "episode", times, times, Agreement(0, 0))

@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fslstm_plugin.data.balance import QueryBalance
 from fslstm_plugin.data.cifarfs import split_classes
 from fslstm_plugin.data.glyphs import CHARACTERS
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.evaluation.runner import indexed, run_methods
 from fslstm_plugin.heads import Dual, Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier
 from fslstm_plugin.kernels import RBF, Cosine, Kernel, Linear, Polynomial
-from fslstm_plugin.methods import KernelMethod, parse_method
+from fslstm_plugin.methods import KernelMethod, Method, parse_method
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 
 Answer = Callable[[Head, Tensor, Tensor, Tensor], Tensor]
@@ -146,8 +147,31 @@ def test_accuracies_are_percentages_and_the_same_in_any_batch(seed, episodes, ba
         assert len(outcome.accuracies) == episodes
         assert 0 <= outcome.accuracies.min() <= outcome.accuracies.max() <= 100
         assert torch.equal(outcome.accuracies, again.accuracies)
+        assert torch.equal(outcome.share_errors, again.share_errors)
         if not spread:
             assert (outcome.accuracies == 20).all(), "a tie of all classes is given to the first"
+            assert outcome.share_errors.tolist() == pytest.approx([32] * episodes), "80 points of one, 20 of four"
+
+
+@pytest.mark.parametrize("batch", [3, 50])
+def test_share_errors_are_counted_in_each_episode(batch: int) -> None:
+    """Whether a query is predicted rightly does not matter, only how many of each class there are."""
+    labels = torch.arange(6).repeat_interleave(60)
+    sampler = EpisodeSampler(labels, 4, 1, 5, seed=0, balance=QueryBalance.parse("dirichlet:1"))
+
+    class Fixed(Method):
+        is_transductive = False
+
+        def logits(self, features):  # one query of the first class, three of the second, the others of the fourth
+            return torch.eye(4)[[0, 1, 1, 1, *[3] * 16]].expand(len(features.points), -1, -1)
+
+    (outcome,) = run_methods(indexed(torch.rand(len(labels), 3)), sampler, [Fixed()], 9, batch_episodes=batch)
+    expected = []
+    for number in range(9):
+        true = sampler.query_labels(number, 1)[0].tolist()
+        expected.append(sum(abs(true.count(each) - count) / 20 for each, count in enumerate([1, 3, 0, 16])) / 4 * 100)
+    assert outcome.share_errors.tolist() == pytest.approx(expected)
+    assert len(set(expected)) > 5
 
 
 @pytest.mark.parametrize("splits", [CHARACTERS, {split: split_classes(split) for split in ("train", "val", "test")}])

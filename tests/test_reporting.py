@@ -114,6 +114,24 @@ def test_whole_transductive_methods_get_a_verdict_each():
     ]
 
 
+def sharing(rows):
+    """The same rows with errors of the classes' shares: 3.0 of plain heads, 6.25, 6.5, ... of transductive ones."""
+    return [replace(each, share_error=6 + place / 4 if each.transductive else 3.0) for place, each in enumerate(rows)]
+
+
+def test_a_verdict_says_how_far_the_class_shares_lie_from_the_true_ones():
+    tim = row("tim", 1, 57.9, (0, 0), (7.9, 0.4), "nn")
+    inductive = row("rr(normalize)", 1, 51.0, (-6.9, 0.4), (1.0, 0.5), "rr")
+    assert verdict(sharing([row("nn"), tim, inductive])) == [
+        "TIM over NN: at 1 shot helps (+7.90 ± 0.40 points; class shares off by 6.2).",
+        "RR(normalize) over RR: at 1 shot helps (+1.00 ± 0.50 points).",
+    ]
+    assert verdict(sharing(compared(1)))[1] == (
+        "PSM: at 1 shot helps NN and RR (+4.50 to +10.75 points; class shares off by 6.2 to 6.8), no clear difference "
+        "for LSSVM (+0.12 ± 0.20 points; class shares off by 7.2)."
+    )
+
+
 def test_plain_heads_and_equal_ones_are_ranked():
     rows = [row("rr", 5, 57.0), row("lssvm", 5, 56.0, (-1.0, 0.25)), row("svm", 5, 55.0, (-2.0, 0.25))]
     rows[0] = replace(rows[0], reference="lssvm", reference_run="base", gain=1.0, gain_ci95=0.2)
@@ -165,6 +183,25 @@ def test_all_shots_share_the_lines_of_a_table_if_they_fit_into_80_columns():
     assert wide.count("±0.50*") == 4, "the best, and what is within noise of it"
     assert "base: cifar-fs test, conv4, 5-way, 15 queries per class, 1,000 episodes, seed 0" in wide
     assert "10 iterations of PSM" in wide
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_error_of_the_class_shares_stands_beside_transductive_methods(width):
+    rows = sharing([*compared(1), *compared(5)])
+    text = text_of(rich_table(rows), width)
+    assert max(map(len, text.splitlines())) <= width
+    found = [line.split() for line in text.splitlines() if "NN+PSM" in line]
+    assert sum((line.count("6.2") for line in found), 0) == 1
+    assert "shares: mean absolute error of the classes' shares" in " ".join(text.split())
+    latex = latex_text(rows)
+    assert "\\begin{tabular}{lcccc}" in latex
+    assert "Method & 5-way 1-shot & shares & 5-way 5-shot & shares \\\\" in latex
+    assert "& $6.2$ & " in latex
+    (first, *_) = csv.DictReader(io.StringIO(csv_text(rows)))
+    assert first["share_error"] == "3.0"
+    plain = [each for each in rows if not each.transductive]
+    for without in (plain, [replace(each, share_error=None) for each in rows]):
+        assert "shares" not in text_of(rich_table(without), width) + latex_text(without)
 
 
 def test_a_table_has_no_columns_and_notes_without_content():
@@ -330,6 +367,15 @@ def test_the_tables_of_a_page_hold_every_number_once_and_mark_the_best(run):
     assert sum("dirichlet:2" in caption for caption in found.texts("p", "soft")) == 1
 
 
+def test_the_page_of_a_run_tells_the_error_of_the_class_shares(run):
+    assert "shares" not in Page(page_of(run)).texts("th")
+    run.save_evaluation("compare", json_content(sharing(compared(1)), "fslstm compare", "1.0", "2026-01-03"))
+    found = Page(page_of(run))
+    assert found.texts("th").count("shares") == 1
+    assert "6.8" in found.texts("td")
+    assert "class shares off by 7.2" in page_of(run)
+
+
 def test_a_page_needs_nothing_else_and_no_two_figures_meet(run):
     text = page("Title", [run_section(run, "x"), replace_name(run_section(run, "x"), "other")])
     found = Page(text)
@@ -399,7 +445,7 @@ def test_a_damaged_or_foreign_file_of_a_run_is_named_in_one_sentence(run, file, 
     assert len(str(caught.value)) < 600
 
 
-@pytest.mark.parametrize("change", [{"accuracy": 1e308}, {"seconds": 1e308}, {"episodes": 0}, {"iterations": 10**30}])
+@pytest.mark.parametrize("change", [{"seconds": 1e308}, {"iterations": 10**30}])
 def test_an_evaluation_with_impossible_numbers_is_shown_or_named(run, change):
     content = json_content(compared(), "x", "1", "2026-02-01")
     content["rows"][1].update(change)
@@ -410,6 +456,31 @@ def test_an_evaluation_with_impossible_numbers_is_shown_or_named(run, change):
         shown = str(error)
     assert "eval-7" in shown
     assert max(map(len, re.findall(r"\d+", shown))) < 50
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"episodes": 0}, {"episodes": 1}, {"shots": -5}, {"shots": 0}, {"ways": 1}, {"queries": 0}, {"seed": -1},
+        {"iterations": -1}, {"accuracy": 100.5}, {"accuracy": -1}, {"ci95": -0.1}, {"seconds": -1}, {"gain": 101},
+        {"difference": -101}, {"difference_ci95": -1}, {"gain_ci95": -1}, {"share_error": 101}, {"accuracy": 1e308},
+    ],
+)  # fmt: skip
+def test_a_row_out_of_its_bounds_is_refused_by_its_name(run, change):
+    content = json_content(compared(), "x", "1", "2026-02-01")
+    content["rows"][1].update(change)
+    (run.path / "evaluations" / "eval-7.json").write_text(json.dumps(content))
+    with pytest.raises(FSLSTMError, match=rf"eval-7.json is damaged: rows\[1\].{next(iter(change))} must be") as caught:
+        page_of(run)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_row_of_before_the_class_shares_were_measured_is_read(run):
+    content = json_content(compared(), "x", "1", "2026-02-01")
+    for each in content["rows"]:
+        del each["share_error"]
+    (run.path / "evaluations" / "eval-7.json").write_text(json.dumps(content))
+    assert "eval-7" in page_of(run)
 
 
 def test_a_run_without_evaluations_and_metrics_shows_its_configuration(run):

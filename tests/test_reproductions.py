@@ -30,7 +30,7 @@ from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.measurements import Measurement, Provenance
 from fslstm_plugin.reproduction.specification import Published, Reproduction
 from fslstm_plugin.reproduction.titles import model_titles
-from fslstm_plugin.runs import Run
+from fslstm_plugin.runs import Run, TrainConfig
 from fslstm_plugin.training.configuration import pretrain_config, train_config
 
 REPRODUCTIONS = Path(__file__).parents[1] / "reproductions"
@@ -54,6 +54,7 @@ def folder(tmp_path, monkeypatch):
     here = tmp_path / "shipped"
     for source in REPRODUCTIONS.glob("*/specification.json"):
         content = json.loads(source.read_text())
+        content.pop("rivals", None)  # which ask much of a backbone, and minutes
         content["queries"] = [4, 2] if len(content.get("queries", [])) > 1 else [4]
         if "query_balances" in content:
             content["query_balances"] = ["uniform", "dirichlet:2"]
@@ -131,6 +132,46 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
     assert r"$86.41 \pm 0.50$" in (output / "table1" / "table.tex").read_text()
 
 
+def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained, reproduce, folder, output):
+    file = folder / "table1" / "specification.json"
+    rivals = {"reptile(steps=1,test_steps=1)": "Reptile+BN", "similarity": "Relation Net"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "rivals": rivals}))
+    result = reproduce("table1", *SMALL)
+    assert result.code == 0, result.err
+    begun = [Run.open(path.parent).config for path in trained.glob("*/config.json")]
+    meta = {config.algorithm: config for config in begun if isinstance(config, TrainConfig)}
+    mine, *others = (meta.pop("lssvm+iam"), *(meta[name] for name in rivals))
+    images = mine.max_steps * trainings.images_per_step(mine)
+    for config in others:
+        assert config.pretrained == mine.pretrained
+        assert 0 <= images - config.max_steps * trainings.images_per_step(config) < trainings.images_per_step(config)
+        assert config.validation.shots == config.recipe.shots
+    measured = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
+    gains = {(each["method"], each["shots"]): each["reference"] for each in measured if each["method"] in rivals}
+    assert gains == {(rival, shots): "lssvm" for rival in rivals for shots in (1, 5)}, "on the same episodes"
+    markdown = (output / "table1" / "table.md").read_text()
+    ours = markdown.partition("## Dots, TinyBackbone\n")[2].partition("\n## ")[0]
+    assert re.search(r"^\| Reptile\+BN \| [A-Z] \| \d", ours, re.MULTILINE)
+    assert re.search(r"^\| Relation Net \| [A-Z] \| \d", ours, re.MULTILINE)
+    shutil.rmtree(trained / "reproduce-quick-dots-tiny-similarity")
+    shutil.rmtree(trained / "reproduce-quick-dots-tiny-reptile(steps=1,test_steps=1)")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "shots", "trained_as"),
+    [("dpgn", 1, "dpgn(shots=1)"), ("dpgn", 5, "dpgn"), ("reptile", 1, "reptile"), ("feat", 1, "feat")],
+)
+def test_a_rival_that_is_built_for_some_shots_is_trained_for_those_tested(algorithm, shots, trained_as):
+    wanted = trainings.wanted_training(
+        algorithm, "cifar-fs", "conv4", trainings.find_scale("cpu"), 0, pretrained=True, test_shots=shots, rival=True
+    )
+    assert wanted.config.algorithm == trained_as
+    whole = trainings.wanted_training(
+        algorithm, "cifar-fs", "conv4", trainings.find_scale("paper"), 0, pretrained=True, test_shots=shots, rival=True
+    )
+    assert whole.config.max_steps is None, "the recipe's own length"
+
+
 def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(trained, reproduce, output):
     runs = {name: f"reproduce-quick-dots-tiny-{name}" for name in ("pretrained", "lssvm", "lssvm+iam")}
 
@@ -197,7 +238,7 @@ def test_times_of_a_busy_machine_and_of_an_idle_one_are_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("option", "other"), [("--run=base", "--dataset=dots"), ("--run=base", "--resume"), ("--redraw", "--episodes=10")]
+    ("option", "other"), [("--run=base", "--dataset=dots"), ("--redraw", "--resume"), ("--redraw", "--episodes=10")]
 )
 def test_options_that_contradict_each_other_are_refused(option, other, reproduce):
     result = reproduce("table1", option, other)
@@ -814,3 +855,140 @@ def test_the_iam_of_miniimagenet_is_smaller_where_the_name_does_not_say():
 def test_a_training_that_a_run_folder_would_refuse_is_refused_before_it_begins(call, message):
     with pytest.raises(UsageError, match=message):
         call()
+
+
+# Transduction: slow methods, and what others published.
+
+
+TRANSDUCTION = ("transduction", "--run", "reproduce-quick-dots-tiny-pretrained")
+
+
+@pytest.fixture
+def few_methods(folder):
+    """The transduction's specification with few methods, two of them called slow."""
+    file = folder / "transduction" / "specification.json"
+    content = json.loads(file.read_text())
+    content["methods"] = ["nn", "nn+psm", "bd-cspn", "tim(steps=3)"]
+    content["slow"] = {"methods": ["bd-cspn", "tim(steps=3)"], "episodes": 8}
+    file.write_text(json.dumps(content))
+    return file
+
+
+def measured_in(output):
+    content = json.loads((output / "transduction" / "measured.json").read_text())["measurements"]
+    return {(each["method"], each["shots"], each["query_balance"]): each for each in content}
+
+
+def test_slow_methods_get_the_first_episodes_of_the_others_and_are_compared_on_them(
+    trained, reproduce, few_methods, output
+):
+    assert reproduce(*TRANSDUCTION, "--episodes", 8).code == 0
+    alone, page = measured_in(output), (output / "transduction" / "table.md").read_text()
+    assert "episodes |" not in page.partition("## Beside")[0]
+    assert reproduce(*TRANSDUCTION, "--episodes", 20).code == 0
+    found = measured_in(output)
+    assert found.keys() == alone.keys()
+    assert len(found) == 4 * 2 * 2
+    for key, each in found.items():
+        slow = key[0] in ("bd-cspn", "tim(steps=3)")
+        assert each["episodes"] == (8 if slow else 20)
+        if slow:
+            assert each["reference"] == "nn"
+            for name in ("accuracy", "ci95", "gain", "gain_ci95", "difference", "share_error"):
+                assert each[name] == alone[key][name], "as if nothing had more episodes"
+    page = (output / "transduction" / "table.md").read_text()
+    assert "BD-CSPN, 8 episodes |" in page
+    assert "NN+PSM |" in page
+    assert "BD-CSPN, 8 episodes" in (output / "transduction" / "figure.svg").read_text()
+
+
+def test_the_estimate_says_which_methods_get_fewer_episodes_and_never_more(trained, reproduce, few_methods):
+    planned = reproduce(*TRANSDUCTION, "--episodes", 20, "--dry-run").out
+    assert "evaluate nn and nn+psm: 1-shot, 4 queries, uniform, 20 episodes" in planned
+    assert "evaluate bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 8 episodes" in planned
+    few = reproduce(*TRANSDUCTION, "--episodes", 5, "--dry-run").out
+    assert "evaluate nn, nn+psm, bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 5 episodes" in few
+    assert "8 episodes" not in few
+
+
+def test_a_slow_method_that_is_none_of_the_methods_is_named(reproduce, few_methods):
+    content = json.loads(few_methods.read_text())
+    few_methods.write_text(json.dumps({**content, "slow": {"methods": ["bd-cspan"], "episodes": 8}}))
+    result = reproduce("transduction", "--dry-run")
+    assert result.code == 1
+    assert "There is no slow method 'bd-cspan'. Did you mean 'bd-cspn'?" in result.err
+    few_methods.write_text(json.dumps({**content, "slow": {"methods": ["nn"], "episodes": 1}}))
+    assert "slow.episodes must be a whole number >= 2" in reproduce("transduction", "--dry-run").err
+
+
+def test_a_measurement_that_was_stopped_is_continued(trained, reproduce, few_methods, output, monkeypatch):
+    asked = (*TRANSDUCTION, "--episodes", 10)
+    add, calls = measurements.add, []
+
+    def stopping(folder, new):
+        add(folder, new)
+        calls.append(new)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(measurements, "add", stopping)
+    assert reproduce(*asked).code == 130
+    assert len(measured_in(output)) == 2 * 4, "each setting is kept as soon as it is measured"
+    first = (output / "transduction" / "measured.json").read_bytes()
+    result = reproduce(*asked, "--resume")
+    assert result.code == 0, result.err
+    assert (result.err.count("measured already"), len(calls)) == (2, 4)
+    assert len(measured_in(output)) == 4 * 4
+    kept = json.loads(first)["measurements"]
+    now = json.loads((output / "transduction" / "measured.json").read_text())["measurements"]
+    assert now[: len(kept)] == kept
+    assert (output / "transduction" / "figure.png").is_file()
+    for further, measured_anew in (((), 4), (("--resume", "--episodes", 9), 4), (("--resume", "--seed", 1), 4)):
+        calls.clear()
+        calls.extend([None] * 2)
+        assert reproduce(*asked, *further).code == 0
+        assert len(calls) - 2 == measured_anew, "without --resume, or with another question, all is measured"
+    calls.clear()
+    calls.extend([None] * 2)
+    monkeypatch.setattr(measurements, "_commit", lambda: "0123456789ab")
+    assert reproduce(*asked, "--resume", "--seed", 1).code == 0
+    assert len(calls) - 2 == 4, "what other code measured is not mixed with this code's"
+
+
+def test_what_others_published_stands_beside_ours_with_its_source(
+    trained, reproduce, few_methods, output, fslstm, tmp_path
+):
+    assert reproduce(*TRANSDUCTION, "--episodes", 10).code == 0
+    page = (output / "transduction" / "table.md").read_text().partition("## Beside what was published")[2]
+    assert "| TIM | miniImageNet, WRN | uniform | 77.50 | 87.20 | published: the authors' README |" in page
+    assert "| ALPHA-TIM | CUB, ResNet-18 | dirichlet:2 | 75.70 | – | published: " in page
+    ours = measured_in(output)["bd-cspn", 1, "dirichlet:2"]
+    assert f"| BD-CSPN | Dots, TinyBackbone | dirichlet:2 | {ours['accuracy']:.2f} ± " in page
+    assert "measured here: base classes, 1 epoch, 8 episodes |" in page
+    assert "NN+PSM" not in page, "nobody published it"
+    latex = (output / "transduction" / "table.tex").read_text().partition("% Beside what was published")[2]
+    assert "TIM & miniImageNet, WRN & uniform & $77.50$ & $87.20$ & published: the authors' README \\\\" in latex
+    assert fslstm("report", output / "transduction", "--output", tmp_path / "r.html").code == 0
+    assert "published: the authors&#39; README" in (tmp_path / "r.html").read_text()
+
+
+def test_a_number_from_memory_is_not_called_published():
+    values = Reproduction.read(REPRODUCTIONS / "transduction").published.values
+    assert all(value.source and value.accuracy is not None for value in values)
+    methods = {value.method for value in values}
+    assert "PROTO-LP" not in methods
+    assert methods >= {"SIMPLESHOT", "BD-CSPN", "LAPLACIAN-SHOT", "TIM", "ALPHA-TIM", "PT-MAP", "PADDLE", "ILPC"}
+
+
+def test_columns_that_share_no_line_have_legends_of_their_own():
+    points = [
+        Point("r", column, column + name, x, 1.0, 0.1, 50.0, 1.0) for column in "ab" for name in "cd" for x in (1, 2)
+    ]
+    figure = draw(Lines("x", "y", points))
+    assert [[text.get_text() for text in panel.get_legend().get_texts()] for panel in figure.axes] == [
+        ["ac", "ad"], ["bc", "bd"],
+    ]  # fmt: skip
+    assert figure.legends == []
+    shared = [replace(point, series=point.series[-1]) for point in points]
+    figure = draw(Lines("x", "y", shared))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["c", "d"]

@@ -1,18 +1,94 @@
-"""One image file of any mode to uint8 RGB."""
+"""One image file of any format and mode to uint8 RGB, as a viewer shows it."""
 
 from __future__ import annotations
 
 import io
+import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from ..errors import DataError
+from ..errors import DataError, require_positive
+
+# Pillow names these formats but does not read them, except EPS, for which it runs another program on a stranger's file.
+_NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+
+_PHONES = {".heic", ".heif"}  # Pillow reads them with an addition only; without it they are named, not passed over.
+
+# What Pillow has to say of a damaged or huge file is said below, once and with the file's name.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+def allow_pixels(most: int) -> None:
+    """Let the pictures of this process have up to so many pixels; without it they have Pillow's bound of 89 million.
+
+    Args:
+        most: Width times height. A picture takes three bytes a pixel, and several are decoded at a time.
+
+    Raises:
+        UsageError: If it is not positive.
+    """
+    require_positive(max_pixels=most)
+    Image.MAX_IMAGE_PIXELS = most
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in Image.ID if name not in _NOT_READ)
+
+
+@cache
+def picture_suffixes() -> frozenset[str]:
+    """Endings, in lower case, of the files that hold pictures.
+
+    Example:
+        >>> {".jpg", ".png", ".tif", ".webp"} <= picture_suffixes(), ".csv" in picture_suffixes()
+        (True, False)
+    """
+    formats = set(_formats())
+    return frozenset(_PHONES | {ending for ending, name in Image.registered_extensions().items() if name in formats})
+
+
+def read_picture(source: Path | bytes) -> Image.Image:
+    """Decode an image: in RGB, upright by its EXIF orientation, on white where it is transparent.
+
+    Of an animation it is the first frame. Of 16 bits a channel the upper 8 count.
+
+    Args:
+        source: A file, or the encoded bytes.
+
+    Returns:
+        An image of the mode RGB.
+
+    Raises:
+        DataError: If it cannot be read, is truncated, no image, larger than :func:`allow_pixels` says, or of 32 bits a
+            channel; the message has its path.
+    """
+    name = source if isinstance(source, Path) else f"of {len(source)} bytes"
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats()) as image:
+            if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+                raise Image.DecompressionBombError
+            return _on_white(_eight_bits(_upright(image), image.format, name))
+    except DataError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise DataError(
+            f"The image {name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels: if it is not meant to fill the memory, "
+            "raise the bound with --max-pixels."
+        ) from error
+    except Exception as error:  # Pillow's decoders raise whatever comes on damaged files
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"Cannot read the image {name}: {error.strerror}.") from error
+        raise DataError(f"The image {name} is truncated or no image ({error}).") from error
 
 
 def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
-    """Decode an image as a viewer shows it: in RGB, upright by its EXIF orientation, on white where it is transparent.
+    """The pixels of an image as :func:`read_picture` decodes it.
 
     Args:
         source: A file, or the encoded bytes.
@@ -23,7 +99,7 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
         uint8 ``(H, W, 3)``.
 
     Raises:
-        DataError: If it is truncated, no image, or not of 8 bits a channel; the message has its path.
+        DataError: As :func:`read_picture` does.
 
     Example:
         >>> import io
@@ -32,17 +108,20 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
         >>> read_rgb(png.getvalue()).shape, read_rgb(png.getvalue(), 2).shape
         ((4, 6, 3), (2, 2, 3))
     """
-    name = source if isinstance(source, Path) else f"of {len(source)} bytes"
-    try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            mode, rgb = image.mode, _on_white(_upright(image))
-    except Exception as error:  # Pillow's decoders raise whatever comes on damaged files
-        raise DataError(f"The image {name} is truncated or no image ({error}).") from error
-    if mode.startswith(("I", "F")):  # Pillow would cut off what is above 255
-        raise DataError(f"The image {name} has pixels of the mode {mode}, but 8 bits a channel were expected.")
-    if image_size is not None and rgb.size != (image_size, image_size):
-        rgb = ImageOps.fit(rgb, (image_size, image_size), Image.Resampling.BICUBIC)
-    return np.asarray(rgb)
+    image = read_picture(source)
+    return np.asarray(image if image_size is None else fit_square(image, image_size))
+
+
+def fit_square(image: Image.Image, image_size: int) -> Image.Image:
+    """The centre square of an image, resized (bicubic) to ``image_size`` pixels a side if it is of another size.
+
+    Example:
+        >>> fit_square(Image.new("RGB", (80, 60)), 32).size
+        (32, 32)
+    """
+    if image.size == (image_size, image_size):
+        return image
+    return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BICUBIC)
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -51,6 +130,19 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # EXIF data that is damaged says nothing about the pixels
         return image
+
+
+def _eight_bits(image: Image.Image, kind: str | None, name: object) -> Image.Image:
+    """The image with 8 bits a channel, scaled and not cut off, as Pillow would do."""
+    if not image.mode.startswith(("I", "F")):
+        return image
+    # Older versions of Pillow give the 16 bits of a PNG as integers of 32.
+    if not image.mode.startswith("I;16") and not (image.mode == "I" and kind in ("PNG", "PPM")):
+        raise DataError(
+            f"The image {name} has pixels of the mode {image.mode}, but 8 or 16 bits a channel were expected."
+        )
+    values = np.asarray(image).astype(np.int64)
+    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
 
 
 def _on_white(image: Image.Image) -> Image.Image:

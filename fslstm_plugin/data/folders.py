@@ -10,10 +10,8 @@ from typing import ClassVar
 from ..errors import DataError
 from .archives import opened
 from .base import Dataset
-from .decode import read_rgb
+from .decode import picture_suffixes, read_rgb
 from .prepared import SPLITS, RawSplit
-
-PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 
 class FolderDataset(Dataset):
@@ -88,5 +86,5 @@ def _pictures(folder: Path) -> list[Path]:
     return _by_name(
         path
         for path in folder.rglob("*")
-        if path.suffix.lower() in PICTURES and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in picture_suffixes() and not path.name.startswith(".") and path.is_file()
     )

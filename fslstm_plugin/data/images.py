@@ -41,7 +41,7 @@ def _draw(augmentation: Augmentation, images: int, keys: Sequence[Sequence[int]]
 
 
 def _crop(store: Tensor, indices: Tensor, draw: _Draw, padding: int) -> Tensor:
-    """Gather, crop and flip in one indexing operation: float ``(images, H, W, 3)`` in [0, 255]."""
+    """Gather, crop and flip in one look-up of pixels: float ``(images, H, W, 3)`` in [0, 255]."""
     height, width = store.shape[1:3]
     rows = torch.arange(height, device=store.device) + draw.top[:, None] - padding
     columns = torch.arange(width, device=store.device).expand(len(indices), -1)
@@ -49,7 +49,10 @@ def _crop(store: Tensor, indices: Tensor, draw: _Draw, padding: int) -> Tensor:
     row_inside, column_inside = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
     inside = (row_inside[:, :, None] & column_inside[:, None, :]).unsqueeze(-1)
     rows, columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
-    return store[indices[:, None, None], rows[:, :, None], columns[:, None, :]].float() * inside
+    pixels = (indices[:, None, None] * height + rows[:, :, None]) * width + columns[:, None, :]
+    # Both are several times as fast as indexing with three tensors, and as a product of floats.
+    found = store.flatten(0, 2).index_select(0, pixels.flatten()).unflatten(0, pixels.shape)
+    return (found * inside).float()
 
 
 def _jitter(images: Tensor, factors: Tensor) -> Tensor:
@@ -61,6 +64,15 @@ def _jitter(images: Tensor, factors: Tensor) -> Tensor:
     images = torch.lerp(mean, images, contrast).clamp_(0, 255)
     grey = (images @ luma).unsqueeze(-1)
     return torch.lerp(grey, images, saturation).clamp_(0, 255)
+
+
+def _normalize(pixels: Tensor, normalization: Normalization) -> Tensor:
+    """Pixels ``(images, H, W, 3)`` less the mean, over the standard deviation."""
+    width = pixels.shape[2]
+    # For a whole row at once: the three channels alone are too few for the processor's vectors.
+    mean = pixels.new_tensor(normalization.mean).mul_(255).repeat(width)
+    std = pixels.new_tensor(normalization.std).mul_(255).repeat(width)
+    return ((pixels.flatten(2) - mean) / std).unflatten(2, (width, 3))
 
 
 def make_images(
@@ -103,7 +115,4 @@ def make_images(
         pixels = _crop(store, flat, draw, augmentation.padding)
         if augmentation.jitter:
             pixels = _jitter(pixels, draw.factors)
-    mean = pixels.new_tensor(normalization.mean) * 255
-    std = pixels.new_tensor(normalization.std) * 255
-    images = ((pixels - mean) / std).permute(0, 3, 1, 2)
-    return images.unflatten(0, indices.shape)
+    return _normalize(pixels, normalization).permute(0, 3, 1, 2).unflatten(0, indices.shape)

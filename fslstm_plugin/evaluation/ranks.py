@@ -77,13 +77,13 @@ class Ranks:
         """The episodes of this process: as many as the others', in one piece."""
         return range(self.rank * episodes // self.size, (self.rank + 1) * episodes // self.size)
 
-    def gather(self, accuracies: Tensor, seconds: float) -> tuple[Tensor, float]:
-        """All processes' accuracies in the order of the episodes, and the time of the slowest."""
+    def gather(self, values: Tensor, seconds: float) -> tuple[Tensor, float]:
+        """All processes' values ``(..., episodes)`` in the order of the episodes, and the time of the slowest."""
         if self.size == 1:
-            return accuracies, seconds
-        parts: list[tuple[Tensor, float]] = [(accuracies, seconds)] * self.size
-        distributed.all_gather_object(parts, (accuracies, seconds))
-        return torch.cat([part for part, _ in parts]), max(time for _, time in parts)
+            return values, seconds
+        parts: list[tuple[Tensor, float]] = [(values, seconds)] * self.size
+        distributed.all_gather_object(parts, (values, seconds))
+        return torch.cat([part for part, _ in parts], -1), max(time for _, time in parts)
 
     @contextmanager
     def first_alone(self) -> Iterator[None]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from msgspec import Struct
+from msgspec import Meta, Struct
 from torch import Tensor
 
 from ..data.base import Split
@@ -17,6 +17,13 @@ from ..methods import KernelMethod, Method
 from .runner import Outcome
 from .setting import Setting
 from .statistics import Estimate, estimate, estimate_over_classes, estimate_to_the_best
+
+_Number = Annotated[int, Meta(ge=0, le=10**9)]
+_Count = Annotated[int, Meta(ge=1, le=10**9)]
+_AtLeastTwo = Annotated[int, Meta(ge=2, le=10**9)]
+_Percent = Annotated[float, Meta(ge=0, le=100)]
+_Difference = Annotated[float, Meta(ge=-100, le=100)]
+_NotNegative = Annotated[float, Meta(ge=0)]
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +58,8 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         reference_run: Name of the run of that row.
         gain: Mean paired difference to the reference, in percent.
         gain_ci95: Half width of its 95 % interval.
+        share_error: How far the classes' shares of an episode's predictions lie from the true ones: the absolute
+            difference in percent points, its mean over classes and episodes. None in rows of before it was measured.
     """
 
     dataset: str
@@ -63,23 +72,24 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     options: dict[str, Any]
     adapters: list[str]
     transductive: bool
-    iterations: int | None
-    ways: int
-    shots: int
-    queries: int
-    episodes: int
-    seed: int
+    iterations: _Number | None
+    ways: _AtLeastTwo
+    shots: _Count
+    queries: _Count
+    episodes: _AtLeastTwo
+    seed: Annotated[int, Meta(ge=0)]
     query_balance: str
     interval: str
-    accuracy: float
-    ci95: float
-    seconds: float | None
-    difference: float
-    difference_ci95: float
+    accuracy: _Percent
+    ci95: _NotNegative
+    seconds: _NotNegative | None
+    difference: _Difference
+    difference_ci95: _NotNegative
     reference: str | None = None
     reference_run: str | None = None
-    gain: float | None = None
-    gain_ci95: float | None = None
+    gain: _Difference | None = None
+    gain_ci95: _NotNegative | None = None
+    share_error: _Percent | None = None
 
 
 class Measured(NamedTuple):
@@ -112,7 +122,7 @@ def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> lis
     Returns:
         A row for each.
     """
-    summarize = _summary(setting, split)
+    summarize = summary(setting, split)
     differences = _to_the_best(measured, setting, summarize)
     rows = []
     for each, difference in zip(measured, differences, strict=True):
@@ -136,6 +146,7 @@ def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> lis
                 reference_run=None if other is None else other.run,
                 gain=None if gain is None else gain.mean,
                 gain_ci95=None if gain is None else gain.ci95,
+                share_error=each.outcome.share_errors.mean().item(),
             )
         )
     return rows
@@ -170,7 +181,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else value_text(value)
 
 
-def _summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
+def summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
     """Mean and interval of one number per episode, as the setting wants it."""
     if setting.interval == "episodes":
         return estimate
@@ -187,7 +198,8 @@ def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
 
     Example:
         >>> from fslstm_plugin.methods import parse_method
-        >>> plain, refined = (Outcome(parse_method(name), torch.zeros(2), 0.0) for name in ("nn", "nn+psm"))
+        >>> zeros = torch.zeros(2)
+        >>> plain, refined = (Outcome(parse_method(name), zeros, zeros, 0.0) for name in ("nn", "nn+psm"))
         >>> rows = [Measured("a", "conv4", plain), Measured("a", "conv4", refined), Measured("b", "conv4", plain)]
         >>> [rows.index(found) if (found := reference(row, rows)) else None for row in rows]
         [None, 0, 0]

@@ -62,12 +62,20 @@ class Outcome:
     Args:
         method: The method.
         accuracies: Percent of the queries correctly predicted, one per episode ``(episodes,)``, float64.
+        share_errors: How far the classes' shares of the predictions lie from the true ones, the mean over the classes
+            of the absolute difference, in percent points; like the accuracies.
         seconds: Time from features to answers; of threads that work side by side, their mean.
     """
 
     method: Method
     accuracies: Tensor
+    share_errors: Tensor
     seconds: float
+
+    def first(self, episodes: int) -> Outcome:
+        """What it did in the first so many episodes, as long as they are to be expected to have taken."""
+        seconds = self.seconds * episodes / len(self.accuracies)
+        return Outcome(self.method, self.accuracies[:episodes], self.share_errors[:episodes], seconds)
 
 
 class _Clock:
@@ -153,22 +161,23 @@ def run_methods(
     done, sums = 0, torch.zeros(len(methods), dtype=torch.float64)
     for part in map_in_threads(run, batches, workers):
         parts.append(part)
-        accuracies = torch.stack([of_method for of_method, _ in part])
+        accuracies = torch.stack([values[0] for values, _ in part])
         done, sums = done + accuracies.shape[1], sums + accuracies.sum(1)
         report(done, (sums / done).tolist())
     outcomes = []
     for index, method in enumerate(methods):
-        accuracies = torch.cat([torch.empty(0, dtype=torch.float64), *(part[index][0] for part in parts)])
-        seconds = sum(part[index][1] for part in parts) / workers
-        outcomes.append(Outcome(method, *ranks.gather(accuracies, seconds)))
+        values = torch.cat([torch.empty(2, 0, dtype=torch.float64), *(part[index][0] for part in parts)], -1)
+        values, seconds = ranks.gather(values, sum(part[index][1] for part in parts) / workers)
+        outcomes.append(Outcome(method, values[0], values[1], seconds))
     return outcomes
 
 
 def _fitting_batch(source: FeatureSource, sampler: EpisodeSampler) -> int:
     """As many episodes as fit into the memory for a batch, with room for a handful of matrices of their points."""
+    if not source.reentrant:
+        return _FEATURES_AT_A_TIME  # Images take their time: what is done is told more often.
     indices = sampler.batch(0, 1)
-    points = indices.shape[1]
-    dim = source.points(indices).shape[-1] if source.reentrant else 0
+    points, dim = indices.shape[1], source.points(indices).shape[-1]
     return max(1, min(_BATCH_EPISODES, _BATCH_BYTES // (points * (4 * dim + 4 * 8 * points))))
 
 
@@ -212,7 +221,7 @@ class _Group:
 def _run_batch(
     source: FeatureSource, indices: Tensor, targets: Tensor, query_labels: Tensor, methods: Sequence[Method]
 ) -> list[tuple[Tensor, float]]:
-    """Accuracies and seconds of each method."""
+    """Of each method accuracies and errors of the shares ``(2, episodes)``, and seconds."""
     groups = _groups(methods, targets.shape[-2] / indices.shape[1])
     parts = []
     for some in indices.split(_FEATURES_AT_A_TIME):
@@ -223,6 +232,7 @@ def _run_batch(
         parts.append(part)
     features = EpisodeFeatures.join(parts)
     results = []
+    true_shares = class_shares(query_labels, targets.shape[-1])
     for method in methods:
         key = _adapter_keys(method)
         with _Clock(indices.device) as own:
@@ -231,9 +241,29 @@ def _run_batch(
         if not (logits < math.inf).all():  # of which the greatest is as good as any; -inf is the log of no chance
             raise UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are out of scale.")
         seconds = groups[key].charge(method, groups.get(key[:-1]) if key else None) + own.seconds
-        correct = predictions.cpu() == query_labels
-        results.append((correct.double().mean(-1) * 100, seconds))
+        predictions = predictions.cpu()
+        correct = (predictions == query_labels).double().mean(-1)
+        share_errors = (class_shares(predictions, targets.shape[-1]) - true_shares).abs().mean(-1)
+        results.append((torch.stack([correct, share_errors]) * 100, seconds))
     return results
+
+
+def class_shares(labels: Tensor, ways: int) -> Tensor:
+    """The share of each class in the labels of episodes.
+
+    Args:
+        labels: int64 ``(episodes, m)``.
+        ways: Number of classes.
+
+    Returns:
+        float64 ``(episodes, ways)``.
+
+    Example:
+        >>> class_shares(torch.tensor([[0, 0, 0, 2], [1, 1, 2, 2]]), ways=3).tolist()
+        [[0.75, 0.0, 0.25], [0.0, 0.5, 0.5]]
+    """
+    counts = torch.zeros(len(labels), ways, dtype=torch.float64)
+    return counts.scatter_add_(1, labels, counts.new_ones(1, 1).expand_as(labels)) / labels.shape[1]
 
 
 def _groups(methods: Sequence[Method], share: float) -> dict[Adapters, _Group]:

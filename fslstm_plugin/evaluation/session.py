@@ -11,15 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..backbones.base import normalization_of
-from ..backbones.episode_statistics import episode_statistics
 from ..data.base import Split
-from ..data.images import make_images
 from ..data.root import load_split
 from ..errors import UsageError
 from ..methods import Method
 from ..model import FewShotModel
 from ..runs import Run
+from .episode_images import from_images
 from .features import FeatureStore, Progress
 from .ranks import ALONE, Ranks
 from .rows import Measured, Row, rows_of
@@ -144,10 +142,10 @@ class Session:
         """
         sampler = setting.sampler(self.split)
         found: dict[int, Outcome] = {}
-        for mine in self._passes(methods):
+        for mine in self.by_pass(methods):
             tell = partial(report, [str(method) for method in mine])
             outcomes = run_methods(
-                self._source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
+                self.source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
             )
             found |= {id(outcome.method): outcome for outcome in outcomes}
         name, backbone = self.run.name, self.run.config.backbone
@@ -156,21 +154,22 @@ class Session:
     @staticmethod
     def passes(methods: Sequence[Method]) -> int:
         """How many passes over the episodes these methods take."""
-        return len(Session._passes(methods))
+        return len(Session.by_pass(methods))
 
     @staticmethod
-    def _passes(methods: Sequence[Method]) -> list[list[Method]]:
+    def by_pass(methods: Sequence[Method]) -> list[list[Method]]:
         """Methods that work on the same features: the backbone's, an episode's own, or those of one method."""
         passes: dict[tuple[bool, str], list[Method]] = {}
         for method in methods:
             passes.setdefault((method.episode_statistics, str(method) if method.embeds else ""), []).append(method)
         return [passes[key] for key in sorted(passes)]
 
-    def _source(self, methods: Sequence[Method]) -> FeatureSource:
+    def source(self, methods: Sequence[Method]) -> FeatureSource:
         """Where the features of one pass come from."""
         method = methods[0]
         if method.episode_statistics:
-            return self._episode_source(methods)
+            embedding = self.model.embedding_of(method)
+            return from_images(embedding, self.split, self.device, self._mean_for(methods))
         if method.embeds:
             return indexed(self._computed(self.split, self._store(method).features))
         return indexed(self.features, self._map_shape, self._mean_for(methods))
@@ -181,21 +180,6 @@ class Session:
 
     def _mean_for(self, methods: Sequence[Method]) -> Tensor | None:
         return self.base_mean if any(method.needs_base_mean for method in methods) else None
-
-    def _episode_source(self, methods: Sequence[Method]) -> FeatureSource:
-        """Features computed episode by episode with the batch statistics of the episode's own images ("+BN")."""
-        backbone, normalization = self.model.backbone, normalization_of(self.model.backbone)
-
-        def embedded(episode: Tensor) -> Tensor:
-            images = self.split.images[episode.cpu()].to(self.device)
-            return backbone(make_images(images, torch.arange(len(images), device=self.device), normalization)).float()
-
-        def points(indices: Tensor) -> Tensor:
-            with episode_statistics(backbone):
-                return torch.stack([embedded(episode) for episode in indices])
-
-        # The backbone keeps an episode's statistics while it is in it.
-        return FeatureSource(points, self._map_shape, self._mean_for(methods), reentrant=False)
 
 
 def measure_together(

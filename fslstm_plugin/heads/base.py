@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -132,6 +132,60 @@ class Head(nn.Module, ABC):
     def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
         """The second half of `predict`: the logits of the queries, given what was learned."""
         return gram.cross_kernel(self.kernel, targets) @ dual.alpha + dual.bias.unsqueeze(-2)
+
+    @property
+    def lacks_leave_one_out(self) -> str | None:
+        """Why `leave_one_out` has no closed form; None where it has one."""
+        return "its solution does not follow from one solution for all points"
+
+    def require_leave_one_out(self) -> None:
+        """Refuse where `leave_one_out` has no closed form.
+
+        Raises:
+            UsageError: Naming the head, the reason and others.
+        """
+        if self.lacks_leave_one_out is not None:
+            raise UsageError(
+                f"{type(self).__name__} cannot leave out its points in closed form: {self.lacks_leave_one_out}. Use "
+                "nn, rr, or lssvm with soft decoding and a coding of 1 and -1."
+            )
+
+    def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
+        """The logits of each support point by the head fitted to the others, in closed form.
+
+        A ridge that the support chose stays as it is. The logit of a class whose only point is left out is that of a
+        class without points: minus infinity by `PrototypeClassifier`.
+
+        Args:
+            gram: See `predict`.
+            targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type, every point present once.
+            of_each_class: Whether one point of every other class is left out with it, see `one_of_each_class`, which
+                tells better what the head makes of a query. Default False.
+
+        Returns:
+            ``(..., n, ways)``.
+
+        Raises:
+            UsageError: If there is no closed form, see `lacks_leave_one_out`.
+        """
+        self.require_leave_one_out()
+        raise NotImplementedError
+
+    def leave_one_out_with_queries(self, gram: EpisodeGram, targets: Tensor) -> Iterator[Tensor]:
+        """The same of the support with one query among it, for each query and each class that it may be of.
+
+        Args:
+            gram: See `predict`.
+            targets: See `leave_one_out`.
+
+        Returns:
+            For one class after the other ``(..., m, n + 1, ways)``, the query last, as a point of that class.
+
+        Raises:
+            UsageError: If there is no closed form.
+        """
+        self.require_leave_one_out()
+        raise NotImplementedError
 
     def fit_(self, support: Tensor, labels: Tensor, ways: int | None = None) -> Self:
         """Take a support set; the system is solved together with the queries, when they come.

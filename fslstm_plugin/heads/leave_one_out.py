@@ -1,4 +1,4 @@
-"""The ridge with the least leave-one-out error, for all ridges at once from one eigendecomposition."""
+"""The ridge with the least leave-one-out error, for all ridges at once from one eigendecomposition; who leaves."""
 
 from __future__ import annotations
 
@@ -66,3 +66,28 @@ def choose_ridge(kernel: Tensor, matrix: Tensor, right: Tensor, weights: Tensor)
     with torch.no_grad():
         best = leave_one_out_errors(matrix, right, ridges, weights).argmin(-1, keepdim=True)
     return ridges.gather(-1, best.expand(*ridges.shape[:-1], 1)).squeeze(-1)
+
+
+def one_of_each_class(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Groups of points that leave together, one of each class, so that the classes stay as balanced as they were.
+
+    With a point alone its class has a point less than the others, which by itself makes it less likely.
+
+    Args:
+        targets: One-hot labels ``(..., n, ways)``.
+
+    Returns:
+        For each point and class, the one that leaves with it, int64 ``(..., n, ways)``: itself, or of another class
+        the one that is as far from its beginning, counted round. And whether one does, bool ``(..., n, ways)``: the
+        only point of another class stays.
+
+    Example:
+        >>> points, leave = one_of_each_class(torch.eye(2).repeat_interleave(torch.tensor([3, 2]), dim=0))
+        >>> points.mT
+        tensor([[0, 1, 2, 0, 1],
+                [3, 4, 3, 3, 4]])
+    """
+    counts = targets.sum(-2, keepdim=True)
+    place = ((targets.cumsum(-2) - 1) * targets).sum(-1, keepdim=True) % counts.clamp(min=1)
+    members = targets.argsort(dim=-2, descending=True, stable=True)
+    return members.gather(-2, place.long()), (targets > 0) | (counts > 1)

@@ -1,4 +1,4 @@
-"""The one linear solve of the heads."""
+"""The linear solve of the heads, and the inverse where its diagonal is wanted."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
         tensor([0.2500, 0.2500])
     """
     return torch.cholesky_solve(right, cholesky(matrix, torch.float32))
+
+
+def inverse_spd(matrix: Tensor) -> Tensor:
+    """The inverses of such matrices ``(..., n, n)``; see `solve_spd`.
+
+    Example:
+        >>> inverse_spd(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+        tensor([[ 0.6667, -0.3333],
+                [-0.3333,  0.6667]])
+    """
+    return torch.cholesky_inverse(cholesky(matrix, torch.float32))
 
 
 def cholesky(matrix: Tensor, rounded_to: torch.dtype) -> Tensor:

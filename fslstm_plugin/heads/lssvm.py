@@ -12,17 +12,18 @@ from ..errors import UnknownNameError, UsageError, require_positive
 from ..gram import EpisodeGram
 from ..kernels import Kernel
 from ..tracing import values_known
-from .base import POWERS_OF_TEN, Dual, Head, weight_roots
+from .base import POWERS_OF_TEN, Dual, weight_roots
 from .coding import check_coding, coding_matrix
 from .leave_one_out import choose_ridge
 from .linalg import solve_spd
+from .smoother import SmootherHead
 
 _DEFAULT_RIDGE = 0.1
 _LEAVE_ONE_OUT = "loo"
 _DECODINGS = ("soft", "hamming")
 
 
-class LSSVMClassifier(Head):
+class LSSVMClassifier(SmootherHead):
     """Least-squares SVM, several classes by a coding matrix M (ways x L).
 
     The paper solves one system of L(n + 1) unknowns. Signing the multipliers with the labels makes it, for
@@ -108,6 +109,30 @@ class LSSVMClassifier(Head):
         if len(self.coding) != ways:
             raise UsageError(f"The coding matrix is for {len(self.coding)} ways, but the episode has {ways}.")
         return self.coding
+
+    @property
+    def lacks_leave_one_out(self) -> str | None:
+        """See `Head.lacks_leave_one_out`."""
+        if self._leaves_out:
+            return "a coding that has 0 leaves other points out of each of its binary problems"
+        return "the signs that Hamming decoding takes are not linear" if self.decoding == "hamming" else None
+
+    @property
+    def offset(self) -> float:
+        """See `SmootherHead.offset`."""
+        return 1 / self.bias_weight
+
+    def codes(self, ways: int) -> tuple[Tensor, Tensor]:
+        """See `SmootherHead.codes`."""
+        code = self.code(ways)
+        return code, code.mT
+
+    def ridge_of(self, kernel: Tensor, right: Tensor) -> Tensor | float:
+        """See `SmootherHead.ridge_of`."""
+        if not isinstance(self.ridge, str):
+            return self.ridge
+        weights = torch.ones(kernel.shape[:-1], dtype=kernel.dtype, device=kernel.device)
+        return choose_ridge(kernel, kernel + self.offset, right, weights)
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """See `Head.solve`; for Hamming decoding the solutions of the L binary problems."""

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from ..errors import require_positive
 from ..kernels import Kernel
-from .base import POWERS_OF_TEN, Dual, Head, weight_roots
+from .base import POWERS_OF_TEN, Dual, weight_roots
 from .linalg import solve_spd
+from .smoother import SmootherHead
 
 
-class RidgeClassifier(Head):
+class RidgeClassifier(SmootherHead):
     """Ridge regression: ``alpha = 2 (K + ridge I)^-1 Y``, Y the one-hot labels.
 
     In features: W minimises ``||X W - Y||^2 + ridge ||W||^2``, and the logits are ``2 q.W``.
@@ -51,7 +52,7 @@ class RidgeClassifier(Head):
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
         require_positive(ridge=ridge)
-        self.ridge = ridge
+        self.ridge: float = ridge
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """See the class."""
@@ -59,3 +60,7 @@ class RidgeClassifier(Head):
         ridge = self.ridge * torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
         alpha = 2 * roots * solve_spd(kernel * roots * roots.mT + ridge, scaled)
         return Dual(alpha, torch.zeros_like(targets[..., 0, :]))
+
+    def codes(self, ways: int) -> tuple[Tensor, Tensor]:
+        """See `SmootherHead.codes`."""
+        return torch.eye(ways), 2 * torch.eye(ways)

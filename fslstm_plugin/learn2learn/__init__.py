@@ -8,12 +8,28 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
+from .rivals import (
+    LightningDPGN,
+    LightningFEAT,
+    LightningRelationNet,
+    LightningReptile,
+    LightningSIB,
+    LightningTEAM,
+    LightningTPN,
+)
 
 __all__ = [
+    "LightningDPGN",
+    "LightningFEAT",
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
     "LightningPrototype",
+    "LightningRelationNet",
+    "LightningReptile",
     "LightningRidge",
+    "LightningSIB",
     "LightningSVM",
+    "LightningTEAM",
+    "LightningTPN",
 ]

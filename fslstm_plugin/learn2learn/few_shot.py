@@ -113,7 +113,7 @@ class LightningFewShot(LightningEpisodicModule):
             method = parse_method(method, dim=self.feature_size, backbone=features)
         self.model = FewShotModel(features, method or self._own_method(features))
         if recipe is not None and recipe.frozen_backbone:
-            features.requires_grad_(False)
+            features.requires_grad_(False).eval()  # A trainer leaves modes as they are when it begins.
         self.save_hyperparameters({name: getattr(self, name) for name in names})
 
     def _own_method(self, features: nn.Module) -> Method:

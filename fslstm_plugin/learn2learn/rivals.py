@@ -40,7 +40,7 @@ class LightningRival(LightningFewShot):
             size = options.get("feature_size", getattr(features, "out_features", None))
             method = parse_method(method or self.algorithm, dim=size, backbone=features)
         if recipe is None:
-            shots = options.get("test_shots", self.test_shots)
+            shots: int = options.get("test_shots") or self.test_shots
             recipe = method.recipe(_STANDARD, pretrained=False, test_shots=shots)
             if "lr" in options:
                 recipe = replace(recipe, lr=options["lr"], method_lr=options["lr"])
@@ -64,7 +64,7 @@ class LightningTPN(LightningRival):
 
 
 class LightningTEAM(LightningRival):
-    """Transductive episodic-wise adaptive metrics (Qiao et al. 2019), our reconstruction; see :class:`LightningRival`."""
+    """TEAM (Qiao et al. 2019), our reconstruction: adaptive metrics for each episode; see :class:`LightningRival`."""
 
     algorithm = "team"
 

@@ -22,7 +22,7 @@ from .figures.lines import COLOURS, STYLE
 from .groups import are_compared, by_method, by_shots, is_among_best
 from .html import Best, Block, Section, svg_element
 from .statements import verdict
-from .tables import Results, notes, seconds_text, setting, to_best_text
+from .tables import Results, notes, seconds_text, setting, shares_text, shows_shares, to_best_text
 from .words import NOTHING, full_name, method_name, number, reference_name, signed
 
 _DRAWABLE = 1e30  # Greater numbers overflow where axes are laid out.
@@ -118,6 +118,8 @@ def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     columns: list[tuple[str, Callable[[Row], str]]] = [("accuracy", accuracy)]
     if compared:
         columns += [("to the best", to_best_text), ("gain", lambda row: signed(row.gain, row.gain_ci95))]
+    if shows_shares(rows):
+        columns.append(("shares", shares_text))
     if any(row.seconds is not None for row in rows):
         columns.append(("s/10k", seconds_text))
     return columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..errors import printable
 from ..evaluation.rows import Row
@@ -96,6 +97,27 @@ def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
     return f"{shots}-shot: {name} is best; {listed(near)} {'is' if len(near) == 1 else 'are'} within noise of it."
 
 
+class _Gain(NamedTuple):
+    """One paired difference.
+
+    Args:
+        label: What was measured against.
+        mean: In points.
+        ci95: Half width of its 95 % interval.
+        share_error: Of the classes' shares that a transductive method found; None of others.
+    """
+
+    label: str
+    mean: float
+    ci95: float
+    share_error: float | None
+
+    @property
+    def sign(self) -> int:
+        """1, -1, or 0 where it lies within its interval."""
+        return 0 if abs(self.mean) <= self.ci95 else 1 if self.mean > 0 else -1
+
+
 @dataclass
 class _Question:
     """What a module, a method, a choice of arguments or another run is worth.
@@ -104,13 +126,13 @@ class _Question:
         title: What is asked.
         words: For gains, losses, and what is neither.
         everyone: What all the labels are called together.
-        gains: For each number of shots: what was measured against, mean difference, half width of its interval.
+        gains: For each number of shots.
     """
 
     title: str
     words: tuple[str, str, str]
     everyone: str
-    gains: dict[int, list[tuple[str, float, float]]] = field(default_factory=dict)
+    gains: dict[int, list[_Gain]] = field(default_factory=dict)
 
     def answer(self) -> str:
         """The sentence."""
@@ -120,28 +142,33 @@ class _Question:
         ]
         return f"{self.title}: {'; '.join(clauses)}."
 
-    def _clause(self, gains: Sequence[tuple[str, float, float]]) -> str:
+    def _clause(self, gains: Sequence[_Gain]) -> str:
         pieces = []
         for sign, words in zip((1, -1, 0), self.words, strict=True):
-            mine = [each for each in gains if _sign(*each[1:]) == sign]
+            mine = [each for each in gains if each.sign == sign]
             if mine:
                 everyone = self.everyone if len(mine) == len(gains) > 1 else ""
-                names = everyone or listed([label for label, *_ in mine])
+                names = everyone or listed([each.label for each in mine])
                 words = f"{words} {names}" if names else words.removesuffix(" for")
-                pieces.append(f"{words} ({_amount(mine)} points)")
+                pieces.append(f"{words} ({_amount(mine)} points{_shares(mine)})")
         return ", ".join(pieces)
 
 
-def _sign(gain: float, ci95: float) -> int:
-    return 0 if abs(gain) <= ci95 else 1 if gain > 0 else -1
-
-
-def _amount(gains: Sequence[tuple[str, float, float]]) -> str:
+def _amount(gains: Sequence[_Gain]) -> str:
     """One difference with its interval, or the range of several."""
     if len(gains) == 1:
-        return signed(*gains[0][1:])
-    values = sorted(gain for _, gain, _ in gains)
+        return signed(gains[0].mean, gains[0].ci95)
+    values = sorted(each.mean for each in gains)
     return f"{signed(values[0], None)} to {signed(values[-1], None)}"
+
+
+def _shares(gains: Sequence[_Gain]) -> str:
+    """How far the classes' shares lie from the true ones, where that is known."""
+    errors = sorted(each.share_error for each in gains if each.share_error is not None)
+    if not errors:
+        return ""
+    ends = dict.fromkeys(f"{error:.1f}" for error in (errors[0], errors[-1]))
+    return f"; class shares off by {' to '.join(ends)}"
 
 
 def _questions(rows: Sequence[Row]) -> list[_Question]:
@@ -152,7 +179,8 @@ def _questions(rows: Sequence[Row]) -> list[_Question]:
         if asked is not None and row.gain is not None and row.gain_ci95 is not None:
             question, label = asked
             known = questions.setdefault(question.title, question)
-            known.gains.setdefault(row.shots, []).append((label, row.gain, row.gain_ci95))
+            error = row.share_error if row.transductive else None
+            known.gains.setdefault(row.shots, []).append(_Gain(label, row.gain, row.gain_ci95, error))
     return list(questions.values())
 
 

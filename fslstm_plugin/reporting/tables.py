@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -17,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import printable
+from ..evaluation.calibration import CalibrationRow
+from ..evaluation.coverage import CoverageRow
+from ..evaluation.open_set import OpenRow
 from ..evaluation.rows import Row
 from ..grammar import value_text
 from ..plain import to_plain
@@ -79,6 +82,8 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
         words.append(f"{best}: best or within noise of it, by paired differences with intervals{together}.")
     if any(row.transductive for row in rows):
         words.append(f"{transductive}: transductive, uses the other queries.")
+    if shows_shares(rows):
+        words.append("shares: mean absolute error of the classes' shares in the predictions, in points.")
     if any(row.seconds is not None for row in rows):
         words.append(f"s/10k: seconds for {TASKS:,} episodes from features.")
     often = iterations(rows)
@@ -93,6 +98,16 @@ def iterations(rows: Sequence[Row]) -> str:
         if row.iterations is not None and row.modules and row.method.endswith(f"+{row.modules[-1]}")
     }
     return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
+
+
+def shows_shares(rows: Sequence[Row]) -> bool:
+    """Whether the rows tell which shares of the queries a transductive method gives the classes."""
+    return any(row.transductive and row.share_error is not None for row in rows)
+
+
+def shares_text(row: Row) -> str:
+    """The error of the classes' shares, in points."""
+    return NOTHING if row.share_error is None else f"{row.share_error:.1f}"
 
 
 def seconds_text(row: Row) -> str:
@@ -137,6 +152,8 @@ class ResultsTable:
         self.columns: list[tuple[str, Callable[[Row], Text]]] = [("% ", self._accuracy)]
         if self.compared:
             self.columns.append(("to the best", lambda row: Text(_close(to_best_text(row)))))
+        if shows_shares(rows):
+            self.columns.append(("shares", lambda row: Text(shares_text(row))))
         if any(row.seconds is not None for row in rows):
             self.columns.append(("s/10k", lambda row: Text(seconds_text(row))))
 
@@ -228,6 +245,9 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows: The numbers.
         statements: Paired differences in words.
         notes: What else to know.
+        calibration: What the probabilities are worth, where it was asked for.
+        coverage: What label sets reach, likewise.
+        open: How well unknown classes are told apart, likewise.
     """
 
     command: str
@@ -236,14 +256,23 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows: Annotated[list[Row], Meta(min_length=1)]
     statements: list[str]
     notes: list[str] = []
+    calibration: list[CalibrationRow] | UnsetType = UNSET
+    coverage: list[CoverageRow] | UnsetType = UNSET
+    open: list[OpenRow] | UnsetType = UNSET
 
 
 def json_content(
-    rows: Sequence[Row], command: str, version: str, date: str, notes: Sequence[str] = ()
+    rows: Sequence[Row], command: str, version: str, date: str, notes: Sequence[str] = (), **further: Any
 ) -> dict[str, Any]:
-    """Content of a JSON file of results, as plain data, see `Results`."""
+    """Content of a JSON file of results, as plain data, see `Results`, whose last fields are the further ones."""
     results = Results(
-        command=command, version=version, date=date, rows=list(rows), statements=statements(rows), notes=list(notes)
+        command=command,
+        version=version,
+        date=date,
+        rows=list(rows),
+        statements=statements(rows),
+        notes=list(notes),
+        **further,
     )
     return dict(to_plain(results))
 
@@ -295,25 +324,28 @@ def latex_text(rows: Sequence[Row]) -> str:
     Needs ``\usepackage{booktabs}``.
     """
     groups = by_shots(rows)
-    several, compared = several_runs(rows), are_compared(rows)
+    several, compared, shares = several_runs(rows), are_compared(rows), shows_shares(rows)
 
-    def cell(row: Row | None) -> str:
+    def cells(row: Row | None) -> list[str]:
         if row is None:
-            return latex_number(NOTHING)
+            return [latex_number(NOTHING)] * (2 if shares else 1)
         text = latex_number(number(row.accuracy, row.ci95))
-        return f"$\\mathbf{{{text.strip('$')}}}$" if compared and is_among_best(row) else text
+        text = f"$\\mathbf{{{text.strip('$')}}}$" if compared and is_among_best(row) else text
+        return [text, latex_number(shares_text(row))] if shares else [text]
 
     def line(of_method: dict[int, Row]) -> str:
         row = next(iter(of_method.values()))
         name = latex_escape(f"{method_name(row)}{'†' if row.transductive else ''}")
         run = [latex_escape(row.run)] if several else []
-        return " & ".join([*run, name, *(cell(of_method.get(shots)) for shots in groups)]) + " \\\\"
+        numbers = [text for shots in groups for text in cells(of_method.get(shots))]
+        return " & ".join([*run, name, *numbers]) + " \\\\"
 
     first = rows[0]
     features = "" if several else f", features of the run {printable(first.run)}"
     caption = f"Few-shot classification on {setting(rows)}{features}."
     remarks = [words for words in notes(rows, "Bold", "†") if "s/10k" not in words]
-    head = [*(["Run"] if several else []), "Method", *(f"{first.ways}-way {shots}-shot" for shots in groups)]
+    names = [*(["Run"] if several else []), "Method"]
+    columns = [name for shots in groups for name in (f"{first.ways}-way {shots}-shot", *(["shares"] if shares else []))]
     return "\n".join(
         [
             "% Needs \\usepackage{booktabs}.",
@@ -321,9 +353,9 @@ def latex_text(rows: Sequence[Row]) -> str:
             "\\centering",
             f"\\caption{{{latex_escape(caption)}}}",
             f"\\label{{tab:{_label(first)}}}",
-            f"\\begin{{tabular}}{{{'l' * (len(head) - len(groups))}{'c' * len(groups)}}}",
+            f"\\begin{{tabular}}{{{'l' * len(names)}{'c' * len(columns)}}}",
             "\\toprule",
-            " & ".join(head) + " \\\\",
+            " & ".join([*names, *columns]) + " \\\\",
             "\\midrule",
             *map(line, by_method(rows)),
             "\\bottomrule",

@@ -84,6 +84,7 @@ class Line:
         trained: Our model; None if nothing was run.
         scale: At what scale; empty if nothing was run.
         rival: Whether it is another paper's method.
+        known: Whether the specification has it, so that it can be run.
         cells: By number of shots.
     """
 
@@ -93,6 +94,7 @@ class Line:
     trained: Trained | None
     scale: str
     rival: bool
+    known: bool
     cells: dict[int, Cell] = field(default_factory=dict)
 
     def as_dicts(self) -> list[dict[str, Any]]:
@@ -121,27 +123,33 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
         reproduction: With the published values; the paper's queries and balance are the specification's first.
         measured: Measurements; those with other queries or another balance are left out.
     """
-    specification, published = reproduction.specification, reproduction.published.values
+    specification = reproduction.specification
     columns = specification.split, specification.queries[0], specification.query_balances[0]
+    published = [each for each in reproduction.published.values if each.query_balance == columns[-1]]
     measured = [each for each in measured if (each.split, each.queries, each.query_balance) == columns]
     order = [display_name(method) for method in specification.methods]
+
+    def name_of(each: Measurement) -> str:
+        return specification.rivals.get(each.method, display_name(each.method))
+
     every: list[Measurement | PublishedValue] = [*measured, *published]
     places = dict.fromkeys((each.dataset, each.backbone) for each in every)
     lines = []
     for place in places:
         said = [each for each in published if (each.dataset, each.backbone) == place]
         found = [each for each in measured if (each.dataset, each.backbone) == place]
-        rivals = list(dict.fromkeys(each.method for each in said if each.method not in order))
+        known = set(specification.rivals.values()) if found else set()
+        rivals = list(dict.fromkeys([*(each.method for each in said if each.method not in order), *sorted(known)]))
         for method in (*rivals, *order):
             cells = {each.shots: _published_cell(each) for each in said if each.method == method}
-            mine = [each for each in found if display_name(each.method) == method]
+            mine = [each for each in found if name_of(each) == method]
             for trained in dict.fromkeys(map(trained_of, mine)) or [None]:
                 of_model = {each.shots: each for each in mine if trained_of(each) == trained}
                 scale = ", ".join(dict.fromkeys(each.provenance.scale for each in of_model.values()))
-                line = Line(*place, method, trained, scale, method in rivals)
+                line = Line(*place, method, trained, scale, method in rivals, method in {*order, *known})
                 for shots in sorted({*cells, *of_model}):
                     line.cells[shots] = _cell(cells.get(shots, Cell()), of_model.get(shots))
-                if line.cells:
+                if line.cells or method in known:
                     lines.append(line)
     return lines
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import torch
 from msgspec.structs import asdict
 from rich.console import Console
 
+from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError
-from ..evaluation.rows import Measured, rows_of
+from ..evaluation.rows import Measured, Row, rows_of
 from ..evaluation.session import Session
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
@@ -41,7 +42,7 @@ class Request:
         weights: Run or weights file that trainings begin from, in place of base-class pretraining.
         episodes: Number of episodes, in place of the scale's.
         seed: What every random choice follows from.
-        resume: Whether interrupted trainings may be continued.
+        resume: Whether what was interrupted may be continued: trainings, and measurements by the same code.
         data_root: Where the data sets are; the default root if None.
         batch_episodes: Episodes at a time; by their size if None.
     """
@@ -96,13 +97,14 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
         parts = [part for part in parts if part.methods]
         if not parts:
             own = _algorithms(specification.methods, specification.trainings)
-            wanted = " or ".join(algorithm for algorithm, _ in own)
+            wanted = " or ".join([*(algorithm for algorithm, _ in own), *specification.rivals])
             raise UsageError(f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}.")
         return parts
     merged: dict[tuple[trainings.Identity, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
         for backbone in request.backbones or specification.backbones:
-            for algorithm, methods in _algorithms(specification.methods, specification.trainings_for(backbone)):
+            own = _algorithms(specification.methods, specification.trainings_for(backbone))
+            for algorithm, methods in [*own, *((rival, (rival,)) for rival in specification.rivals)]:
                 for shots in specification.shots:
                     training = trainings.wanted_training(
                         algorithm,
@@ -113,6 +115,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
                         pretrained=specification.pretrained,
                         weights=request.weights,
                         test_shots=shots,
+                        rival=algorithm in specification.rivals,
                     )
                     # Only on miniImageNet does the training depend on the shots of the test.
                     key = trainings.wanted_identity(training), methods
@@ -153,6 +156,9 @@ def _own_algorithm(method: str) -> str:
 def _suiting(specification: Specification, config: Config) -> tuple[str, ...]:
     """The methods to evaluate on a given run: where each has a training of its own, those that it was trained for."""
     trained = trainings.algorithm_of(config)
+    rivals = tuple(rival for rival in specification.rivals if _trained_parts(rival) == _trained_parts(trained))
+    if rivals and not isinstance(config, PretrainConfig):
+        return rivals
     if OWN in specification.trainings and not isinstance(config, PretrainConfig):
         trained = _own_algorithm(trained)
         return tuple(method for method in specification.methods if _own_algorithm(method) == trained)
@@ -175,7 +181,8 @@ def _trained_parts(method: str) -> tuple[str, tuple[str, ...]]:
 
 def settings(specification: Specification, part: Part, request: Request) -> list[Setting]:
     """The episodes of every column of a part's results."""
-    slow = any({"iam", BATCH_NORM} & {each.name for each in parse(method)} for method in part.methods)
+    known = {"iam", BATCH_NORM, *(parse(rival)[0].name for rival in specification.rivals)}
+    slow = any(known & {each.name for each in parse(method)} for method in part.methods)
     episodes = request.episodes or (request.scale.episodes if slow else request.scale.episodes_without_iam)
     return [
         Setting(shots=shots, queries=queries, episodes=episodes, seed=request.seed, query_balance=balance)
@@ -183,6 +190,20 @@ def settings(specification: Specification, part: Part, request: Request) -> list
         for queries in specification.queries
         for balance in specification.query_balances
     ]
+
+
+def turns(
+    specification: Specification, methods: Sequence[str], setting: Setting
+) -> list[tuple[tuple[str, ...], Setting]]:
+    """Which methods get which episodes of a setting: all of them, or the first few if they are slow."""
+    slow = specification.slow
+    if slow is None or slow.episodes >= setting.episodes:
+        return [(tuple(methods), setting)]
+    found = [
+        (tuple(method for method in methods if method not in slow.methods), setting),
+        (tuple(method for method in methods if method in slow.methods), replace(setting, episodes=slow.episodes)),
+    ]
+    return [(names, each) for names, each in found if names]
 
 
 @dataclass(frozen=True)
@@ -240,8 +261,8 @@ class Answers:
         return dict(zip((str(each.method) for each in self.measured), self.names, strict=True))[method or ""]
 
 
-def measure(reproduction: Reproduction, parts: Iterable[Part], request: Request, console: Console) -> None:
-    """Train what is missing, evaluate, and keep the measurements, those of a part as soon as they are there.
+def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
+    """Train what is missing, evaluate, and keep the measurements, those of a setting as soon as they are there.
 
     Raises:
         RunError: If a run was interrupted, and must not be continued, or is damaged.
@@ -250,23 +271,51 @@ def measure(reproduction: Reproduction, parts: Iterable[Part], request: Request,
     """
     specification = reproduction.specification
     where = provenance(request)
+    kept = measurements.read(reproduction.folder) if request.resume else []
+    places = [(part.config.dataset, part.config.backbone) for part in parts]
     answers: dict[tuple[str, str, Setting], list[Answers]] = {}
-    for part in parts:
+    for part, place in zip(parts, places, strict=True):
         model = Model.of(part, specification, request, console)
         session, backbone = model.session, part.config.backbone
-        methods = session.methods(part.methods)
+        methods = dict(zip(part.methods, session.methods(part.methods), strict=True))
         for setting in settings(specification, part, request):
+            chosen = turns(specification, part.methods, setting)
+            # Several models at a place are compared in pairs, for which all are needed.
+            if places.count(place) == 1 and _are_measured(kept, model, chosen, where):
+                console.print(f"{describe(setting)}: measured already.", highlight=False, soft_wrap=True)
+                continue
             seconds = None
             if backbone == specification.timed:
                 each = backbone_seconds(session.model.backbone, session.split, setting, request.device)
                 seconds = each * setting.episodes
             same = answers.setdefault((session.split.dataset, backbone, setting), [])
-            measured = session.measure(methods, setting, request.batch_episodes)
-            same.append(Answers(model, part.methods, measured, seconds))
+            found: dict[str, Measured] = {}
+            for names, episodes in chosen:
+                mine = session.measure([methods[name] for name in names], episodes, request.batch_episodes)
+                found |= zip(names, mine, strict=True)
+            same.append(Answers(model, list(found), list(found.values()), seconds))
             measurements.add(reproduction.folder, _measurements(same, setting, where))
             console.print(
                 f"{describe(setting)}: {len(methods)} methods on {session.run.name}.", highlight=False, soft_wrap=True
             )
+
+
+def _are_measured(
+    kept: Sequence[Measurement],
+    model: Model,
+    chosen: Sequence[tuple[tuple[str, ...], Setting]],
+    where: Provenance,
+) -> bool:
+    """Whether all methods of a setting were measured before on this model, in these episodes, by this code."""
+    split, run = model.session.split, model.session.run
+    there = {
+        (each.method, *(getattr(each, name) for name in Setting.__dataclass_fields__))
+        for each in kept
+        if (each.dataset, each.split, each.run) == (split.dataset, split.name, run.name)
+        and (each.training, each.steps) == (model.training, model.steps)
+        and (each.provenance.version, each.provenance.commit) == (where.version, where.commit)
+    }
+    return all((name, *astuple(setting)) in there for names, setting in chosen for name in names)
 
 
 def provenance(request: Request) -> Provenance:
@@ -283,7 +332,8 @@ def _measurements(answers: Sequence[Answers], setting: Setting, where: Provenanc
     own = len({str(measured.method) for _, measured in owners}) == len(owners)
     compared = [measured._replace(run="") if own else measured for _, measured in owners]
     found = []
-    for (mine, measured), row in zip(owners, rows_of(compared, answers[0].model.session.split, setting), strict=True):
+    rows = _rows(compared, answers[0].model.session.split, setting)
+    for (mine, measured), row in zip(owners, rows, strict=True):
         theirs = next(
             (
                 each
@@ -312,6 +362,18 @@ def _measurements(answers: Sequence[Answers], setting: Setting, where: Provenanc
             )
         )
     return found
+
+
+def _rows(measured: Sequence[Measured], split: Split, setting: Setting) -> list[Row]:
+    """A row for each; what has fewer episodes is compared with the others in the first of theirs."""
+    counts = [len(each.outcome.accuracies) for each in measured]
+    rows: dict[int, Row] = {}
+    for count in set(counts):
+        there = [place for place, each in enumerate(counts) if each >= count]
+        first = [measured[place]._replace(outcome=measured[place].outcome.first(count)) for place in there]
+        found = rows_of(first, split, replace(setting, episodes=count))
+        rows |= {place: row for place, row in zip(there, found, strict=True) if counts[place] == count}
+    return [rows[place] for place in range(len(measured))]
 
 
 def describe(setting: Setting) -> str:

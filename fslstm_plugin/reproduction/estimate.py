@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,9 +19,10 @@ from ..evaluation.setting import Setting
 from ..grammar import parse
 from ..methods import BATCH_NORM, parse_method
 from ..model import FewShotModel
+from ..reporting.words import listed
 from ..runs import Run
 from . import trainings
-from .engine import Part, Request, describe, settings
+from .engine import Part, Request, describe, settings, turns
 from .outputs import SUPPORT
 from .specification import Reproduction, Specification
 from .support import tasks_each
@@ -90,10 +91,14 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
 
 
 def _evaluation_steps(specification: Specification, part: Part, request: Request) -> list[Step]:
-    columns = settings(specification, part, request)
+    chosen = [
+        turn for each in settings(specification, part, request) for turn in turns(specification, part.methods, each)
+    ]
     seconds = _forward_seconds(specification, part, request)
-    seconds += sum(_episode_seconds(specification, part, each, request) * each.episodes for each in columns)
-    steps = [Step(f"evaluate {len(part.methods)} methods, {describe(each)}") for each in columns]
+    seconds += sum(
+        _episode_seconds(specification, part, names, each, request) * each.episodes for names, each in chosen
+    )
+    steps = [Step(f"evaluate {listed(names, most=3)}: {describe(each)}") for names, each in chosen]
     return [*steps, Step("evaluation", seconds)]
 
 
@@ -123,14 +128,18 @@ def _training_step(training: Training, image_seconds: float, request: Request) -
     return Step(f"train {training.name} ({trainings.algorithm_of(training.config)}), {steps:,} steps", seconds)
 
 
-def _episode_seconds(specification: Specification, part: Part, setting: Setting, request: Request) -> float:
-    """Seconds per episode."""
+def _episode_seconds(
+    specification: Specification, part: Part, names: tuple[str, ...], setting: Setting, request: Request
+) -> float:
+    """Seconds per episode of these methods."""
     few = replace(setting, episodes=_FEW, seed=0)
     split = load_split(part.config.dataset or "", specification.split, request.data_root)
     model = part.config.backbone, part.config.image_size
-    key = model, part.methods, few, split.dataset, split.name, request.device
+    if part.methods[0] in specification.rivals:  # which may be built for the shots
+        names = (trainings.algorithm_of(part.config),)
+    key = model, names, few, split.dataset, split.name, request.device
     if key not in _known:
-        _known[key] = _measured_episode(split, *model, part.methods, few, request.device)
+        _known[key] = _measured_episode(split, *model, names, few, request.device)
     return _known[key]
 
 
@@ -143,13 +152,19 @@ def _measured_episode(
     """Seconds per episode, on random features and untrained parts."""
     model = FewShotModel.from_backbone(backbone, image_size=image_size).eval()
     with torch.no_grad():
-        dim = model.embed(torch.zeros(1, 3, image_size, image_size)).shape[-1]
+        image = torch.zeros(1, 3, image_size, image_size)
+        methods = [parse_method(name, dim=model.embed(image).shape[-1], backbone=model.backbone) for name in names]
+        embedding = model.embedding_of(methods[0]).eval()  # that of all, whose trainings are one
+        dim = embedding(image).shape[-1]
     features = torch.randn(len(split.labels), dim, generator=torch.Generator().manual_seed(0)).to(device)
-    source = indexed(features, model.map_shape, features.mean(0))
-    methods = [parse_method(name, dim=dim).to(device) for name in names]
+    source = indexed(features, embedding.map_shape, features.mean(0))
+    model.to(device)
+    methods = [method.to(device) for method in methods]
     sampler = setting.sampler(split)
-    # The runner adds an episode, to warm up.
-    return _seconds(lambda: run_methods(source, sampler, methods, _FEW, device, workers=1), device) / (_FEW + 1)
+    whole = methods[0].embeds and methods[0].episode_statistics  # Seconds for each episode.
+    episodes, repeats = (2, 1) if whole else (_FEW, _REPEATS)
+    work = partial(run_methods, source, sampler, methods, episodes, device, workers=1)
+    return _seconds(work, device, repeats) / (episodes + 1)  # The runner adds an episode, to warm up.
 
 
 @cache
@@ -160,7 +175,7 @@ def seconds_per_image(backbone: str, image_size: int, device: torch.device | str
     return _seconds(lambda: model(images).square().mean().backward(), device) / _IMAGES
 
 
-def _seconds(work: Callable[[], Any], device: torch.device | str) -> float:
+def _seconds(work: Callable[[], Any], device: torch.device | str, repeats: int = _REPEATS) -> float:
     """The shortest time of a few that some work takes: what this machine can, whatever else it does just now.
 
     On the processor it is that of its threads, which other processes do not lengthen.
@@ -168,7 +183,7 @@ def _seconds(work: Callable[[], Any], device: torch.device | str) -> float:
     cuda = torch.device(device).type == "cuda"
     clock = time.perf_counter if cuda else time.process_time
     times = []
-    for _ in range(_REPEATS):
+    for _ in range(repeats):
         began = clock()
         work()
         if cuda:

@@ -11,13 +11,14 @@ from matplotlib.figure import Figure
 from ..files import replacing, write_json, write_text
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
-from . import beside, measurements, rendering, support
+from . import beside, literature, measurements, rendering, support
 from .comparison import compare
 from .measurements import Measurement
 from .specification import TABLE, Reproduction
 from .titles import model_titles
 
 SUPPORT = "support"
+BESIDE_PUBLISHED = "Beside what was published"
 
 
 def write(reproduction: Reproduction) -> None:
@@ -71,6 +72,12 @@ def _write_lines(reproduction: Reproduction) -> None:
     for heading, table in rendering.grids(lines):
         text += [f"## {heading}", "", *rendering.markdown_table(*table), ""]
         latex += [f"% {heading}", *rendering.latex_grid(*table)]
+    published = reproduction.published
+    if published.values:
+        table = literature.table(published.values, measured)
+        words = rendering.published_by(published)
+        text += [f"## {BESIDE_PUBLISHED}", "", words, "", *rendering.markdown_table(*table), ""]
+        latex += [f"% {BESIDE_PUBLISHED}", *rendering.latex_grid(*table)]
     text = text[:-1] + beside.markdown(beside.shipped_pairs(reproduction.name, measured))
     trained = rendering.trained_with(measured, [each.training for each in measured])
     text += rendering.section("Training of the models", trained) + rendering.measured_with(measured)

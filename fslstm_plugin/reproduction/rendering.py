@@ -88,7 +88,7 @@ def _comparison(lines: list[Line], letters: Letters, run: bool) -> Table:
     ]
     rows = []
     for line in lines:
-        trained = "published only" if line.rival else letters[line.trained] if line.trained else "not run"
+        trained = letters[line.trained] if line.trained else "not run" if line.known else "published only"
         cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
         rows.append([line.method, *([trained] if run else []), *cells])
     filled = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]
@@ -123,10 +123,14 @@ def explained(letters: Letters) -> list[str]:
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, columns of numbers to the right."""
-    numbers = [all(row[place][:1] in f"+-{NOTHING}{digits}" for row in rows) for place in range(1, len(head))]
+    numbers = [all(_is_number(row[place]) for row in rows) for place in range(1, len(head))]
     rule = ["---", *("---:" if right else "---" for right in numbers)]
     head, *rows = [[markdown_escape(cell) for cell in line] for line in (head, *rows)]
     return [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]
+
+
+def _is_number(cell: str) -> bool:
+    return cell[:1] in f"+-{NOTHING}{digits}"
 
 
 def _difference(cell: Cell) -> str:
@@ -176,11 +180,16 @@ def section(heading: str, items: Sequence[str]) -> list[str]:
 
 
 def grids(lines: Lines) -> list[tuple[str, Table]]:
-    """Gains, and then accuracies, of each row of panels, with headings."""
+    """Gains, accuracies, and errors of the shares if there are any, of each row of panels, with headings."""
+    shares = any(point.share_error is not None for point in lines.points)
     rows = {point.row: [each for each in lines.points if each.row == point.row] for point in lines.points}
     return [
         (f"{what}: {row}", grid(points, lines.x_label, show))
-        for what, show in (("Gain in points", _gain), ("Accuracy in percent", _accuracy))
+        for what, show in (
+            ("Gain in points", _gain),
+            ("Accuracy in percent", _accuracy),
+            *([("Mean absolute error of the classes' shares in points", _share_error)] if shares else []),
+        )
         for row, points in rows.items()
     ]
 
@@ -191,6 +200,10 @@ def _gain(point: Point) -> str:
 
 def _accuracy(point: Point) -> str:
     return number(point.accuracy, point.accuracy_ci95)
+
+
+def _share_error(point: Point) -> str:
+    return NOTHING if point.share_error is None else f"{point.share_error:.1f}"
 
 
 def grid(points: Sequence[Point], x_label: str, show: Callable[[Point], str]) -> Table:
@@ -215,10 +228,14 @@ def latex_grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         "\\toprule",
         f"{' & '.join(latex_escape(name) for name in head)} \\\\",
         "\\midrule",
-        *(f"{latex_escape(name)} & {' & '.join(latex_number(cell) for cell in cells)} \\\\" for name, *cells in rows),
+        *(f"{latex_escape(name)} & {' & '.join(_latex_cell(cell) for cell in cells)} \\\\" for name, *cells in rows),
         "\\bottomrule",
         "\\end{tabular}",
     ]
+
+
+def _latex_cell(text: str) -> str:
+    return latex_number(text) if _is_number(text) else latex_escape(text)
 
 
 def sources(found: Iterable[tuple[Provenance, int]]) -> list[str]:

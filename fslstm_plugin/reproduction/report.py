@@ -8,11 +8,11 @@ from pathlib import Path
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
 from ..reporting.html import Block, Section, svg_element
-from . import beside, measurements, rendering, support
+from . import beside, literature, measurements, rendering, support
 from .beside import Pair
 from .comparison import compare
 from .measurements import Measurement
-from .outputs import SUPPORT, gains_over, lines_of, titled
+from .outputs import BESIDE_PUBLISHED, SUPPORT, gains_over, lines_of, titled
 from .specification import TABLE, Reproduction
 
 
@@ -51,7 +51,7 @@ def _measured(reproduction: Reproduction, measured: Sequence[Measurement]) -> tu
     if not measured:
         return [], []
     lines = lines_of(reproduction, measured)
-    return [gains_over(lines)], [*_lines(reproduction, lines), *_shipped(pairs), *_origin(trained, sources)]
+    return [gains_over(lines)], [*_lines(reproduction, lines, measured), *_shipped(pairs), *_origin(trained, sources)]
 
 
 def _origin(trained: Sequence[str], sources: Sequence[str]) -> list[Block]:
@@ -67,12 +67,17 @@ def _shipped(pairs: Sequence[Pair]) -> list[Block]:
     return [Block("Beside what is shipped with the package", words, head, rows, folded=True)]
 
 
-def _lines(reproduction: Reproduction, lines: line_figure.Lines) -> list[Block]:
+def _lines(reproduction: Reproduction, lines: line_figure.Lines, measured: Sequence[Measurement]) -> list[Block]:
     blocks = [Block(figure=svg_element(line_figure.draw(lines), reproduction.name))]
     if lines.summary:
         blocks.append(Block("In short", lines.remark, lines.summary[0], lines.summary[1:]))
     tables = rendering.grids(lines)
-    return blocks + [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in tables]
+    blocks += [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in tables]
+    published = reproduction.published
+    if published.values:
+        head, rows = literature.table(published.values, measured)
+        blocks.append(Block(BESIDE_PUBLISHED, rendering.published_by(published), head, rows, folded=True))
+    return blocks
 
 
 def _table(reproduction: Reproduction, measured: Sequence[Measurement]) -> tuple[list[str], list[Block]]:

@@ -21,6 +21,18 @@ TABLE = "table"
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
+class Slow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Methods that get fewer episodes than the others, of whose time they would take the most.
+
+    Args:
+        methods: Their names.
+        episodes: How many they get, the first of the others' episodes; never more than those.
+    """
+
+    methods: Annotated[tuple[str, ...], Meta(min_length=1)]
+    episodes: Annotated[int, Meta(ge=2)]
+
+
 class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table or figure.
 
@@ -31,6 +43,8 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             backbone alone, ``"own"`` for a method's own head.
         pretrained: Whether the paper's trainings begin from a pretrained backbone.
         methods: Names of methods, see :func:`~fslstm_plugin.methods.parse_method`.
+        rivals: Other papers' methods with weights, each with the name of its published row. Each is trained by its own
+            recipe, on as many images as LSSVM+IAM, and evaluated on that training alone.
         datasets: Names of data sets.
         backbones: Names of backbones.
         shots: Support images per class.
@@ -39,6 +53,7 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         split: Where the episodes come from.
         timed: Backbone whose time from images to answers is measured too, on its pretraining alone: a meta-training
             changes the numbers in the weights, not how many there are.
+        slow: Methods that get fewer episodes.
     """
 
     title: str
@@ -46,6 +61,7 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     trainings: Annotated[tuple[str, ...], Meta(min_length=1)]
     pretrained: bool
     methods: Annotated[tuple[str, ...], Meta(min_length=1)]
+    rivals: dict[str, str] = {}
     datasets: Annotated[tuple[str, ...], Meta(min_length=1)]
     backbones: Annotated[tuple[str, ...], Meta(min_length=1)]
     shots: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 5)
@@ -53,6 +69,7 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     query_balances: Annotated[tuple[str, ...], Meta(min_length=1)] = ("uniform",)
     split: str = "test"
     timed: str | None = None
+    slow: Slow | None = None
 
     def __post_init__(self) -> None:
         known = (TABLE, *figures.names())
@@ -60,6 +77,9 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise UnknownNameError("table or figure", self.shows, known)
         if self.timed is not None and self.timed not in self.backbones:
             raise UnknownNameError("timed backbone", self.timed, self.backbones)
+        for method in self.slow.methods if self.slow is not None else ():
+            if method not in self.methods:
+                raise UnknownNameError("slow method", method, self.methods)
 
     def trainings_for(self, backbone: str) -> tuple[str, ...]:
         """The trainings on a backbone."""
@@ -67,25 +87,29 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PublishedValue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of the paper.
+    """A number of the paper, or of another.
 
     Args:
         method: As the paper names it.
         dataset: Name of the data set.
-        backbone: Name of the backbone.
+        backbone: Name of the backbone; it need not be one of ours.
         shots: Support images per class.
         accuracy: In percent; None if only the time was published.
         ci95: Half width of its 95 % interval; None if none was reported.
         seconds: For 10,000 tasks, from images to answers; None if it was not published.
+        query_balance: How the queries are shared among the classes.
+        source: Where it was read, if the values are of several papers.
     """
 
     method: str
     dataset: str
     backbone: str
     shots: Count
-    accuracy: float | None
-    ci95: float | None
-    seconds: float | None = None
+    accuracy: Annotated[float, Meta(ge=0, le=100)] | None
+    ci95: Annotated[float, Meta(ge=0)] | None
+    seconds: Annotated[float, Meta(ge=0)] | None = None
+    query_balance: str = "uniform"
+    source: str = ""
 
 
 class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,10 +14,14 @@ from rich.console import Console
 
 from ..data.root import load_split
 from ..errors import RunError, UnknownNameError
+from ..grammar import Part, options, parse
 from ..recipes import PretrainRecipe
+from ..registry import METHODS
 from ..runs import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
 from ..training.configuration import pretrain_config, train_config
 from .specification import PRETRAINING
+
+OURS = "lssvm+iam"  # Whose training images every rival gets.
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ def wanted_training(
     pretrained: bool,
     weights: Path | None = None,
     test_shots: int = 5,
+    rival: bool = False,
 ) -> Training:
     """The training of an algorithm by the recipes, at a scale.
 
@@ -119,6 +124,7 @@ def wanted_training(
         pretrained: Whether it begins from a pretrained backbone at every scale.
         weights: Run or weights file to begin from, in place of a pretraining on the base classes.
         test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
+        rival: Whether it is another paper's: by its own recipe, but on no more images than LSSVM+IAM at this scale.
     """
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
     amount = scale.amount_for(backbone)
@@ -127,18 +133,44 @@ def wanted_training(
     if algorithm == PRETRAINING:
         return source
     begins_from = source if weights is None and (pretrained or scale.always_pretrained) else None
-    config = train_config(
-        dataset,
-        backbone,
-        algorithm,
-        pretrained=weights or (Path(source.name) if begins_from else None),
-        max_steps=amount.train_steps,
-        seed=seed,
-        validation=Validation(min(2000, 2 * scale.episodes)),
-        test_shots=test_shots,
-        given=_given(queries=scale.train_queries),
-    )
+
+    def config_of(algorithm: str, queries: int | None, validation: Validation) -> TrainConfig:
+        return train_config(
+            dataset,
+            backbone,
+            algorithm,
+            pretrained=weights or (Path(source.name) if begins_from else None),
+            max_steps=amount.train_steps,
+            seed=seed,
+            validation=validation,
+            test_shots=test_shots,
+            given=_given(queries=queries),
+        )
+
+    validation = Validation(min(2000, 2 * scale.episodes))
+    config = config_of(OURS if rival else algorithm, scale.train_queries, validation)
+    if rival:
+        algorithm = _for_shots(algorithm, test_shots)
+        config = _with_images_of(config, config_of(algorithm, None, replace(validation, shots=test_shots)))
     return Training(config, f"{stem}-{algorithm}", begins_from)
+
+
+def _for_shots(rival: str, shots: int) -> str:
+    """The rival's name, with the shots where it is built for a number of them."""
+    (part,) = parse(rival)
+    known = {option.name for option in options(METHODS.get(part.name))}
+    return str(Part(part.name, {**part.arguments, "shots": shots})) if "shots" in known else rival
+
+
+def _with_images_of(ours: TrainConfig, rival: TrainConfig) -> TrainConfig:
+    """A rival's training, validated with its own shots, on as many images as ours where that is cut short."""
+    episodes = rival.validation.episodes
+    if METHODS.get(parse(rival.algorithm)[0].name).episode_statistics is True:  # images each time: far slower
+        episodes = max(2, episodes // 20)
+    rival = replace(rival, validation=replace(rival.validation, episodes=episodes, shots=rival.recipe.shots))
+    if ours.max_steps is None:
+        return rival
+    return replace(rival, max_steps=max(1, ours.max_steps * images_per_step(ours) // images_per_step(rival)))
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -277,9 +309,9 @@ def describe(config: Config) -> str:
     return f"{describe(Run.open(folder).config) if there else f'weights {folder.name}'}; then {own}"
 
 
-def images_per_step(config: Config) -> int:
-    """Images that a step computes."""
+def images_per_step(config: Config) -> float:
+    """Images of the whole size that cost as much as a step, on average."""
     recipe = config.recipe
     if isinstance(recipe, PretrainRecipe):
-        return recipe.batch_size
+        return recipe.batch_size * recipe.arithmetic
     return recipe.episodes_per_step * recipe.ways * (recipe.shots + recipe.queries)

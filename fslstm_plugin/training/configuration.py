@@ -115,7 +115,7 @@ def train_config(
     Raises:
         UnknownNameError: If there is no such data set, backbone or method.
         UsageError: If the method's name is wrong or names what is for testing only, the backbone has no recipe for
-            pretrained weights, or a value is out of its range.
+            pretrained weights, the method is not built for the episodes, or a value is out of its range.
 
     Example:
         >>> config = train_config("mini", "conv4", "lssvm+iam", precision="32", given={"epochs": 3})
@@ -127,6 +127,9 @@ def train_config(
     recipe = meta_training(images, BACKBONES.get(backbone), pretrained is not None, test_shots, given)
     recipe = _with(method.recipe(recipe, pretrained=pretrained is not None, test_shots=test_shots), given)
     recipe.augmentation.require_fit(size)
+    validation = validation or Validation()
+    for shape in (recipe, validation):
+        method.require_shape(shape.ways, shape.ways * shape.shots, shape.ways * shape.queries)
     return _checked(
         TrainConfig(
             backbone=backbone,
@@ -137,7 +140,7 @@ def train_config(
             dataset=dataset,
             algorithm=str(method),
             recipe=recipe,
-            validation=validation or Validation(),
+            validation=validation,
             pretrained=_absolute(pretrained),
         )
     )

@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from rich.console import Console
 
 from ..backbones.base import build_backbone, normalization_of
 from ..data.base import Split
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
+from ..evaluation.episode_images import from_images
 from ..evaluation.features import extract_features
-from ..evaluation.runner import indexed, run_methods
+from ..evaluation.runner import FeatureSource, indexed, run_methods
 from ..evaluation.statistics import estimate
 from ..learn2learn import LightningFewShot
-from ..methods import parse_method
-from ..model import feature_size
+from ..methods import Method, parse_method
+from ..model import Embedding, feature_size
 from ..runs import Run, TrainConfig, Validation
 from .engine import EngineOptions, TrainingProgress, fit
 from .pretrained import load_backbone
@@ -57,8 +59,7 @@ class KeepBest(pl.Callback):
         if not trainer.is_global_zero:
             return
         model = module.model.eval()
-        features = extract_features(model.embedding_of(model.method), self.split, module.device).to(module.device)
-        source = indexed(features, model.map_shape)
+        source = self._source(model.embedding_of(model.method), model.method, module.device)
         (outcome,) = run_methods(source, self.sampler, [model.method], self.validation.episodes, module.device)
         module.train()
         accuracy = estimate(outcome.accuracies)
@@ -72,6 +73,11 @@ class KeepBest(pl.Callback):
             f"{', the best so far' if better else ''}",
             highlight=False,
         )
+
+    def _source(self, embedding: Embedding, method: Method, device: torch.device) -> FeatureSource:
+        if method.episode_statistics:
+            return from_images(embedding, self.split, device)
+        return indexed(extract_features(embedding, self.split, device).to(device), embedding.map_shape)
 
 
 def train(

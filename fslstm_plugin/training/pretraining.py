@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def pretrain(
     workers: int = 2,
     resume: bool = False,
     console: Console,
+    callbacks: Sequence[pl.Callback] = (),
 ) -> None:
     """Train a backbone as a classifier and save its weights in the run folder.
 
@@ -37,6 +39,7 @@ def pretrain(
         workers: Processes that decode the images of a folder.
         resume: Continue from the run's last checkpoint.
         console: Where progress is shown.
+        callbacks: Further Lightning callbacks.
 
     Raises:
         DataError: If the images are missing.
@@ -74,7 +77,7 @@ def pretrain(
         seed=config.seed,
         options=options,
         progress=TrainingProgress("images", recipe.batch_size, console),
-        callbacks=[SaveEachEpoch(run)],
+        callbacks=[SaveEachEpoch(run), *callbacks],
         resume=resume,
         data_digest=digest,
     )

@@ -12,6 +12,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from ...evaluation.rows import Row
 
@@ -25,6 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 # of panels are lower, so that they fit a page.
 PANEL_WIDTH, PANEL_HEIGHT = 1.72, 1.5
 PAGE_HEIGHT, LEGEND_HEIGHT = 9.0, 0.6
+LINE_HEIGHT, AXIS_HEIGHT = 0.15, 0.42  # Of a legend, and of what stands below the lowest panels.
 STYLE: dict[Any, Any] = {
     "axes.labelsize": 7.5,
     "axes.linewidth": 0.6,
@@ -60,6 +62,7 @@ class Point:
         gain_ci95: Half width of its 95 % interval.
         accuracy: Accuracy in percent, for the tables.
         accuracy_ci95: Half width of its 95 % interval.
+        share_error: See :class:`~fslstm_plugin.evaluation.rows.Row`, for the tables.
     """
 
     row: str
@@ -70,6 +73,7 @@ class Point:
     gain_ci95: float
     accuracy: float
     accuracy_ci95: float
+    share_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,14 @@ class Lines:
     own_scales: bool = False
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """The points as plain data."""
-        return [asdict(point) for point in self.points]
+        """The points as plain data; the errors of the shares only where there are any."""
+        rows = [asdict(point) for point in self.points]
+        known = any(point.share_error is not None for point in self.points)
+        return rows if known else [{name: row[name] for name in row if name != "share_error"} for row in rows]
 
 
 def draw(lines: Lines) -> Figure:
-    """The figure, a panel for each row and column, its legend above the panels."""
+    """The figure, a panel for each row and column; its legend above, or where columns share no line, one below each."""
     with rc_context(STYLE):
         return _draw(lines)
 
@@ -108,16 +114,19 @@ def draw(lines: Lines) -> Figure:
 def _draw(lines: Lines) -> Figure:
     rows, columns = _unique(point.row for point in lines.points), _unique(point.column for point in lines.points)
     series = _unique(point.series for point in lines.points)
+    of_column = {name: _unique(point.series for point in lines.points if point.column == name) for name in columns}
+    apart = len(columns) > 1 and sum(map(len, of_column.values())) == len(series)
     width = PANEL_WIDTH * max(2, len(columns))
-    height = min(PANEL_HEIGHT * len(rows), PAGE_HEIGHT - LEGEND_HEIGHT)
-    figure = Figure(figsize=(width, height + LEGEND_HEIGHT), layout="constrained")
+    legend_height = LEGEND_HEIGHT + (LINE_HEIGHT * max(map(len, of_column.values())) if apart else 0)
+    height = min(PANEL_HEIGHT * len(rows), PAGE_HEIGHT - legend_height)
+    figure = Figure(figsize=(width, height + legend_height), layout="constrained")
     sharey: Literal["row", "none"] = "none" if lines.own_scales else "row"
     axes = figure.subplots(len(rows), len(columns), sharex="col", sharey=sharey, squeeze=False)
     for number, row in enumerate(rows):
         for place, column in enumerate(columns):
             panel = axes[number, place]
             mine = [point for point in lines.points if (point.row, point.column) == (row, column)]
-            _panel(panel, mine, series, lines.logarithmic)
+            _panel(panel, mine, of_column[column] if apart else series, lines.logarithmic)
             if number == 0:
                 panel.set_title(column)
             if place == 0:
@@ -125,9 +134,14 @@ def _draw(lines: Lines) -> Figure:
                 panel.set_title(f"{row}\n" if number == 0 else row, loc="left", fontweight="bold")
             if number == len(rows) - 1:
                 panel.set_xlabel(lines.x_label)
-    letters = int((height + LEGEND_HEIGHT) * 72 / (0.5 * STYLE["axes.labelsize"]))  # along the side, of mean width
+    letters = int((height + legend_height) * 72 / (0.5 * STYLE["axes.labelsize"]))  # along the side, of mean width
     label = textwrap.wrap(f"gain in points over {lines.over}", letters)
     figure.supylabel("\n".join(label), fontsize=STYLE["axes.labelsize"], multialignment="center")
+    if apart:
+        for panel in axes[-1]:
+            below = panel.transAxes + ScaledTranslation(0, -AXIS_HEIGHT, figure.dpi_scale_trans)
+            panel.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+        return figure
     shown = {
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
@@ -201,6 +215,7 @@ def gain_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], float | str]) -
             row.gain_ci95,
             row.accuracy,
             row.ci95,
+            row.share_error,
         )
         for model, row in rows
         if row.modules and row.gain is not None and row.gain_ci95 is not None

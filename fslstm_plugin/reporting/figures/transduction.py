@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
+from ...evaluation.rows import Row
 from .lines import Lines, NamedRow, Point
 
-_REFITTED, _OWN = "heads refitted, over the head alone", "methods of their own, over NN"
+_EQUAL_SHARES = ("tim", "pt-map", "proto-lp", "ilpc")  # Whose prior fills all classes alike.
 
 
 def lines(rows: Sequence[NamedRow]) -> Lines:
-    """Gain over the plain method against the balance; columns are heads with modules and methods of their own."""
+    """Gain over the plain method against the balance; columns are heads with modules, and methods by their prior."""
+    most: dict[str, int] = defaultdict(int)
+    for model, row in rows:
+        most[model] = max(most[model], row.episodes)
     points = [
         Point(
             f"{model}, {row.shots}-shot",
-            _REFITTED if row.modules else _OWN,
-            "+".join([row.head, *row.modules]).upper(),
+            _column(row),
+            _name(row, most[model]),
             row.query_balance.replace("dirichlet:", "A = ").replace("uniform", "balanced"),
             row.gain,
             row.gain_ci95,
             row.accuracy,
             row.ci95,
+            row.share_error,
         )
         for model, row in rows
         if (row.modules or row.reference == "nn") and row.gain is not None and row.gain_ci95 is not None
     ]
     return Lines("class balance (Dirichlet A)", "the plain method on the same queries", points)
+
+
+def _column(row: Row) -> str:
+    if row.modules:
+        return "refitted head, over the head"
+    return "equal shares, over NN" if row.head in _EQUAL_SHARES else "weak or no prior, over NN"
+
+
+def _name(row: Row, most: int) -> str:
+    """The method; with its episodes where others have more."""
+    name = "+".join([row.head, *row.modules]).upper()
+    return name if row.episodes == most else f"{name}, {row.episodes:,} episodes"

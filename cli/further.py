@@ -1,0 +1,107 @@
+"""What ``fslstm eval`` measures beside accuracy, as it is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    from fslstm_plugin.evaluation.session import Session
+    from fslstm_plugin.evaluation.setting import Setting
+    from fslstm_plugin.methods import Method
+
+_PANEL = "Beside accuracy"
+_MARGINAL = "marginal"
+
+Calibration = Annotated[
+    bool,
+    typer.Option(
+        "--calibration",
+        help="Calibration error, Brier score and likelihood of the probabilities, before and after the temperature "
+        "that each support chooses.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Coverage = Annotated[
+    Optional[float],
+    typer.Option(
+        help="Sets of labels that hold the right one so often, such as 0.8: what they reach, and their size.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+CoverageKind = Annotated[
+    str,
+    typer.Option(
+        help="marginal, or per-class, which holds for each class, also with a fixed number of labelled images of it.",
+        rich_help_panel=_PANEL,
+    ),
+]
+OpenWays = Annotated[
+    Optional[int],
+    typer.Option(
+        min=1,
+        help="Queries of so many classes without support among the others: which scores tell them apart.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Further:
+    """The measurements; by default none."""
+
+    calibration: Calibration = False
+    coverage: Coverage = None
+    coverage_kind: CoverageKind = _MARGINAL
+    open_ways: OpenWays = None
+
+    def check(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> list[str]:
+        """Refuse what cannot be measured, before anything is computed.
+
+        Args:
+            session: The model and its images.
+            methods: Of this session.
+            settings: The episodes, for each number of shots.
+
+        Returns:
+            Sentences on what is left out.
+
+        Raises:
+            UsageError: If something cannot be measured.
+        """
+        from fslstm_plugin.errors import UsageError
+        from fslstm_plugin.evaluation.coverage import require_coverage, why_no_label_sets
+        from fslstm_plugin.evaluation.open_set import with_unknown
+
+        if self.coverage is None and self.coverage_kind != _MARGINAL:
+            raise UsageError("--coverage-kind says how --coverage is meant: give it too.")
+        for setting in settings:
+            if self.open_ways is not None:
+                with_unknown(setting, session.split, self.open_ways)
+            if self.coverage is not None:
+                require_coverage(methods, setting, self.coverage, self.coverage_kind)
+        if self.coverage is None:
+            return []
+        return [reason for method in methods if (reason := why_no_label_sets(method)) is not None]
+
+    def rows(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> dict[str, list[Any]]:
+        """The rows of each table that was asked for, see `fslstm_plugin.reporting.tables.Results`."""
+        from fslstm_plugin.evaluation.calibration import calibration_rows
+        from fslstm_plugin.evaluation.coverage import coverage_rows
+        from fslstm_plugin.evaluation.open_set import open_rows
+
+        found: dict[str, list[Any]] = {}
+        for setting in settings:
+            if self.calibration:
+                found.setdefault("calibration", []).extend(calibration_rows(session, methods, setting))
+            if self.coverage is not None:
+                mine = coverage_rows(session, methods, setting, self.coverage, self.coverage_kind)
+                found.setdefault("coverage", []).extend(mine)
+            if self.open_ways is not None:
+                found.setdefault("open", []).extend(open_rows(session, methods, setting, self.open_ways))
+        return found

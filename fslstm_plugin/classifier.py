@@ -1,0 +1,400 @@
+"""Few-shot classification in the form of scikit-learn's estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from .calibration import probabilities
+from .conformal import label_sets
+from .data.decode import read_picture
+from .errors import RunError, UnknownNameError, UsageError, require_positive
+from .fitted import FittedMethod
+from .methods import Method, parse_method
+from .model_file import BackboneIdentity, ModelFile
+from .pretrained import PictureBackbone, open_backbone
+from .registry import BACKBONES
+from .suggestions import Suggestion, suggest
+
+_LEAVE_ONE_OUT = "leave-one-out"
+_TRANSDUCTION = "+psm"
+_BATCH = 32  # Pictures that the backbone sees at a time.
+
+
+class FewShotClassifier(ClassifierMixin, BaseEstimator):
+    """A method of few-shot classification, from a few labelled points of each class to labels of others.
+
+    The points X are rows of a feature matrix, or with a backbone pictures: paths, or Pillow's images; a matrix is
+    taken for the backbone's features. It works in scikit-learn's pipelines and searches.
+
+    A method that is not transductive predicts each point by itself, so that any number can come at once or in parts. A
+    transductive one takes the X of a prediction as the queries of one episode, and learns from all of them.
+
+    Args:
+        method: Name of a method, see `parse_method`; default ``"lssvm"``.
+        backbone: What `open_backbone` takes: a name or a module. Default None: X are features.
+        transductive: Whether to refit a plain head with the help of the other points of X, by ``+psm``. Default False:
+            as the method says.
+        temperature: By which logits are divided before they become probabilities; or ``"leave-one-out"`` (default),
+            which fits it to the labelled points, see `FittedMethod.temperature`.
+        base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract. Default None.
+        seed: Of what is drawn: the order of equal scores in `predict_set`. Default 0.
+
+    Attributes:
+        classes_: The labels, sorted ``(ways,)``.
+        n_features_in_: Length d of the features.
+        support_: Features of the labelled points ``(n, d)``.
+        support_labels_: Their classes as places in ``classes_``, int64 ``(n,)``.
+        pictures_: Names of the labelled pictures, empty where there is none.
+        temperature_: The temperature.
+
+    Example:
+        >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]])
+        >>> classifier = FewShotClassifier().fit(X, ["owl", "owl", "wren", "wren"])
+        >>> classifier.predict([[0.1, 0.1], [0.9, 0.9]])
+        array(['owl', 'wren'], dtype='<U4')
+        >>> classifier.predict_set([[0.1, 0.0], [0.9, 0.9]], coverage=0.7)
+        [array(['owl'], dtype='<U4'), array(['wren'], dtype='<U4')]
+        >>> classifier.partial_fit([[0.9, 0.0]], ["tit"]).forget("owl").predict([[0.9, 0.1]])
+        array(['tit'], dtype='<U4')
+    """
+
+    def __init__(
+        self,
+        method: str = "lssvm",
+        *,
+        backbone: str | Path | nn.Module | None = None,
+        transductive: bool = False,
+        temperature: float | str = _LEAVE_ONE_OUT,
+        base_mean: np.ndarray | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.transductive = transductive
+        self.temperature = temperature
+        self.base_mean = base_mean
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any, pictures: Sequence[str] | None = None) -> Self:
+        """Take labelled points.
+
+        Args:
+            X: Features ``(n, d)``, or n pictures.
+            y: Their labels ``(n,)``, of any type that can be sorted.
+            pictures: Their names, which are kept. Default None: the paths, where X are paths.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: If an argument is wrong, or there are fewer than two classes.
+            DataError: If a picture cannot be read.
+        """
+        self._backbone_: PictureBackbone | None = None
+        X, y, names = self._labelled(X, y, pictures, reset=True)
+        classes, labels = np.unique(y, return_inverse=True)
+        _require_classes(classes)
+        mean = None if self.base_mean is None else torch.from_numpy(np.asarray(self.base_mean, dtype=np.float64))
+        fitted = FittedMethod(self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean)
+        return self._keep(classes, labels, X, names, fitted)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Sequence[Any] | None = None, pictures: Sequence[str] | None = None
+    ) -> Self:
+        """Add labelled points, of known or of new classes, with the same result as fitting all of them anew.
+
+        LSSVM and ridge regression are updated, see `UpdatableSystem`; others are fitted anew.
+
+        Args:
+            X: See `fit`.
+            y: See `fit`.
+            classes: The labels that are allowed. Default None: any.
+            pictures: See `fit`.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: As `fit` does, and if a label is not allowed, or of another type than the others.
+        """
+        if classes is not None:
+            _require_known(y, np.unique(classes))
+        if not hasattr(self, "classes_"):
+            return self.fit(X, y, pictures)
+        X, y, names = self._labelled(X, y, pictures, reset=False)
+        if _is_text(self.classes_) != _is_text(y):
+            raise UsageError(
+                f"The labels are {self.classes_.dtype}, but the new ones are {y.dtype}: give them one type."
+            )
+        all_classes, labels = np.unique(np.concatenate([self.classes_[self.support_labels_], y]), return_inverse=True)
+        kept = np.ones(len(self.support_), dtype=bool)
+        return self._update(kept, all_classes, labels, X, names)
+
+    def forget(self, labels: Any) -> Self:
+        """Take classes out with all their points, with the same result as fitting the others anew.
+
+        Args:
+            labels: One label, or several.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: If there is no such class, or fewer than two would be left.
+        """
+        check_is_fitted(self)
+        _require_known(labels, self.classes_)
+        gone = np.isin(self.classes_, labels)
+        _require_classes(self.classes_[~gone])
+        kept = ~gone[self.support_labels_]
+        places = (np.cumsum(~gone) - 1)[self.support_labels_[kept]]
+        return self._update(kept, self.classes_[~gone], places, self.support_[:0], [])
+
+    def _update(
+        self, kept: np.ndarray, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str]
+    ) -> Self:
+        self._fitted_.update(torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes))
+        names = [name for name, stays in zip(self.pictures_, kept, strict=True) if stays] + names
+        return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, self._fitted_)
+
+    def _keep(
+        self, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str], fitted: FittedMethod
+    ) -> Self:
+        self.classes_, self.support_labels_, self.support_, self.pictures_ = classes, labels, X, names
+        self._fitted_ = fitted
+        self.temperature_ = fitted.temperature() if self.temperature == _LEAVE_ONE_OUT else self._given_temperature()
+        return self
+
+    def _given_temperature(self) -> float:
+        if isinstance(self.temperature, str):
+            raise UsageError(f"The temperature must be a number or '{_LEAVE_ONE_OUT}', but got '{self.temperature}'.")
+        require_positive(temperature=self.temperature)
+        return float(self.temperature)
+
+    def _method(self) -> Method:
+        method = parse_method(self.method)
+        if self.transductive and not method.is_transductive:
+            return parse_method(self.method + _TRANSDUCTION)
+        return method
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most likely label of each point ``(m,)``."""
+        logits = self._logits(X)
+        return self.classes_[logits.argmax(-1).numpy()]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities ``(m, ways)``, in the order of ``classes_``."""
+        return probabilities(self._logits(X), self.temperature_).numpy()
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits ``(m, ways)``; of two classes, as scikit-learn has it, the second's less the first's ``(m,)``."""
+        logits = self._logits(X).numpy()
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def predict_set(self, X: Any, coverage: float = 0.9, kind: str = "marginal") -> list[np.ndarray]:
+        """For each point the labels that it may have: a set that holds the right one as often as promised.
+
+        An empty set says that no class fits the point as well as nearly all labelled points fit theirs.
+
+        Args:
+            X: Features ``(m, d)``, or m pictures.
+            coverage: The share of the sets that are to hold the right label, above 0 and below 1; default 0.9.
+            kind: ``"marginal"`` (default), where labelled and new points are drawn alike; or ``"per-class"``, where the
+                numbers of labelled points were chosen. See `conformal.p_values`.
+
+        Returns:
+            m arrays of labels, most likely an array of one.
+
+        Raises:
+            UsageError: If the method has no such guarantee, as a transductive one, or the labelled points are too few
+                for this coverage.
+        """
+        query = self._query(X)
+        found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
+        return [self.classes_[each] for each in found.numpy()]
+
+    def suggest(self, X: Any, count: int = 10) -> list[Suggestion]:
+        """Which of these points to label next, and why; see `suggestions.suggest`.
+
+        Args:
+            X: Features ``(m, d)``, or m pictures.
+            count: How many; default 10.
+        """
+        query = self._query(X)
+        likely = probabilities(self._fitted_.logits(query), self.temperature_)
+        return suggest(self._fitted_.support, query, likely, self.classes_.tolist(), count, self.seed)
+
+    def save(self, file: Path | str) -> None:
+        """Write the classifier to one file, see `ModelFile`; the backbone's name is in it, its weights are not.
+
+        Raises:
+            UsageError: If a class is neither a string nor a number.
+            StorageError: If the file cannot be written.
+        """
+        check_is_fitted(self)
+        ModelFile(
+            method=self.method,
+            transductive=self.transductive,
+            seed=self.seed,
+            temperature=self.temperature_,
+            calibrated=self.temperature == _LEAVE_ONE_OUT,
+            classes=self.classes_,
+            support=self.support_,
+            labels=self.support_labels_,
+            pictures=tuple(self.pictures_) if any(self.pictures_) else (),
+            backbone=None if self.backbone is None else _identity(self.open_backbone()),
+            base_mean=None if self.base_mean is None else np.asarray(self.base_mean, dtype=np.float64),
+        ).write(Path(file))
+
+    @classmethod
+    def load(cls, file: Path | str, backbone: str | Path | nn.Module | None = None) -> Self:
+        """The classifier of a file.
+
+        Args:
+            file: Its place.
+            backbone: The backbone, where it cannot be opened by the name that is in the file. Default None.
+
+        Raises:
+            RunError: If the file is missing, damaged, of a newer version, or made with another backbone.
+        """
+        content = ModelFile.read(Path(file))
+        if backbone is None and content.backbone is not None:
+            backbone = _reopened(content.backbone)
+        classifier = cls(
+            content.method,
+            backbone=backbone,
+            transductive=content.transductive,
+            temperature=_LEAVE_ONE_OUT if content.calibrated else content.temperature,
+            base_mean=content.base_mean,
+            seed=content.seed,
+        )
+        if content.backbone is not None:
+            _require_same(classifier.open_backbone(), content.backbone, Path(file))
+        try:
+            classifier.fit(content.support, content.classes[content.labels], content.pictures or None)
+        except UsageError as error:
+            raise RunError(f"The classifier in {file} cannot be used here: {error}") from error
+        return classifier
+
+    def open_backbone(self) -> PictureBackbone:
+        """The backbone, opened when it is first asked for.
+
+        Raises:
+            UsageError: If there is none.
+            RunError: As `pretrained.open_backbone` does.
+        """
+        if self.backbone is None:
+            raise UsageError(
+                "X holds pictures, but there is no backbone: FewShotClassifier(backbone=...), or features."
+            )
+        opened = getattr(self, "_backbone_", None) or open_backbone(self.backbone)
+        self._backbone_ = opened
+        return opened
+
+    def _labelled(
+        self, X: Any, y: Any, pictures: Sequence[str] | None, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Features, labels and names of labelled points."""
+        names = [str(each) if isinstance(each, (str, Path)) else "" for each in X] if _are_pictures(X) else None
+        X, y = validate_data(self, self._features(X), y, dtype=(np.float64, np.float32), copy=True, reset=reset)
+        check_classification_targets(y)
+        names = list(pictures) if pictures is not None else names or [""] * len(X)
+        if len(names) != len(X):
+            raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
+        return X, y, names
+
+    def _logits(self, X: Any) -> Tensor:
+        query = self._query(X)
+        return self._fitted_.logits(query)
+
+    def _query(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        X = validate_data(self, self._features(X), dtype=(np.float64, np.float32), reset=False)
+        return torch.from_numpy(np.require(X, requirements=["C", "W"]))
+
+    def _features(self, X: Any) -> Any:
+        """Features of pictures; anything else as it is."""
+        if not _are_pictures(X):
+            return X
+        backbone = self.open_backbone()
+        with ThreadPoolExecutor() as pool, torch.inference_mode():
+            batches = _batches(iter(X))
+            found = [
+                backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
+            ]
+        return torch.cat(found).cpu().numpy()
+
+
+def _batches(pictures: Iterator[Any]) -> Iterator[list[Any]]:
+    while batch := list(islice(pictures, _BATCH)):
+        yield batch
+
+
+def _pixels(backbone: PictureBackbone, picture: str | Path | Image.Image) -> Tensor:
+    image = ImageOps.exif_transpose(picture) if isinstance(picture, Image.Image) else read_picture(Path(picture))
+    return backbone.preprocess(image).to(backbone.device)
+
+
+def _are_pictures(X: Any) -> bool:
+    """Whether these are paths or images, and no numbers."""
+    if isinstance(X, str) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__"):
+        return False
+    return isinstance(next(iter(X), None), (str, Path, Image.Image))
+
+
+def _is_text(labels: np.ndarray) -> bool:
+    return labels.dtype.kind in "UO"
+
+
+def _require_known(labels: Any, classes: np.ndarray) -> None:
+    for label in np.unique(labels):
+        if label not in classes:
+            raise UnknownNameError("class", label, map(str, classes))
+
+
+def _require_classes(classes: np.ndarray) -> None:
+    if len(classes) < 2:
+        only = f"only one class, {classes[0]}" if len(classes) else "no class"
+        raise UsageError(f"A classifier needs at least two classes, but got {only}.")
+
+
+def _identity(backbone: PictureBackbone) -> BackboneIdentity:
+    return BackboneIdentity(
+        name=backbone.name,
+        digest=backbone.digest,
+        preprocessing=" ".join(str(backbone.transform).split()),
+        image_size=backbone.image_size,
+        weights=None if backbone.weights is None else str(backbone.weights),
+        pooling=backbone.pooling,
+    )
+
+
+def _reopened(identity: BackboneIdentity) -> PictureBackbone:
+    return open_backbone(
+        identity.name,
+        weights=None if identity.weights is None else Path(identity.weights),
+        pooling=identity.pooling,
+        image_size=identity.image_size[0] if identity.name in BACKBONES.names() else None,
+    )
+
+
+def _require_same(backbone: PictureBackbone, identity: BackboneIdentity, file: Path) -> None:
+    """Refuse features of other weights, which would mean something else."""
+    if backbone.digest != identity.digest:
+        raise RunError(
+            f"{file} was made with the backbone {identity.name} of other weights ({identity.digest[:12]}) than those "
+            f"of {backbone.name} here ({backbone.digest[:12]}): give the same weights, or fit again."
+        )

@@ -1,0 +1,83 @@
+"""What methods make of the same episodes, some episodes at a time, joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..data.sampler import EpisodeSampler
+from ..features import EpisodeFeatures
+from ..heads import one_hot
+from ..methods import Method
+from .session import Session
+
+_MOST_EPISODES = 16
+_MOST_LOGITS = 2**22  # Of the support with each query among it, which is what label sets look at.
+
+
+class Batch(NamedTuple):
+    """Some episodes.
+
+    Args:
+        first: Number of the first.
+        features: Their features.
+        query_labels: int64 ``(episodes, m)``; of a class that has no support, its number among all of the episode.
+    """
+
+    first: int
+    features: EpisodeFeatures
+    query_labels: Tensor
+
+
+Answer = Callable[[Method, Batch], Sequence[Tensor]]
+
+
+def collect(
+    session: Session,
+    methods: Sequence[Method],
+    sampler: EpisodeSampler,
+    episodes: int,
+    answer: Answer,
+    title: str,
+    known: int | None = None,
+) -> list[list[Tensor]]:
+    """Answers of methods for each episode.
+
+    Args:
+        session: The model and its images.
+        methods: Of this session.
+        sampler: Which images make an episode.
+        episodes: Number of episodes.
+        answer: From a method and a batch to tensors whose first dimension is its episodes.
+        title: What goes on, where progress is shown.
+        known: How many of the episode's classes, the first ones, have their support; all by default.
+
+    Returns:
+        For each method its tensors, of all episodes, on the processor.
+    """
+    found: dict[int, list[list[Tensor]]] = {id(method): [] for method in methods}
+    ways = sampler.ways if known is None else known
+    kept = ways * sampler.shots
+    targets = one_hot(sampler.labels[:kept].to(session.device), ways)
+    size = max(1, min(_MOST_EPISODES, _MOST_LOGITS // (targets.numel() * sampler.ways * sampler.queries)))
+    total = episodes * session.passes(methods)
+    done = 0
+    with session.tell(title, total) as say, torch.no_grad():
+        for group in session.by_pass(methods):
+            source = session.source(group)
+            for first in range(0, episodes, size):
+                count = min(size, episodes - first)
+                indices = sampler.batch(first, count)
+                used = torch.cat([indices[:, :kept], indices[:, sampler.num_support :]], 1).to(session.device)
+                features = EpisodeFeatures.from_points(
+                    source.points(used), targets.expand(count, -1, -1), source.base_mean, source.map_shape
+                )
+                batch = Batch(first, features, sampler.query_labels(first, count).to(session.device))
+                for method in group:
+                    found[id(method)].append([each.cpu() for each in answer(method.eval(), batch)])
+                done += count
+                say(done, total)
+    return [[torch.cat(parts) for parts in zip(*found[id(method)], strict=True)] for method in methods]

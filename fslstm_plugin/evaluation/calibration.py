@@ -1,0 +1,96 @@
+"""What the probabilities of methods are worth, before and after the temperature that the support chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from torch import Tensor
+
+from ..calibration import (
+    brier_score,
+    can_be_calibrated,
+    expected_calibration_error,
+    negative_log_likelihood,
+    probabilities,
+    temperature_of,
+)
+from ..methods import Method
+from .batches import Batch, collect
+from .session import Session
+from .setting import Setting
+
+
+class Quality(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How good probabilities are; the smaller, the better.
+
+    Args:
+        ece: Expected calibration error in percent, in 15 bins, of all episodes' queries together.
+        brier: Mean Brier score, 0 to 2.
+        nll: Mean negative log-likelihood.
+    """
+
+    ece: float
+    brier: float
+    nll: float
+
+
+class CalibrationRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of the table of calibration.
+
+    Args:
+        run: Name of the run.
+        method: Name of the method.
+        shots: Support images per class.
+        accuracy: Mean accuracy in percent.
+        before: Of the softmax of the logits.
+        after: Of the softmax of the logits over the support's temperature; None if the head cannot leave out its
+            points.
+        temperature: The median temperature; None likewise.
+    """
+
+    run: str
+    method: str
+    shots: int
+    accuracy: float
+    before: Quality
+    after: Quality | None
+    temperature: float | None
+
+
+def calibration_rows(session: Session, methods: Sequence[Method], setting: Setting) -> list[CalibrationRow]:
+    """Calibration of methods in the episodes of a setting, a row for each."""
+    sampler = setting.sampler(session.split)
+    labels = sampler.query_labels(0, setting.episodes)
+
+    def answer(method: Method, batch: Batch) -> Sequence[Tensor]:
+        logits = method.logits(batch.features).double()
+        if not can_be_calibrated(method):
+            return [probabilities(logits)]
+        temperature = temperature_of(method, batch.features)
+        return [probabilities(logits), probabilities(logits, temperature), temperature]
+
+    title = f"Calibration, {setting.shots}-shot"
+    rows = []
+    for method, found in zip(methods, collect(session, methods, sampler, setting.episodes, answer, title), strict=True):
+        before, *calibrated = found
+        rows.append(
+            CalibrationRow(
+                run=session.run.name,
+                method=str(method),
+                shots=setting.shots,
+                accuracy=100 * (before.argmax(-1) == labels).double().mean().item(),
+                before=_quality(before, labels),
+                after=_quality(calibrated[0], labels) if calibrated else None,
+                temperature=calibrated[1].median().item() if calibrated else None,
+            )
+        )
+    return rows
+
+
+def _quality(shares: Tensor, labels: Tensor) -> Quality:
+    return Quality(
+        ece=100 * expected_calibration_error(shares, labels),
+        brier=brier_score(shares, labels).mean().item(),
+        nll=negative_log_likelihood(shares, labels).mean().item(),
+    )

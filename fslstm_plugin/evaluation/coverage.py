@@ -1,0 +1,112 @@
+"""How often sets of labels hold the right one, and how large they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from ..conformal import attained_coverage, label_sets, p_values, require_attainable, require_label_sets
+from ..errors import UsageError
+from ..heads import one_hot
+from ..methods import Method
+from .batches import Batch, collect
+from .rows import summary
+from .session import Session
+from .setting import Setting
+
+
+class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of the table of label sets; all in percent but the size.
+
+    Args:
+        run: Name of the run.
+        method: Name of the method.
+        shots: Support images per class.
+        kind: ``"marginal"`` or ``"per-class"``.
+        asked: The coverage that was asked for.
+        promised: What is promised: the next step above it that so many labelled images allow.
+        covered: Sets that hold the right label.
+        ci95: Half width of its 95 % interval.
+        size: Mean number of labels in a set.
+        singletons: Sets of one label.
+        empty: Sets of none.
+    """
+
+    run: str
+    method: str
+    shots: int
+    kind: str
+    asked: float
+    promised: float
+    covered: float
+    ci95: float
+    size: float
+    singletons: float
+    empty: float
+
+
+def require_coverage(methods: Sequence[Method], setting: Setting, coverage: float, kind: str) -> None:
+    """Refuse what has no such sets in the episodes of a setting, before anything is computed.
+
+    Raises:
+        UsageError: If none of the methods has label sets, or so few labelled images cannot promise the coverage.
+    """
+    labelled = one_hot(torch.arange(setting.ways).repeat_interleave(setting.shots), setting.ways)
+    require_attainable(coverage, labelled, kind)
+    if not with_label_sets(methods):
+        require_label_sets(methods[0])
+
+
+def with_label_sets(methods: Sequence[Method]) -> list[Method]:
+    """Those of the methods that have label sets."""
+    return [method for method in methods if why_no_label_sets(method) is None]
+
+
+def why_no_label_sets(method: Method) -> str | None:
+    """What `require_label_sets` says; None if a method has them."""
+    try:
+        require_label_sets(method)
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def coverage_rows(
+    session: Session, methods: Sequence[Method], setting: Setting, coverage: float, kind: str
+) -> list[CoverageRow]:
+    """Coverage and size of label sets in the episodes of a setting, a row for each method that has them."""
+    sampler = setting.sampler(session.split)
+    points = setting.shots if kind == "per-class" else setting.ways * setting.shots
+
+    def answer(method: Method, batch: Batch) -> Sequence[Tensor]:
+        found = p_values(method, batch.features, kind, seed=setting.seed, first=batch.first)
+        sets = label_sets(found, coverage)
+        hits = sets.gather(-1, batch.query_labels.unsqueeze(-1)).squeeze(-1)
+        sizes = sets.sum(-1)
+        return [each.double().mean(-1) for each in (hits, sizes, sizes == 1, sizes == 0)]
+
+    mine = with_label_sets(methods)
+    title = f"Label sets, {setting.shots}-shot"
+    rows = []
+    for method, found in zip(mine, collect(session, mine, sampler, setting.episodes, answer, title), strict=True):
+        hits, sizes, singletons, empty = found
+        covered = summary(setting, session.split)(100 * hits)
+        rows.append(
+            CoverageRow(
+                run=session.run.name,
+                method=str(method),
+                shots=setting.shots,
+                kind=kind,
+                asked=100 * coverage,
+                promised=100 * attained_coverage(coverage, points),
+                covered=covered.mean,
+                ci95=covered.ci95,
+                size=sizes.mean().item(),
+                singletons=100 * singletons.mean().item(),
+                empty=100 * empty.mean().item(),
+            )
+        )
+    return rows

@@ -1,0 +1,167 @@
+"""A method with its labelled points, ready for queries in parts of any size, and for more points or fewer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .calibration import fit_temperature
+from .conformal import p_values, require_attainable, require_label_sets
+from .errors import UsageError
+from .features import EpisodeFeatures
+from .gram import EpisodeGram
+from .heads import one_hot
+from .heads.validation import check_support
+from .incremental import UpdatableSystem, is_updatable
+from .methods import KernelMethod, Method
+
+_QUERIES = 4096  # Of one part.
+_SCORES = 10**7  # Of one part of label sets: queries times points times classes.
+_FOLDS = 10
+
+
+class FittedMethod:
+    """One episode whose support is known before its queries are.
+
+    A head without transduction is solved once, for all queries to come; LSSVM and ridge regression are updated where
+    points come and go. Everything else looks at support and queries together, each time.
+
+    Args:
+        method: The method.
+        support: Features ``(n, d)``; they are computed with in double precision.
+        labels: int64 ``(n,)`` in [0, ways).
+        ways: Number of classes.
+        base_mean: See `EpisodeFeatures`. Default None.
+
+    Raises:
+        UsageError: If a shape, type or value is wrong, a class has no point, or the method needs images.
+
+    Example:
+        >>> from fslstm_plugin.methods import parse_method
+        >>> fitted = FittedMethod(parse_method("rr(ridge=1)"), torch.eye(2), torch.tensor([0, 1]), ways=2)
+        >>> fitted.logits(torch.tensor([[3.0, 1.0]]))
+        tensor([[3., 1.]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self, method: Method, support: Tensor, labels: Tensor, ways: int, base_mean: Tensor | None = None
+    ) -> None:
+        if method.episode_statistics:
+            raise UsageError(
+                f"{method} needs the images of an episode, and cannot be fitted to features: leave out +bn."
+            )
+        self.labels, self.ways = check_support(support, labels, ways)
+        self.method, self.support = method.eval(), support.double()
+        self.base_mean = None if base_mean is None else base_mean.double()
+        # The head whose support can be solved before the queries are known.
+        self._head = method.head if isinstance(method, KernelMethod) and not method.is_transductive else None
+        self._system = None
+        if self._head is not None and is_updatable(self._head):
+            self._system = UpdatableSystem(self._head)
+            self._system.add(self._adapted(self.support))
+        self._solve()
+
+    def update(self, kept: Tensor, added: Tensor, labels: Tensor, ways: int) -> None:
+        """Take points out and add others.
+
+        Args:
+            kept: Which of the points stay, bool ``(n,)``.
+            added: Features of the new ones ``(k, d)``.
+            labels: Classes of those that stay and of the new ones, in this order; int64, in [0, ways).
+            ways: Number of classes.
+        """
+        if self._system is not None:
+            self._system.remove((~kept).nonzero().flatten())
+            self._system.add(self._adapted(added.double()))
+        self.support = torch.cat([self.support[kept], added.double()])
+        self.labels, self.ways = labels, ways
+        self._solve()
+
+    @torch.no_grad()
+    def _solve(self) -> None:
+        self.targets = one_hot(self.labels, self.ways)
+        if self._head is None:
+            return
+        self._points = self._adapted(self.support) if self._system is None else self._system.points
+        self._own = self._points @ self._points.mT
+        if self._system is not None:
+            self._dual = self._system.dual(self.targets)
+        else:
+            self._dual = self._head.learn(self._gram(self._points[:0]), self.targets)
+
+    @torch.no_grad()
+    def _adapted(self, points: Tensor) -> Tensor:
+        """Points after adapters that change each by itself."""
+        none = torch.zeros(0, self.ways, dtype=points.dtype)
+        return self.method.prepare(EpisodeFeatures.from_points(points, none, self.base_mean)).points
+
+    def _gram(self, query: Tensor) -> EpisodeGram:
+        """Of the points with queries after the adapters."""
+        return EpisodeGram(self._own, query @ self._points.mT, query.square().sum(-1), query.shape[-1])
+
+    def _episode(self, query: Tensor) -> EpisodeFeatures:
+        return EpisodeFeatures(self.support, query, self.labels, self.ways, base_mean=self.base_mean)
+
+    @torch.no_grad()
+    def logits(self, query: Tensor) -> Tensor:
+        """Logits ``(m, ways)``, float64, of queries ``(m, d)``.
+
+        A transductive method takes all of them as the queries of one episode.
+        """
+        if self.method.is_transductive:
+            return self.method.logits(self._episode(query.double())).double()
+        return torch.cat([self._inductive(part.double()) for part in query.split(_QUERIES)])
+
+    def _inductive(self, query: Tensor) -> Tensor:
+        if self._head is not None:
+            return self._head.decide(self._gram(self._adapted(query)), self.targets, self._dual)
+        return self.method.logits(self._episode(query)).double()
+
+    @torch.no_grad()
+    def left_out(self) -> Tensor | None:
+        """Logits ``(n, ways)`` of each point by the method fitted without it, None where these would tell nothing.
+
+        In closed form, by the head alone of one with a transductive module; of a method without such a form, in ten
+        folds. A method that needs many queries at a time has no logits of single ones.
+        """
+        if self._system is not None:
+            return self._system.leave_one_out(self.targets)
+        if isinstance(self.method, KernelMethod) and self.method.head.lacks_leave_one_out is None:
+            gram = self.method.prepare(self._episode(self.support[:0])).support_gram
+            return self.method.head.leave_one_out(gram, self.targets)
+        return None if self.method.is_transductive else self._in_folds()
+
+    def _in_folds(self) -> Tensor:
+        """The same with the points of a fold left out together; one whose class has no other stays, and gets zeros."""
+        place = (self.targets.cumsum(0) * self.targets).sum(-1).long() - 1  # within its class
+        alone = (self.targets.sum(0) @ self.targets.mT) == 1
+        fold = (place % _FOLDS).masked_fill(alone, -1)
+        logits = torch.zeros_like(self.targets)
+        for each in range(_FOLDS):
+            out = fold == each
+            if out.any():
+                others = FittedMethod(self.method, self.support[~out], self.labels[~out], self.ways, self.base_mean)
+                logits[out] = others.logits(self.support[out])
+        return logits
+
+    def temperature(self) -> float:
+        """What makes logits probabilities, see `fit_temperature`; 1 where there is nothing to fit it to."""
+        logits = self.left_out()
+        return 1.0 if logits is None else float(fit_temperature(logits, self.targets))
+
+    @torch.no_grad()
+    def p_values(self, query: Tensor, coverage: float, kind: str, seed: int) -> Tensor:
+        """See `conformal.p_values`, ``(m, ways)``.
+
+        Raises:
+            UsageError: If there are none for this method, or sets of that coverage would hold all labels.
+        """
+        require_label_sets(self.method)
+        require_attainable(coverage, self.targets, kind)
+        parts = query.double().split(max(1, _SCORES // self.targets.numel()))
+        return torch.cat(
+            [
+                p_values(self.method, self._episode(part), kind, seed=seed, first=place)
+                for place, part in enumerate(parts)
+            ]
+        )

@@ -1,0 +1,124 @@
+"""Heads whose predictions are linear in the labels, and so can leave out each of their points in closed form."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..gram import EpisodeGram
+from .base import Head
+from .leave_one_out import one_of_each_class
+from .linalg import inverse_spd, solve_spd
+
+
+class SmootherHead(Head):
+    """A head that solves ``C B = Y``, ``C = K + c 11^T + ridge I``, and predicts ``(K + c) B``.
+
+    Without point i it predicts ``Y_i - B_i / (C^-1)_ii`` for it, and without the points S ``Y_S - (C^-1)_SS^-1 B_S``
+    for them. A query x with a candidate label adds a row and a
+    column to C, the same for every label, so that the inverse is a rank-one extension, and a row to Y, in which B is
+    linear: with ``v = C^-1 k(x)``, ``s = k(x, x) + c + ridge - k(x).v`` and the prediction f for x,
+
+        ``B_i + v_i (f - y) / s`` and ``(C^-1)_ii + v_i^2 / s`` take the places of ``B_i`` and ``(C^-1)_ii``.
+
+    Source: Cawley and Talbot, "Fast exact leave-one-out cross-validation of sparse least-squares support vector
+    machines", 2004; the extension is the inverse of a bordered matrix.
+    """
+
+    ridge: float | str
+
+    @property
+    def lacks_leave_one_out(self) -> str | None:
+        """See `Head.lacks_leave_one_out`."""
+        return None
+
+    @property
+    def offset(self) -> float:
+        """The number c; default 0."""
+        return 0.0
+
+    @abstractmethod
+    def codes(self, ways: int) -> tuple[Tensor, Tensor]:
+        """What the one-hot labels are multiplied with to be Y ``(ways, L)``, and B to be the logits ``(L, ways)``."""
+
+    def ridge_of(self, kernel: Tensor, right: Tensor) -> Tensor | float:
+        """The ridge for kernel matrices ``(..., n, n)`` and right sides ``(..., n, L)``; a number, or ``(...)``."""
+        assert not isinstance(self.ridge, str), "A head that chooses its ridge says how."
+        return self.ridge
+
+    def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
+        """See `Head.leave_one_out`."""
+        self.require_leave_one_out()
+        return self._left_out(gram.support_kernel(self.kernel, targets), targets, of_each_class)
+
+    def leave_one_out_with_queries(self, gram: EpisodeGram, targets: Tensor) -> Iterator[Tensor]:
+        """See `Head.leave_one_out_with_queries`."""
+        self.require_leave_one_out()
+        kernel = gram.support_kernel(self.kernel, targets)
+        cross = gram.cross_kernel(self.kernel, targets)
+        own = gram.query_self_kernel(self.kernel).unsqueeze(-1)
+        if isinstance(self.ridge, str):
+            return self._extended(kernel, cross, own, targets)
+        return self._bordered(kernel, cross, own, targets, self.ridge)
+
+    def _left_out(self, kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> Tensor:
+        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
+        right = targets @ encode
+        ridge = torch.as_tensor(self.ridge_of(kernel, right)).to(kernel)[..., None, None]
+        inverse = inverse_spd(kernel + self.offset + ridge * _eye(kernel))
+        solution = inverse @ right
+        error = _errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
+        return (right - error) @ decode
+
+    def _bordered(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor, ridge: float) -> Iterator[Tensor]:
+        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
+        inverse = inverse_spd(kernel + self.offset + ridge * _eye(kernel))
+        right = targets @ (encode @ decode)
+        solution = inverse @ right
+        column = cross + self.offset
+        solved = column @ inverse
+        # What the support leaves of a query is never less than the ridge, but rounding can take it away.
+        left = (own + self.offset + ridge - (column * solved).sum(-1, keepdim=True)).clamp(min=ridge)
+        diagonal = _diagonal(inverse).unsqueeze(-2) + solved.square() / left
+        predicted = column @ solution
+        for code in encode @ decode:
+            step = solved.unsqueeze(-1) * ((predicted - code) / left).unsqueeze(-2)
+            others = right.unsqueeze(-3) - (solution.unsqueeze(-3) + step) / diagonal.unsqueeze(-1)
+            yield torch.cat([others, predicted.unsqueeze(-2)], -2)
+
+    def _extended(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor) -> Iterator[Tensor]:
+        """The systems of all points written out, since each query and label may choose another ridge."""
+        above = kernel.unsqueeze(-3).expand(*cross.shape, -1)
+        border = torch.cat([cross, own], -1).unsqueeze(-2)
+        whole = torch.cat([torch.cat([above, cross.unsqueeze(-1)], -1), border], -2)
+        for row in torch.eye(targets.shape[-1]).to(targets):
+            known = targets.unsqueeze(-3).expand(*cross.shape[:-1], *targets.shape[-2:])
+            yield self._left_out(whole, torch.cat([known, row.expand(*cross.shape[:-1], 1, -1)], -2))
+
+
+def _errors(inverse: Tensor, solution: Tensor) -> Tensor:
+    """Of each point when it is left out ``(..., n, L)``."""
+    return solution / _diagonal(inverse).unsqueeze(-1)
+
+
+def _errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tensor:
+    """Of each point when one of each class is left out: ``(C^-1)_SS^-1 B_S`` of those that leave, its own row."""
+    points, leave = one_of_each_class(targets)
+    size = inverse.shape[-1]
+    pairs = points.unsqueeze(-1) * size + points.unsqueeze(-2)
+    blocks = inverse.flatten(-2).gather(-1, pairs.flatten(-3)).view(pairs.shape)
+    blocks = torch.where(leave.unsqueeze(-1) & leave.unsqueeze(-2), blocks, _eye(blocks))
+    rows = points.flatten(-2).unsqueeze(-1).expand(*points.shape[:-2], -1, solution.shape[-1])
+    sides = solution.gather(-2, rows).unflatten(-2, points.shape[-2:]) * leave.unsqueeze(-1)
+    return (solve_spd(blocks, sides) * targets.unsqueeze(-1)).sum(-2)
+
+
+def _eye(kernel: Tensor) -> Tensor:
+    return torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1)

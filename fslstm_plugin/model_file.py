@@ -1,0 +1,193 @@
+"""The file of a fitted classifier: one safetensors file whose metadata say in JSON what its numbers are.
+
+Nothing in it is run. It holds the support's features and labels, not a solution: a head is fitted again in
+milliseconds, and points and classes can be added and taken out later. The backbone is not in it either, but its name
+and the digest of its weights, without which features would silently mean something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import RunError, UsageError
+from .weights import load_described, save_tensors
+
+_FORMAT = "fslstm-classifier"
+_VERSION = 1
+_NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
+
+
+class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which backbone made the features.
+
+    Args:
+        name: By which it is opened again.
+        digest: Of its weights.
+        preprocessing: What is done to a picture, in words.
+        image_size: Height and width of what it sees in pixels.
+        weights: The file that its weights are from; None where they are the network's own.
+        pooling: The pooling that was asked for; None for the network's own.
+    """
+
+    name: str
+    digest: str
+    preprocessing: str
+    image_size: tuple[int, int]
+    weights: str | None = None
+    pooling: str | None = None
+
+
+class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is not numbers, as JSON."""
+
+    method: str
+    transductive: bool
+    seed: int
+    temperature: float
+    calibrated: bool
+    class_type: str
+    classes: list[str | bool | int | float]
+    pictures: list[str]
+    backbone: BackboneIdentity | None
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A fitted classifier.
+
+    Args:
+        method: Name of the method.
+        transductive: Whether predictions use the other queries.
+        seed: Of what is drawn.
+        temperature: By which logits are divided, above 0.
+        calibrated: Whether it was fitted, and not given.
+        classes: Names of the classes ``(ways,)``: strings, or numbers of any type.
+        support: Features ``(n, d)``, float32 or float64.
+        labels: Class of each, int64 ``(n,)`` in [0, ways).
+        pictures: Where each came from; empty if that is unknown.
+        backbone: What made the features; None if that is unknown.
+        base_mean: Mean feature ``(d,)`` of other images; None if there is none.
+    """
+
+    method: str
+    transductive: bool
+    seed: int
+    temperature: float
+    calibrated: bool
+    classes: np.ndarray
+    support: np.ndarray
+    labels: np.ndarray
+    pictures: tuple[str, ...] = ()
+    backbone: BackboneIdentity | None = None
+    base_mean: np.ndarray | None = None
+
+    def write(self, file: Path) -> None:
+        """Write the file, so that it is whole or absent.
+
+        Args:
+            file: Its place; the folder must exist.
+
+        Raises:
+            UsageError: If the classes are neither strings nor finite numbers.
+            StorageError: If the file cannot be written.
+        """
+        description = _Description(
+            self.method,
+            self.transductive,
+            self.seed,
+            self.temperature,
+            self.calibrated,
+            _class_type(self.classes),
+            self.classes.tolist(),
+            list(self.pictures),
+            self.backbone,
+        )
+        arrays = {"support": self.support, "labels": self.labels, "base_mean": self.base_mean}
+        save_tensors(
+            file,
+            {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items() if each is not None},
+            {"format": _FORMAT, "version": str(_VERSION), "classifier": msgspec.json.encode(description).decode()},
+        )
+
+    @classmethod
+    def read(cls, file: Path) -> ModelFile:
+        """Read a file.
+
+        Args:
+            file: Its place.
+
+        Raises:
+            RunError: If it is missing, damaged, no such file, or of a newer version.
+        """
+        if not file.is_file():
+            raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
+        tensors, metadata = load_described(file)
+        if metadata.get("format") != _FORMAT:
+            raise RunError(f"{file} is not a model file: it holds weights of another kind. Make one with 'fslstm fit'.")
+        if metadata.get("version") != str(_VERSION):
+            raise RunError(
+                f"{file} is a model file of version {metadata.get('version')}, but this fslstm-plugin reads version "
+                f"{_VERSION}: install a newer one."
+            )
+        try:
+            return cls._checked(msgspec.json.decode(metadata["classifier"], type=_Description), tensors)
+        except (LookupError, ValueError, TypeError, OverflowError) as error:  # a stranger's, with a checksum or none
+            raise RunError(f"{file} is damaged: it does not hold what a model file should ({error}).") from error
+
+    @classmethod
+    def _checked(cls, described: _Description, tensors: dict[str, Tensor]) -> ModelFile:
+        support, labels, mean = tensors["support"], tensors["labels"], tensors.get("base_mean")
+        classes = _classes(described)
+        _require(support.dim() == 2 and support.dtype in (torch.float32, torch.float64), "features of another shape")
+        _require(labels.shape == support.shape[:1] and labels.dtype == torch.int64, "labels of another shape")
+        _require(labels.unique().tolist() == list(range(len(classes))), "classes that are not the labels'")
+        _require(len(described.pictures) in (0, len(support)), "names of other pictures")
+        _require(mean is None or mean.shape == support.shape[1:], "a mean of another shape")
+        _require(all(bool(each.isfinite().all()) for each in tensors.values()), "numbers that are not finite")
+        _require(described.temperature > 0, "a temperature that is not positive")
+        return cls(
+            described.method,
+            described.transductive,
+            described.seed,
+            described.temperature,
+            described.calibrated,
+            classes,
+            support.numpy(),
+            labels.numpy(),
+            tuple(described.pictures),
+            described.backbone,
+            None if mean is None else mean.numpy(),
+        )
+
+
+def _class_type(classes: np.ndarray) -> str:
+    """How the classes are read back: text, Python's strings, or numbers of a type."""
+    if classes.dtype.kind == "U":
+        return "text"
+    if classes.dtype.kind == "O" and all(isinstance(each, str) for each in classes):
+        return "object"
+    if classes.dtype.name in _NUMBERS and np.isfinite(classes).all():
+        return classes.dtype.name
+    raise UsageError(
+        "A model file holds classes that are strings or finite numbers, but these are "
+        f"{', '.join(repr(each) for each in classes[:3])}: name them with strings."
+    )
+
+
+def _classes(described: _Description) -> np.ndarray:
+    kinds: dict[str, Any] = {"text": str, "object": object, **{name: name for name in _NUMBERS}}
+    classes = np.array(described.classes, dtype=kinds[described.class_type])
+    _require(classes.tolist() == described.classes, "classes of another type")
+    return classes
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

@@ -1,0 +1,130 @@
+"""Features of any number of pictures in constant memory: threads decode while the backbone works."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..data.decode import read_picture
+from ..errors import DataError, require_whole
+from ..pretrained.backbone import PictureBackbone
+from .duplicates import digest_of
+from .listing import Picture
+
+_AHEAD = 2  # Batches that are decoded while the backbone works on another.
+# More than 8 take half as long again on a processor, which asks the system for new memory in every layer.
+_BATCH_ON_CPU, _BATCH = 8, 64
+_MOST_WORKERS = 8
+
+
+class Problem(NamedTuple):
+    """A picture that cannot be read, and why, in a sentence."""
+
+    picture: Picture
+    reason: str
+
+
+class Batch(NamedTuple):
+    """Features of some pictures.
+
+    Args:
+        pictures: Those that could be read.
+        features: Theirs, float32 ``(b, d)`` on the processor; b may be 0.
+        problems: Those that could not.
+        digests: Of the pixels of each of ``pictures``, if they were asked for.
+    """
+
+    pictures: list[Picture]
+    features: Tensor
+    problems: list[Problem]
+    digests: list[str]
+
+
+class _Prepared(NamedTuple):
+    pixels: Tensor
+    digest: str | None
+
+
+def features_of(
+    pictures: Iterable[Picture],
+    backbone: PictureBackbone,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    digests: bool = False,
+) -> Iterator[Batch]:
+    """Features in the order of the pictures.
+
+    Args:
+        pictures: The pictures; an iterator is read only a little ahead.
+        backbone: On the device where it shall compute.
+        batch_size: Pictures at a time. Default None: 8 on a processor, 64 on other devices.
+        workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
+        digests: Whether digests of the pixels are computed too, for `duplicates`. Default False.
+
+    Yields:
+        A batch for each ``batch_size`` pictures, in which unreadable ones are told apart.
+
+    Raises:
+        UsageError: If ``batch_size`` or ``workers`` is not positive.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fslstm_plugin.pretrained import open_backbone
+        >>> for batch in features_of([Picture(Path("missing.png"))], open_backbone()):
+        ...     print(len(batch.pictures), tuple(batch.features.shape), batch.problems[0].reason)
+        0 (0, 1280) Cannot read the image missing.png: No such file or directory.
+    """
+    if batch_size is None:
+        batch_size = _BATCH_ON_CPU if backbone.device.type == "cpu" else _BATCH
+    require_whole("batch_size", batch_size, 1)
+    workers = _cores() if workers is None else require_whole("workers", workers, 1)
+    remaining = iter(pictures)
+    waiting: deque[tuple[list[Picture], list[Future[_Prepared | str]]]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    try:
+        while True:
+            while len(waiting) <= _AHEAD and (chunk := list(islice(remaining, batch_size))):
+                waiting.append((chunk, [pool.submit(_prepare, each, backbone, digests) for each in chunk]))
+            if not waiting:
+                return
+            chunk, futures = waiting.popleft()
+            yield _embed(chunk, [future.result() for future in futures], backbone)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, _MOST_WORKERS)
+
+
+def _prepare(picture: Picture, backbone: PictureBackbone, digests: bool) -> _Prepared | str:
+    """What the backbone sees of a picture, or why it cannot be read."""
+    try:
+        image = read_picture(picture.path)
+    except DataError as error:
+        return str(error)
+    return _Prepared(backbone.preprocess(image), digest_of(image) if digests else None)
+
+
+def _embed(pictures: list[Picture], found: list[_Prepared | str], backbone: PictureBackbone) -> Batch:
+    batch = Batch([], torch.zeros(0, backbone.out_features), [], [])
+    pixels = []
+    for picture, each in zip(pictures, found, strict=True):
+        if isinstance(each, str):
+            batch.problems.append(Problem(picture, each))
+            continue
+        batch.pictures.append(picture)
+        pixels.append(each.pixels)
+        if each.digest is not None:
+            batch.digests.append(each.digest)
+    if not pixels:
+        return batch
+    return batch._replace(features=backbone(torch.stack(pixels).to(backbone.device)).cpu())

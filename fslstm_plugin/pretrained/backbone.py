@@ -1,0 +1,144 @@
+"""A frozen network from pictures of any size to feature vectors, with the preprocessing that belongs to its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from ..data.decode import fit_square
+from ..errors import UsageError
+from ..normalization import Normalization
+from ..weights import checksum
+
+_LONGEST = 10  # Times the shorter side; resized whole, a strip of 1 x 50,000 pixels would fill the memory.
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """Preprocessing of the plugin's own backbones, the same as that of prepared data sets.
+
+    Args:
+        image_size: The shorter side is resized to it (bicubic), and the centre of the longer one kept.
+        normalization: Of the pixels.
+
+    Example:
+        >>> crop = CentreCrop(32, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
+        >>> crop(Image.new("RGB", (80, 60), "white")).shape
+        torch.Size([3, 32, 32])
+    """
+
+    image_size: int
+    normalization: Normalization
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
+        from torchvision.transforms.functional import normalize, to_tensor
+
+        pixels = to_tensor(fit_square(image, self.image_size))
+        return normalize(pixels, self.normalization.mean, self.normalization.std)
+
+
+class PictureBackbone(nn.Module):
+    """A frozen network in evaluation mode, for good: it computes features and is never trained.
+
+    Args:
+        network: From normalised images ``(batch, 3, H, W)`` to vectors ``(batch, d)``. It is frozen itself, not a copy.
+        transform: From an RGB picture of any size to a normalised tensor ``(3, H, W)``; called from several threads.
+        name: By which `open_backbone` opens it again.
+        image_size: Height and width (H, W) of the normalised images in pixels.
+        weights: The file that the weights are from, where one was named. Default None.
+        pooling: The pooling that was asked for. Default None: the network's own.
+        imagenet: Whether its weights are known to be from ImageNet, or published as such weights are: ImageNet has
+            the test classes of miniImageNet in it. Default False.
+
+    Raises:
+        UsageError: If the network cannot take such images, or does not give a vector for each.
+
+    Attributes:
+        out_features: Length d of the vectors, found by trying.
+
+    Example:
+        >>> from fslstm_plugin.backbones import Conv4
+        >>> network = Conv4(image_size=32)
+        >>> backbone = PictureBackbone(network, CentreCrop(32, network.normalization), "conv4", (32, 32))
+        >>> picture = backbone.preprocess(Image.new("L", (300, 200)))
+        >>> picture.shape, backbone(picture[None]).shape, backbone.out_features
+        (torch.Size([3, 32, 32]), torch.Size([1, 2048]), 2048)
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        transform: Callable[[Image.Image], Tensor],
+        name: str,
+        image_size: tuple[int, int],
+        *,
+        weights: Path | None = None,
+        pooling: str | None = None,
+        imagenet: bool = False,
+    ) -> None:
+        super().__init__()
+        # Twice as fast on a processor, where the depthwise convolutions of small networks take the time.
+        self.network = network.requires_grad_(False).eval().to(memory_format=torch.channels_last)
+        self.transform, self.name, self.image_size = transform, name, image_size
+        self.weights, self.pooling, self.imagenet = weights, pooling, imagenet
+        self.eval()
+        self.out_features = self._probe()
+
+    def _probe(self) -> int:
+        try:
+            found = self(torch.zeros(1, 3, *self.image_size, device=self.device))
+        except Exception as error:  # of any network
+            raise UsageError(
+                f"The backbone {self.name} cannot take images of {self.image_size[0]} x {self.image_size[1]} pixels: "
+                f"{error}"
+            ) from error
+        if found.ndim != 2 or len(found) != 1 or found.shape[1] == 0:
+            raise UsageError(
+                f"The backbone {self.name} must give a vector (batch, d) for each image, "
+                f"but gave {tuple(found.shape)} for one."
+            )
+        return found.shape[1]
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode, whatever the model around it does."""
+        return super().train(False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return next((tensor.device for tensor in self.network.state_dict().values()), torch.device("cpu"))
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of names, shapes and numbers of all the network's tensors, blake2b of 16 bytes in hexadecimal.
+
+        It is computed when it is first asked for.
+        """
+        return checksum(self.network.state_dict())
+
+    def preprocess(self, image: Image.Image) -> Tensor:
+        """What the network sees of a picture.
+
+        Args:
+            image: Upright, of any size and mode. Of one that is more than ten times as long as wide, the middle.
+
+        Returns:
+            Normalised pixels, float32 ``(3, H, W)``.
+        """
+        width, height = image.size
+        longest = _LONGEST * min(width, height)
+        if max(width, height) > longest:
+            image = ImageOps.fit(image, (min(width, longest), min(height, longest)))
+        return self.transform(image.convert("RGB"))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features, float32 ``(batch, d)``, of normalised images ``(batch, 3, H, W)`` on the network's device."""
+        return self.network(images.to(memory_format=torch.channels_last)).float()

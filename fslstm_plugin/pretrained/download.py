@@ -1,0 +1,28 @@
+"""What is said where published weights cannot be downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import RunError
+
+
+@contextmanager
+def downloading(name: str) -> Iterator[None]:
+    """Whatever a download fails of becomes a sentence.
+
+    Args:
+        name: Of the backbone.
+
+    Raises:
+        RunError: If the block fails.
+    """
+    try:
+        yield
+    except Exception as error:  # each library, and what it downloads with, has its own errors
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
+        raise RunError(
+            f"The weights of {name} are not on this machine and cannot be downloaded ({reason}). Name a file of them "
+            "with --weights FILE, or leave out --backbone: the default needs no network."
+        ) from error

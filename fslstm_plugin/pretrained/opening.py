@@ -1,0 +1,131 @@
+"""One way to every backbone: by the name of a network, of a run folder, or as a module."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+from torch import nn
+
+from ..backbones.base import build_backbone, normalization_of
+from ..errors import RunError, UnknownNameError, UsageError
+from ..registry import BACKBONES
+from .backbone import CentreCrop, PictureBackbone
+from .embedded import DEFAULT, open_embedded
+from .timm_models import PREFIX as TIMM
+from .timm_models import open_timm
+from .torchvision_models import PREFIX as TORCHVISION
+from .torchvision_models import open_torchvision
+
+MODULE = "module:"  # Begins the name of a module that only Python can give.
+
+_REGISTERED_SIZE, _MODULE_SIZE = 84, 224  # Of images, where nothing says another.
+
+
+def open_backbone(
+    backbone: str | Path | nn.Module | None = None,
+    weights: Path | None = None,
+    pooling: str | None = None,
+    image_size: int | None = None,
+) -> PictureBackbone:
+    """A frozen backbone with its preprocessing.
+
+    Args:
+        backbone: ``timm:NAME`` or ``torchvision:NAME``; a run folder; a registered backbone such as ``conv4``, with
+            ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which is copied, with the
+            plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has some; or a
+            `PictureBackbone`, which is returned as it is. Default None: EfficientNet-Lite0, which is installed with
+            the extra ``pictures`` and needs no network.
+        weights: A safetensors file, or a file of PyTorch's that holds tensors only. Default None: those that timm or
+            torchvision publish, which they download and keep.
+        pooling: Of timm's networks and the default: ``avg``, ``max``, ``avgmax``, ``catavgmax``, or ``token`` where
+            there is a class token, as in DINOv3. Default None: the network's own.
+        image_size: Side of the images of a registered backbone or a module in pixels. Default None: 84 for a
+            registered one, a module's own, or 224.
+
+    Returns:
+        The backbone on the processor; ``to(device)`` moves it.
+
+    Raises:
+        UnknownNameError: If nothing has that name; the message suggests the nearest.
+        UsageError: If an option does not go with the backbone.
+        RunError: If weights are missing, damaged or of another network, cannot be downloaded, or timm is not installed.
+
+    Example:
+        >>> backbone = open_backbone()
+        >>> backbone.name, backbone.out_features, backbone.image_size, backbone.digest[:8]
+        ('efficientnet-lite0', 1280, (224, 224), '...')
+    """
+    if isinstance(backbone, nn.Module):
+        _refuse(f"The module {type(backbone).__name__}", weights=weights, pooling=pooling)
+        return _of_module(backbone, image_size)
+    name = DEFAULT if backbone is None else str(backbone)
+    if name in BACKBONES.names():
+        _refuse(f"The backbone {name}", pooling=pooling)
+        return _registered(name, weights, image_size or _REGISTERED_SIZE)
+    _refuse(f"The backbone {name}", image_size=image_size)
+    if name.startswith(TIMM):
+        return open_timm(name.removeprefix(TIMM), weights, pooling)
+    if name.startswith(TORCHVISION):
+        _refuse(f"The backbone {name}", pooling=pooling)
+        return open_torchvision(name.removeprefix(TORCHVISION), weights)
+    _refuse(f"The backbone {name}", weights=weights)
+    if name == DEFAULT:
+        return open_embedded(pooling)
+    _refuse(f"The backbone {name}", pooling=pooling)
+    if Path(name).is_dir():
+        return _of_run(Path(name))
+    raise _unknown(name)
+
+
+def _refuse(title: str, **values: object) -> None:
+    """Refuse options that would do nothing."""
+    for option, value in values.items():
+        if value is not None:
+            raise UsageError(f"{title} has its own {option.replace('_', ' ')}: leave out --{option.replace('_', '-')}.")
+
+
+def _unknown(name: str) -> UsageError | RunError:
+    if name.startswith(MODULE):
+        return UsageError(
+            f"The backbone was the module {name.removeprefix(MODULE)}, which cannot be opened by name: "
+            "give the module itself, in Python."
+        )
+    if "/" in name or "\\" in name:
+        return RunError(f"There is no run folder at {name}.")
+    return UnknownNameError("backbone", name, [DEFAULT, *BACKBONES.names(), f"{TIMM}NAME", f"{TORCHVISION}NAME"])
+
+
+def _registered(name: str, weights: Path | None, image_size: int) -> PictureBackbone:
+    if weights is None:
+        raise UsageError(
+            f"The backbone {name} comes without weights: give it some with --weights FILE, or name a run folder."
+        )
+    from ..training.pretrained import load_backbone
+
+    network = build_backbone(name, image_size)
+    load_backbone(network, weights)
+    return _own(network, name, image_size, weights)
+
+
+def _of_run(folder: Path) -> PictureBackbone:
+    from ..model import FewShotModel
+    from ..runs import Run
+
+    run = Run.open(folder)
+    return _own(FewShotModel.from_run(run).backbone, str(folder), run.config.image_size)
+
+
+def _of_module(module: nn.Module, image_size: int | None) -> PictureBackbone:
+    if isinstance(module, PictureBackbone):
+        return module
+    size = getattr(module, "image_size", _MODULE_SIZE) if image_size is None else image_size
+    if not isinstance(size, int):
+        raise UsageError(f"image_size of {type(module).__name__} must be a whole number, but is {size!r}.")
+    # A copy, since the module may be in training and shall not be frozen.
+    return _own(copy.deepcopy(module), f"{MODULE}{type(module).__name__}", size)
+
+
+def _own(network: nn.Module, name: str, image_size: int, weights: Path | None = None) -> PictureBackbone:
+    crop = CentreCrop(image_size, normalization_of(network))
+    return PictureBackbone(network, crop, name, (image_size, image_size), weights=weights)

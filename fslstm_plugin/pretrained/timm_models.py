@@ -1,0 +1,136 @@
+"""timm's networks by name, without their classifiers, with the preprocessing that timm keeps for each."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from torch import Tensor
+
+from ..errors import RunError, UnknownNameError, UsageError
+from ..weights import load_into, load_tensors
+from .backbone import PictureBackbone
+from .download import downloading
+
+PREFIX = "timm:"
+
+
+def require_timm() -> None:
+    """Check that timm is there.
+
+    Raises:
+        RunError: If it is not installed.
+    """
+    if find_spec("timm") is None:
+        raise RunError("This backbone is timm's, which is not installed: pip install 'fslstm-plugin[pictures]'.")
+
+
+def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBackbone:
+    """A network of timm's.
+
+    Args:
+        name: timm's name, with or without the tag of its weights: ``resnet18``, ``resnet18.a1_in1k``.
+        weights: A file of weights; None for those that timm publishes.
+        pooling: See `open_backbone`.
+
+    Raises:
+        UnknownNameError: If timm has no such network, or no such weights of it.
+        UsageError: If it publishes no weights for it, or the network has no such pooling.
+        RunError: If timm is not installed, or the weights cannot be had or do not fit.
+    """
+    require_timm()
+    import timm
+
+    known = timm.list_models()
+    if name not in known and name not in timm.list_models(pretrained=True):
+        tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
+        raise UnknownNameError("network of timm's", name, tagged or known)
+    if weights is None:
+        if not timm.is_model_pretrained(name):
+            raise UsageError(f"timm has no weights for {name}: give it some with --weights FILE.")
+        with downloading(PREFIX + name), _no_retries_without_network():
+            network = create(name, pretrained=True)
+    else:
+        network = create(name, pretrained=False)
+        load_into(network, _fitting(load_tensors(weights), network, name, weights), weights)
+    return described(network, PREFIX + name, pooling, weights, imagenet=weights is None)
+
+
+def create(name: str, pretrained: bool) -> Any:
+    """A network without its classifier."""
+    import timm
+
+    return timm.create_model(name, pretrained=pretrained, num_classes=0)
+
+
+def described(network: Any, name: str, pooling: str | None, weights: Path | None, imagenet: bool) -> PictureBackbone:
+    """A network of timm's with its pooling and its preprocessing.
+
+    Raises:
+        UsageError: If it has no such pooling.
+    """
+    from timm.data import create_transform, resolve_model_data_config
+
+    if pooling is not None:
+        try:
+            # Not when it is created: some networks then have other layers, for which there are no weights.
+            network.reset_classifier(0, global_pool=pooling)
+        except Exception as error:  # each network refuses in its own way
+            raise UsageError(f"{name} has no pooling '{pooling}': {error}") from error
+    config = resolve_model_data_config(network)
+    _, height, width = config["input_size"]
+    return PictureBackbone(
+        network,
+        create_transform(**config, is_training=False),
+        name,
+        (height, width),
+        weights=weights,
+        pooling=pooling,
+        imagenet=imagenet,
+    )
+
+
+def _fitting(tensors: dict[str, Tensor], network: Any, name: str, file: Path) -> dict[str, Tensor]:
+    """A checkpoint's tensors under the names that the network has today, without those of its classifier.
+
+    timm's own loader does the same, but leaves unnoticed what does not fit.
+    """
+    import timm
+
+    module = sys.modules[timm.model_entrypoint(name).__module__]
+    try:
+        tensors = getattr(module, "checkpoint_filter_fn", lambda state, _: state)(tensors, network)
+    except Exception as error:  # of a checkpoint of another network
+        raise RunError(f"The weights in {file} are not those of {PREFIX}{name} ({error}).") from error
+    classifiers = network.pretrained_cfg.get("classifier") or ()
+    names = (classifiers,) if isinstance(classifiers, str) else classifiers
+    return {key: value for key, value in tensors.items() if key.rpartition(".")[0] not in names}
+
+
+@contextmanager
+def _no_retries_without_network() -> Iterator[None]:
+    """Have the download fail at once where there is no network; its own retries last a minute."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _reachable(address: str) -> bool:
+    if getproxies():  # which know names that this machine does not
+        return True
+    try:
+        return bool(socket.getaddrinfo(urlsplit(address).hostname, None))
+    except OSError:
+        return False

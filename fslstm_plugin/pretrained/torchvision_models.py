@@ -1,0 +1,59 @@
+"""torchvision's classification networks by name, without their classifiers, with their weights' preprocessing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from ..errors import UnknownNameError
+from ..weights import load_into, load_tensors
+from .backbone import PictureBackbone
+from .download import downloading
+
+PREFIX = "torchvision:"
+
+_CLASSES = 1000  # of ImageNet
+
+
+def open_torchvision(name: str, weights: Path | None) -> PictureBackbone:
+    """A network of torchvision's with its default weights.
+
+    Args:
+        name: torchvision's name, for example ``resnet18``.
+        weights: A file of weights; None for those that torchvision publishes.
+
+    Raises:
+        UnknownNameError: If torchvision has no such network.
+        RunError: If the weights cannot be had or do not fit.
+    """
+    from torchvision import models
+
+    known = models.list_models(module=models)
+    if name not in known:
+        raise UnknownNameError("network of torchvision's", name, known)
+    published = models.get_model_weights(name).DEFAULT
+    with downloading(PREFIX + name):
+        network = models.get_model(name, weights=published if weights is None else None)
+    classifier = _remove_classifier(network)
+    if weights is not None:
+        tensors = load_tensors(weights)
+        load_into(network, {key: tensors[key] for key in tensors if not key.startswith(f"{classifier}.")}, weights)
+    transform = published.transforms()
+    size = transform.crop_size[0]
+    return PictureBackbone(network, transform, PREFIX + name, (size, size), weights=weights, imagenet=weights is None)
+
+
+def _remove_classifier(network: nn.Module) -> str:
+    """Put nothing in the place of the last layer that tells ImageNet's classes apart, and return its name.
+
+    torchvision gives it a different name in nearly every network.
+    """
+    layers = [
+        name
+        for name, layer in network.named_modules()
+        if (isinstance(layer, nn.Linear) and layer.out_features == _CLASSES)
+        or (isinstance(layer, nn.Conv2d) and layer.out_channels == _CLASSES)
+    ]
+    network.set_submodule(layers[-1], nn.Identity())
+    return layers[-1]

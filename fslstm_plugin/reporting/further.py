@@ -1,0 +1,111 @@
+"""Tables of what is evaluated beside accuracy: calibration, label sets, unknown classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import printable
+from ..evaluation.calibration import CalibrationRow
+from ..evaluation.coverage import CoverageRow
+from ..evaluation.open_set import OpenRow
+from .words import NOTHING, display_name, number
+
+
+def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
+    """What probabilities are worth, before and after the temperature."""
+
+    def cells(row: CalibrationRow) -> list[str]:
+        pairs = [
+            (f"{row.before.ece:.2f}", row.after and f"{row.after.ece:.2f}"),
+            (f"{row.before.brier:.3f}", row.after and f"{row.after.brier:.3f}"),
+            (f"{row.before.nll:.3f}", row.after and f"{row.after.nll:.3f}"),
+        ]
+        return [*_names(row), f"{row.accuracy:.2f}", *(f"{before}→{after or NOTHING}" for before, after in pairs)]
+
+    note = (
+        "Probabilities before and after the temperature that each support chooses by leaving out its points. ECE: "
+        "expected calibration error in percent, 15 bins. NLL: negative log-likelihood."
+    )
+    return _table("Calibration", ["accuracy", "ECE", "Brier", "NLL"], [cells(row) for row in rows], note)
+
+
+def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
+    """How often label sets hold the right label, and how large they are."""
+
+    def cells(row: CoverageRow) -> list[str]:
+        return [
+            *_names(row),
+            f"{row.promised:.1f}",
+            _close(number(row.covered, row.ci95)),
+            f"{row.size:.2f}",
+            f"{row.singletons:.1f}",
+            f"{row.empty:.1f}",
+        ]
+
+    kind = rows[0].kind
+    holds = {
+        "marginal": "where labelled images and queries are drawn alike, and not quite with a fixed number of each "
+        "class, as here",
+        "per-class": "for each class",
+    }[kind]
+    note = f"Percent of the sets, but for their mean size. The promise ({kind}) holds {holds}."
+    return _table(
+        f"Label sets at coverage {rows[0].asked:g} %",
+        ["promised", "covered", "labels", "one", "none"],
+        [cells(row) for row in rows],
+        note,
+    )
+
+
+def open_table(rows: Sequence[OpenRow]) -> RenderableType:
+    """How well unknown classes are told from known ones."""
+
+    def cells(row: OpenRow) -> list[str]:
+        values = ((row.auroc, row.auroc_ci95), (row.accuracy, row.accuracy_ci95), (row.refused, row.refused_ci95))
+        return [*_names(row), row.score, *(_close(number(*value)) for value in values)]
+
+    note = (
+        "Percent. AUROC: pairs of a known and an unknown query that the score puts in order. Then with the best 95 % "
+        "of each episode's known queries accepted: how many of these are correctly predicted, and how many "
+        "unknown ones are refused."
+    )
+    return _table(
+        f"Queries of {rows[0].open_ways} unknown classes among the others",
+        ["score", "AUROC", "accuracy", "refused"],
+        [cells(row) for row in rows],
+        note,
+    )
+
+
+TABLES: dict[str, Callable[[Sequence[Any]], RenderableType]] = {
+    "calibration": calibration_table,
+    "coverage": coverage_table,
+    "open": open_table,
+}
+
+
+def _names(row: CalibrationRow | CoverageRow | OpenRow) -> list[str]:
+    return [printable(row.run), display_name(row.method), str(row.shots)]
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> RenderableType:
+    """A table whose first columns are run, method and shots; the run is left out where there is only one."""
+    several = len({row[0] for row in rows}) > 1
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ["run", "method"][not several :]:
+        table.add_column(name, overflow="fold", min_width=6)
+    for name in ("shots", *columns):
+        table.add_column(name, justify="left" if name == "score" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row[not several :]))
+    return Group(Text(""), Text(title, style="bold"), table, Text(note, style="dim"))
+
+
+def _close(text: str) -> str:
+    return text.replace(" ± ", "±")

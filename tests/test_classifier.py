@@ -1,0 +1,344 @@
+"""The classifier: scikit-learn's own checks, labels of any type, updates, files, pictures."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor, nn
+
+import fslstm_plugin
+from fslstm_plugin import EpisodeFeatures, FewShotClassifier, fitted, parse_method
+from fslstm_plugin.errors import DataError, RunError, UnknownNameError, UsageError
+from fslstm_plugin.fitted import FittedMethod
+from fslstm_plugin.pretrained import PictureBackbone, open_backbone
+
+METHODS = ["lssvm", "lssvm(ridge=loo,normalize)", "lssvm(coding=one-vs-one)", "rr", "nn", "svm", "simpleshot", "tim"]
+CLASSES = np.array(["owl", "<b>tit</b>", "a wren"])
+
+
+def expected_failures(classifier: FewShotClassifier) -> dict[str, str]:
+    if not classifier._method().is_transductive:
+        return {}
+    return {"check_methods_subset_invariance": "predictions of a transductive method depend on the other points"}
+
+
+@parametrize_with_checks(
+    [
+        FewShotClassifier(),
+        FewShotClassifier("lssvm(ridge=loo,normalize)"),
+        FewShotClassifier("svm", temperature=2.0),
+        FewShotClassifier("nn(kernel=rbf)"),
+        FewShotClassifier(transductive=True),
+        FewShotClassifier("tim(steps=20)"),
+    ],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learns_checks(estimator, check) -> None:
+    check(estimator)
+
+
+def draw(seed: int = 0, points: int = 15, queries: int = 12, dim: int = 6) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    labels = generator.permutation(np.arange(points) % 3)
+    features = generator.standard_normal((points, dim)) + 2 * np.eye(3, dim)[labels]
+    return features, CLASSES[labels], 2 * generator.standard_normal((queries, dim))
+
+
+def make(method: str, **arguments) -> FewShotClassifier:
+    return FewShotClassifier(method, base_mean=np.full(6, 0.1), **arguments)
+
+
+def assert_same(one: FewShotClassifier, other: FewShotClassifier, query: np.ndarray) -> None:
+    np.testing.assert_array_equal(one.classes_, other.classes_)
+    np.testing.assert_allclose(one.decision_function(query), other.decision_function(query), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(one.predict_proba(query), other.predict_proba(query), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "lssvm+psm", "rr(power(negative=signed),center)"])
+def test_it_predicts_what_the_method_does(method: str) -> None:
+    X, y, query = draw()
+    classifier = make(method).fit(X, y)
+    assert classifier.classes_.tolist() == sorted(CLASSES)
+    labels = torch.from_numpy(np.searchsorted(classifier.classes_, y))
+    mean = torch.full((6,), 0.1, dtype=torch.float64)
+    features = EpisodeFeatures(torch.from_numpy(X), torch.from_numpy(query), labels, 3, base_mean=mean)
+    logits = parse_method(method).logits(features)
+    np.testing.assert_allclose(classifier.decision_function(query), logits, rtol=1e-7, atol=1e-7)
+    assert classifier.predict(query).tolist() == classifier.classes_[logits.argmax(-1)].tolist()
+    probabilities = (logits / classifier.temperature_).softmax(-1)
+    np.testing.assert_allclose(classifier.predict_proba(query), probabilities, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", METHODS[:-1])
+def test_parts_of_the_queries_get_what_all_at_once_get(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, query = draw()
+    whole = make(method).fit(X, y).decision_function(query)
+    monkeypatch.setattr(fitted, "_QUERIES", 5)
+    np.testing.assert_allclose(make(method).fit(X, y).decision_function(query), whole, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "rr(ridge=0.1,normalize)"])
+def test_points_and_classes_come_and_go_as_if_fitted_anew(method: str) -> None:
+    X, y, query = draw()
+    more, new, _ = draw(1, points=6)
+    new = new.astype("<U20")
+    new[:2] = "nightingale"
+    classifier = make(method).fit(X, y)
+    classifier.partial_fit(more, new)
+    assert_same(classifier, make(method).fit(np.concatenate([X, more]), [*y, *new]), query)
+    classifier.forget("owl")
+    kept = np.concatenate([y, new]) != "owl"
+    anew = make(method).fit(np.concatenate([X, more])[kept], np.concatenate([y, new])[kept])
+    assert_same(classifier, anew, query)
+    classifier.forget(["nightingale"])
+    assert set(classifier.predict(query)) <= {"<b>tit</b>", "a wren"}
+
+
+def test_the_first_partial_fit_is_a_fit() -> None:
+    X, y, query = draw()
+    assert_same(FewShotClassifier().partial_fit(X, y, classes=CLASSES), FewShotClassifier().fit(X, y), query)
+
+
+@pytest.mark.parametrize("labels", [[3, 1, 2], [-1.0, 1.0, 2.0], [True, False, True], ["b", "c", "a"]])
+def test_labels_of_any_type(labels: list) -> None:
+    X, y, _ = draw()
+    of = dict(zip(CLASSES, labels, strict=True))
+    mine = np.array([of[each] for each in y])
+    classifier = FewShotClassifier().fit(X, mine)
+    assert classifier.predict(X).dtype == mine.dtype
+    assert classifier.score(X, mine) == 1
+
+
+def test_wrong_updates_leave_the_classifier_as_it_was() -> None:
+    X, y, query = draw()
+    classifier = FewShotClassifier().fit(X, y)
+    with pytest.raises(UnknownNameError, match="There is no class 'owls'. Did you mean 'owl'"):
+        classifier.forget("owls")
+    with pytest.raises(UsageError, match="at least two classes, but got only one class, owl"):
+        classifier.forget(["a wren", "<b>tit</b>"])
+    with pytest.raises(UnknownNameError, match="There is no class 'owl'"):
+        classifier.partial_fit(X, y, classes=["a wren", "<b>tit</b>"])
+    with pytest.raises(UsageError, match="give them one type"):
+        classifier.partial_fit(X, np.arange(len(X)))
+    with pytest.raises(ValueError, match="NaN"):
+        classifier.partial_fit(np.full((2, 6), np.nan), ["owl", "owl"])
+    assert_same(classifier, FewShotClassifier().fit(X, y), query)
+
+
+def test_sets_hold_the_right_label_as_often_as_promised() -> None:
+    generator = np.random.default_rng(0)
+    hits = []
+    for _ in range(300):
+        labels = generator.integers(3, size=40)
+        X = generator.standard_normal((40, 4)) + 1.5 * np.eye(3, 4)[labels]
+        if len(set(labels[:20])) == 3:
+            sets = FewShotClassifier().fit(X[:20], CLASSES[labels[:20]]).predict_set(X[20:], coverage=0.8)
+            hits.append(np.mean([CLASSES[label] in each for label, each in zip(labels[20:], sets, strict=True)]))
+    assert abs(np.mean(hits) - 17 / 21) < 4 * np.std(hits) / len(hits) ** 0.5
+
+
+@pytest.mark.parametrize("method", ["tim", "lssvm+psm", "svm", "lssvm(center=episode)"])
+def test_methods_without_a_guarantee_refuse_sets_with_the_reason(method: str) -> None:
+    X, y, query = draw()
+    with pytest.raises(UsageError, match=r"no label sets with a guarantee for .*(depends on the other|closed form)"):
+        FewShotClassifier(method).fit(X, y).predict_set(query)
+    with pytest.raises(UsageError, match="depends on the other queries"):
+        FewShotClassifier(transductive=True).fit(X, y).predict_set(query)
+
+
+def test_a_coverage_that_few_points_cannot_promise_is_refused() -> None:
+    X, y, query = draw(points=6)
+    with pytest.raises(UsageError, match="6 labelled images can promise a coverage of at most 85.7 %"):
+        FewShotClassifier().fit(X, y).predict_set(query, coverage=0.9)
+
+
+def test_transductive_adds_psm_to_what_is_not() -> None:
+    X, y, query = draw()
+    mine, psm = FewShotClassifier("rr", transductive=True).fit(X, y), FewShotClassifier("rr+psm").fit(X, y)
+    np.testing.assert_array_equal(mine.decision_function(query), psm.decision_function(query))
+    tim = [FewShotClassifier("tim", transductive=each).fit(X, y).decision_function(query) for each in (True, False)]
+    np.testing.assert_array_equal(*tim)
+
+
+@pytest.mark.parametrize("method", ["svm", "simpleshot"])
+def test_a_temperature_without_closed_form_is_that_of_points_left_out(method: str) -> None:
+    """With at most ten points a class, of which each is left out with one of every other class."""
+    X, y, _ = draw(points=9)
+    X = np.concatenate([X, np.full((1, 6), 5.0)])
+    labels = torch.tensor([*np.searchsorted(np.sort(CLASSES), y), 3])  # and the only one of a class
+    mine = FittedMethod(parse_method(method), torch.from_numpy(X), labels, 4, torch.full((6,), 0.1))
+    logits = mine.left_out()
+    assert logits is not None
+    seen = torch.zeros(4, dtype=torch.long)
+    for place, label in enumerate(labels.tolist()):
+        same = [other for other, its in enumerate(labels.tolist()) if other > place and its == label]
+        assert same == [] or not torch.equal(logits[place], logits[same[0]])
+        seen[label] += 1
+    out = torch.tensor([labels.tolist().index(label) for label in range(3)])  # the first of each class
+    kept = ~torch.isin(torch.arange(10), out)
+    others = FittedMethod(parse_method(method), torch.from_numpy(X)[kept], labels[kept], 4, torch.full((6,), 0.1))
+    torch.testing.assert_close(logits[out], others.logits(torch.from_numpy(X)[out]))
+    assert logits[-1].tolist() == [0, 0, 0, 0]
+    assert mine.temperature() > 0
+
+
+def test_probabilities_say_how_often_they_are_right() -> None:
+    """Overlapping classes, in units that make the logits as they are too great or too small."""
+    for method in ("nn", "lssvm", "svm"):
+        surplus = []
+        for seed in range(20):
+            generator = np.random.default_rng(seed)
+            labels = np.concatenate([np.arange(60) % 3, generator.integers(3, size=500)])
+            X = 5 * (generator.standard_normal((560, 5)) + 1.2 * np.eye(3, 5)[labels])
+            proba = FewShotClassifier(method).fit(X[:60], labels[:60]).predict_proba(X[60:])
+            surplus.append(proba.max(1).mean() - (proba.argmax(1) == labels[60:]).mean())
+        assert abs(np.mean(surplus)) < 0.05
+
+
+@pytest.mark.parametrize("temperature", ["hot", 0.0, -1.0, float("nan")])
+def test_other_temperatures_are_refused(temperature: float | str) -> None:
+    X, y, _ = draw()
+    with pytest.raises(UsageError, match="temperature must be"):
+        FewShotClassifier(temperature=temperature).fit(X, y)
+
+
+def test_methods_that_need_more_than_features_say_so() -> None:
+    X, y, _ = draw()
+    with pytest.raises(UsageError, match="pass base_mean"):
+        FewShotClassifier("nn(center)").fit(X, y)
+    with pytest.raises(UsageError, match="needs the images of an episode"):
+        FewShotClassifier("lssvm+bn").fit(X, y)
+    with pytest.raises(UsageError, match="there is no backbone"):
+        FewShotClassifier().fit(["a.png", "b.png"], ["a", "b"])
+
+
+def test_pipelines_searches_clones_and_pickles() -> None:
+    X, y, query = draw(points=30)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), FewShotClassifier()),
+        {"fewshotclassifier__method": ["nn", "rr(ridge=1)", "lssvm"]},
+        cv=3,
+    ).fit(X, y)
+    assert search.best_score_ > 0.5
+    assert cross_val_score(FewShotClassifier(), X, y, cv=3).mean() > 0.5
+    classifier = FewShotClassifier("rr").fit(X, y)
+    assert_same(pickle.loads(pickle.dumps(classifier)), classifier, query)
+    assert_same(clone(classifier).fit(X, y), classifier, query)
+
+
+def test_suggestions_are_about_the_classes() -> None:
+    X, y, query = draw()
+    found = FewShotClassifier().fit(X, y).suggest(query, 3)
+    assert len({each.place for each in found}) == 3
+    assert all("between" in each.reason or "unlike" in each.reason for each in found)
+
+
+@pytest.mark.parametrize("temperature", ["leave-one-out", 0.7])
+@pytest.mark.parametrize("method", ["lssvm(ridge=0.3,normalize)", "simpleshot", "tim"])
+def test_a_classifier_comes_back_from_its_file(method: str, temperature, tmp_path: Path) -> None:
+    X, y, query = draw()
+    classifier = make(method, temperature=temperature, seed=3).fit(
+        X.astype(np.float32), y, [f"{i}.png" for i in range(15)]
+    )
+    classifier.save(tmp_path / "birds.fslstm")
+    loaded = FewShotClassifier.load(tmp_path / "birds.fslstm")
+    np.testing.assert_array_equal(loaded.decision_function(query), classifier.decision_function(query))
+    np.testing.assert_array_equal(loaded.predict_proba(query), classifier.predict_proba(query))
+    assert loaded.get_params().keys() == classifier.get_params().keys()
+    assert (loaded.method, loaded.temperature, loaded.seed) == (method, temperature, 3)
+    assert loaded.pictures_ == classifier.pictures_
+    assert loaded.support_.dtype == np.float32
+    more, new, _ = draw(2, points=6)
+    assert_same(loaded.partial_fit(more, new), classifier.partial_fit(more, new), query)
+    assert loaded.pictures_ == [*(f"{i}.png" for i in range(15)), *[""] * 6]
+
+
+def test_a_file_with_a_method_that_is_not_here_gets_a_sentence(tmp_path: Path) -> None:
+    X, y, _ = draw()
+    classifier = FewShotClassifier().fit(X, y)
+    classifier.method = "lsvm"
+    classifier.save(tmp_path / "a")
+    with pytest.raises(RunError, match=r"classifier in .* cannot be used here: There is no method or head 'lsvm'"):
+        FewShotClassifier.load(tmp_path / "a")
+
+
+class Colours(nn.Module):
+    """Mean colour of each corner."""
+
+    image_size = 8
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.factor * nn.functional.adaptive_avg_pool2d(images, 2).flatten(1)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    """Red, green and blue ones, in turn."""
+    generator = np.random.default_rng(0)
+    files = [tmp_path / f"{number}.png" for number in range(12)]
+    for number, file in enumerate(files):
+        pixels = generator.integers(0, 100, (20, 30, 3))
+        pixels[..., number % 3] += 120
+        Image.fromarray(pixels.astype(np.uint8)).save(file)
+    return files
+
+
+def test_pictures_with_a_backbone(pictures: list[Path], tmp_path: Path) -> None:
+    names = np.array(["red", "green", "blue"] * 4)
+    classifier = FewShotClassifier("rr(ridge=1)", backbone=Colours()).fit(pictures[:6], names[:6])
+    assert classifier.predict(pictures[6:]).tolist() == names[6:].tolist()
+    assert classifier.pictures_ == [str(file) for file in pictures[:6]]
+    assert classifier.n_features_in_ == 12
+    images = [Image.open(file) for file in pictures[6:]]
+    np.testing.assert_array_equal(classifier.decision_function(images), classifier.decision_function(pictures[6:]))
+    texts = np.array([str(file) for file in pictures[6:]])
+    np.testing.assert_array_equal(classifier.decision_function(texts), classifier.decision_function(pictures[6:]))
+    features = classifier._features(pictures[6:])
+    np.testing.assert_array_equal(classifier.decision_function(features), classifier.decision_function(pictures[6:]))
+    assert cross_val_score(clone(classifier), pictures, names, cv=2).mean() == 1
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match="broken.png"):
+        classifier.predict([*pictures, tmp_path / "broken.png"])
+
+
+def test_a_file_knows_the_backbone_that_its_features_are_from(pictures: list[Path], tmp_path: Path) -> None:
+    backbone, file = open_backbone(Colours()), tmp_path / "a.fslstm"
+    classifier = FewShotClassifier(backbone=backbone).fit(pictures, ["red", "green", "blue"] * 4)
+    classifier.save(file)
+    loaded = FewShotClassifier.load(file, backbone=Colours())
+    np.testing.assert_array_equal(loaded.decision_function(pictures), classifier.decision_function(pictures))
+    with pytest.raises(RunError, match=r"was made with the backbone module:Colours of other weights \(\w{12}\) than"):
+        FewShotClassifier.load(file, backbone=Colours(2.0))
+    with pytest.raises(UsageError, match="cannot be opened by name"):
+        FewShotClassifier.load(file)
+
+
+def test_a_backbone_is_opened_again_by_its_name(pictures: list[Path], tmp_path: Path) -> None:
+    from fslstm_plugin.backbones import Conv4
+    from fslstm_plugin.weights import save_tensors
+
+    save_tensors(tmp_path / "conv4.safetensors", Conv4(image_size=32).state_dict())
+    backbone = open_backbone("conv4", weights=tmp_path / "conv4.safetensors", image_size=32)
+    classifier = FewShotClassifier(backbone=backbone).fit(pictures, ["red", "green", "blue"] * 4)
+    classifier.save(tmp_path / "a")
+    loaded = FewShotClassifier.load(tmp_path / "a")
+    assert isinstance(loaded.backbone, PictureBackbone)
+    np.testing.assert_allclose(loaded.decision_function(pictures), classifier.decision_function(pictures), rtol=1e-6)
+
+
+def test_it_is_exported() -> None:
+    assert fslstm_plugin.FewShotClassifier is FewShotClassifier
