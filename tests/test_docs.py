@@ -18,6 +18,7 @@ from fslstm_cli.main import app
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "reproductions" / "README.md"])
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOT_RUN = re.compile(r"^<!-- not run: .* -->\n```python\n.*?^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"^```python\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -36,7 +37,7 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     """The blocks of a page share one namespace; a text block right after one is its output."""
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "page"}
-    for code, expected in OUTPUT.findall(page.read_text(encoding="utf-8")):
+    for code, expected in OUTPUT.findall(NOT_RUN.sub("", page.read_text(encoding="utf-8"))):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(code, str(page), "exec"), namespace)
