@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -14,7 +14,9 @@ from fslstm_plugin.reproduction import shipped
 from . import options, results
 
 if TYPE_CHECKING:
-    from fslstm_plugin.reproduction.engine import Request
+    from rich.console import Console
+
+    from fslstm_plugin.reproduction.engine import Part, Request
     from fslstm_plugin.reproduction.specification import Reproduction
     from fslstm_plugin.reproduction.trainings import Identity
 
@@ -136,11 +138,13 @@ def reproduce(
         device=results.join_ranks().device(device),
         batch_episodes=batch_episodes,
     )
-    if dry_run:
-        _say(wanted, request)
-        return
     console = Console(stderr=True)
-    parts = {each.name: [] if redraw else engine.plan(each, request) for each in wanted}
+    parts = {} if redraw else _plan(wanted, request, console)
+    if not redraw:
+        wanted = [each for each in wanted if each.name in parts]
+    if dry_run:
+        _say(wanted, parts, request)
+        return
     if not redraw:
         wanted = [each.put_into(output) for each in wanted]  # before hours of training
     for each in wanted:
@@ -157,16 +161,38 @@ def reproduce(
             typer.echo(beside.sentence(beside.shipped_pairs(each.name, measurements.read(each.folder))))
 
 
-def _say(wanted: Sequence[Reproduction], request: Request) -> None:
-    """What would be done, and how long it would take."""
+def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) -> dict[str, list[Part]]:
+    """What to evaluate for each; of several, those that the given runs do not suit are left out.
+
+    Raises:
+        UnsuitedRunError: If they do not suit the only one.
+        RunError: If they suit none of several.
+    """
+    from fslstm_plugin.errors import RunError
     from fslstm_plugin.reproduction import engine
+
+    parts = {}
+    for each in wanted:
+        try:
+            parts[each.name] = engine.plan(each, request)
+        except engine.UnsuitedRunError as error:
+            if len(wanted) == 1:
+                raise
+            console.print(str(error), highlight=False, soft_wrap=True, markup=False)
+    if not parts:
+        raise RunError("The given runs suit none of the reproductions.")
+    return parts
+
+
+def _say(wanted: Sequence[Reproduction], parts: Mapping[str, Sequence[Part]], request: Request) -> None:
+    """What would be done, and how long it would take."""
     from fslstm_plugin.reproduction.estimate import estimate, total
 
     planned: set[Identity] = set()
     steps = []
     for each in wanted:
         typer.echo(f"{each.name}: {each.specification.title}")
-        mine = estimate(each, engine.plan(each, request), request, planned)
+        mine = estimate(each, parts[each.name], request, planned)
         for step in mine:
             typer.echo(f"  {step}")
         steps += mine

@@ -8,12 +8,11 @@ import re
 from pathlib import Path
 
 import typer
+from fslstm_cli.main import app
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
-
-from fslstm_cli.main import app
 
 # Page of the reference: title and the modules whose public names it shows.
 REFERENCE = {

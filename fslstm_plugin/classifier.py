@@ -226,6 +226,22 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
         return [self.classes_[each] for each in found.numpy()]
 
+    @property
+    def fitted_method(self) -> Method:
+        """The method, as it was fitted."""
+        check_is_fitted(self)
+        return self._fitted_.method
+
+    def left_out(self) -> np.ndarray | None:
+        """Probabilities ``(n, ways)`` of each labelled point by the method fitted without it.
+
+        Returns:
+            The probabilities; None where these would tell nothing, see `FittedMethod.left_out`.
+        """
+        check_is_fitted(self)
+        logits = self._fitted_.left_out()
+        return None if logits is None else probabilities(logits, self.temperature_).numpy()
+
     def suggest(self, X: Any, count: int = 10) -> list[Suggestion]:
         """Which of these points to label next, and why; see `suggestions.suggest`.
 

@@ -80,13 +80,11 @@ class FittedMethod:
     @torch.no_grad()
     def _solve(self) -> None:
         self.targets = one_hot(self.labels, self.ways)
-        if self._head is None:
-            return
-        self._points = self._adapted(self.support) if self._system is None else self._system.points
-        self._own = self._points @ self._points.mT
         if self._system is not None:
-            self._dual = self._system.dual(self.targets)
-        else:
+            self._coefficients = self._system.coefficients(self.targets)
+        elif self._head is not None:
+            self._points = self._adapted(self.support)
+            self._own = self._points @ self._points.mT
             self._dual = self._head.learn(self._gram(self._points[:0]), self.targets)
 
     @torch.no_grad()
@@ -113,6 +111,8 @@ class FittedMethod:
         return torch.cat([self._inductive(part.double()) for part in query.split(_QUERIES)])
 
     def _inductive(self, query: Tensor) -> Tensor:
+        if self._system is not None:
+            return self._system.logits(self._adapted(query), self._coefficients)
         if self._head is not None:
             return self._head.decide(self._gram(self._adapted(query)), self.targets, self._dual)
         return self.method.logits(self._episode(query)).double()

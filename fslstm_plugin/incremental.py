@@ -7,11 +7,11 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from .heads import Dual, Head
+from .heads import Head
 from .heads.linalg import inverse_spd
 from .heads.smoother import SmootherHead
 
-_DRIFT = 1e-9  # Of the residual, and so of the inverse; refinement squares it for solutions.
+_DRIFT = 1e-7  # Of the residual, and so of the inverse; refinement squares it for solutions.
 
 
 class UpdatableSystem:
@@ -56,11 +56,14 @@ class UpdatableSystem:
         old = self.points if len(self.points) else points[:0]
         crossing = self._kernel(old, points)
         own = self._kernel(points, points) + float(self.head.ridge) * torch.eye(len(points), dtype=points.dtype)
-        self.matrix = _blocks(self.matrix, crossing, own)
         influence = self.inverse @ crossing
-        corner = _inverse(own - crossing.mT @ influence)
+        influence = influence + self.inverse @ (crossing - self.matrix @ influence)
+        # Much cancels here, and with the residual an error of the influence counts only squared.
+        residual = crossing - self.matrix @ influence
+        corner = _inverse(own - influence.mT @ (crossing + residual))
         weighted = influence @ corner
         self.inverse = _blocks(self.inverse + weighted @ influence.mT, -weighted, corner)
+        self.matrix = _blocks(self.matrix, crossing, own)
         self.points = torch.cat([old, points])
 
     def remove(self, places: Tensor) -> None:
@@ -69,6 +72,8 @@ class UpdatableSystem:
         Args:
             places: Indices ``(k,)`` of different points, int64.
         """
+        if not len(places):  # nor copy the inverse
+            return
         kept = torch.ones(len(self.points), dtype=torch.bool)
         kept[places] = False
         crossing = self.inverse[kept][:, places]
@@ -77,18 +82,24 @@ class UpdatableSystem:
         self.matrix = self.matrix[kept][:, kept]
         self.points = self.points[kept]
 
-    def dual(self, targets: Tensor) -> Dual:
-        """What the head's `solve` gives for these points.
+    def coefficients(self, targets: Tensor) -> Tensor:
+        """What the head's `solve` gives for these points; its bias is the offset c times the sum over them.
 
         Args:
             targets: One-hot labels ``(n, ways)``, float64.
+
+        Returns:
+            ``(n, ways)``.
 
         Raises:
             SingularError: If the system has no solution, see `solve_spd`.
         """
         encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
-        alpha = self._solve(targets @ encode) @ decode
-        return Dual(alpha, self.head.offset * alpha.sum(0))
+        return self._solve(targets @ encode) @ decode
+
+    def logits(self, query: Tensor, coefficients: Tensor) -> Tensor:
+        """Logits ``(m, ways)`` of queries ``(m, d)``, float64."""
+        return self._kernel(query, self.points) @ coefficients
 
     def leave_one_out(self, targets: Tensor) -> Tensor:
         """What the head's `leave_one_out` gives for these points.
@@ -100,7 +111,7 @@ class UpdatableSystem:
             Logits ``(n, ways)``.
 
         Raises:
-            SingularError: See `dual`.
+            SingularError: See `coefficients`.
         """
         encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
         right = targets @ encode
@@ -115,6 +126,7 @@ class UpdatableSystem:
         return self.inverse @ (right + residual)
 
     def _kernel(self, left: Tensor, right: Tensor) -> Tensor:
+        """With the offset c, which in the logits makes the bias."""
         norms = left.square().sum(-1), right.square().sum(-1)
         return self.head.kernel(left @ right.mT, *norms, left.shape[-1]) + self.head.offset
 

@@ -72,7 +72,7 @@ def spawn(data_root):
     environment = {
         **os.environ,
         "FSLSTM_DATA_ROOT": str(data_root),
-        "PYTHONPATH": str(EXTENSION),
+        "PYTHONPATH": os.pathsep.join([str(EXTENSION), os.environ.get("PYTHONPATH", "")]),
         "COLUMNS": "200",
         "OMP_NUM_THREADS": "1",
     }

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 import pytest
 import typer
-
 from fslstm_cli.main import app
 
 ROOT = Path(__file__).parent.parent

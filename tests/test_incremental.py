@@ -48,7 +48,7 @@ def test_any_sequence_of_updates_is_the_same_as_fitting_anew(name: str, seed: in
     query = torch.randn(7, dim, generator=generator, dtype=torch.float64)
     targets = one_hot(labels, 3)
     gram = EpisodeGram.from_features(system.points, query)
-    updated = head.decide(gram, targets, system.dual(targets))
+    updated = system.logits(query, system.coefficients(targets))
     torch.testing.assert_close(updated, fitted_anew(head, system.points, targets, query), rtol=1e-8, atol=1e-8)
     left_out = system.leave_one_out(targets)  # from the inverse's diagonal, as fitted anew, without refinement
     torch.testing.assert_close(left_out, head.leave_one_out(gram, targets), rtol=1e-6, atol=1e-6)
@@ -64,7 +64,7 @@ def test_a_class_goes_and_another_comes() -> None:
     kept = labels != 1
     targets = one_hot(torch.tensor([0, -1, 1, 2])[labels[kept]], 3)
     torch.testing.assert_close(system.points, points[kept])
-    updated = head.decide(EpisodeGram.from_features(points[kept], query), targets, system.dual(targets))
+    updated = system.logits(query, system.coefficients(targets))
     torch.testing.assert_close(updated, fitted_anew(head, points[kept], targets, query), rtol=1e-8, atol=1e-8)
 
 
@@ -78,7 +78,7 @@ def test_what_rounding_makes_of_an_almost_singular_system_is_noticed(ridge: floa
         system.add(points)
     system.remove(torch.arange(6))
     targets = one_hot(labels, 3)
-    logits = head.decide(EpisodeGram.from_features(system.points, points), targets, system.dual(targets))
+    logits = system.logits(points, system.coefficients(targets))
     torch.testing.assert_close(logits, fitted_anew(head, system.points, targets, points), rtol=1e-2, atol=1e-2)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -54,6 +54,7 @@ nested = st.tuples(parts, st.lists(parts.filter(lambda part: part.arguments), ma
 
 
 @given(st.lists(nested, min_size=1, max_size=3))
+@example([Part("a", {"b": -0.0})])
 def test_what_is_written_is_read(found: list[Part]) -> None:
     text = "+".join(map(str, found))
     assert parse(text) == found
@@ -430,8 +431,8 @@ def test_what_a_method_is_measured_against() -> None:
         "rr(ridge=1)": ("rr", "lssvm"),
         "rr+iam+psm": ("rr+iam",),
         "lssvm(normalize)+psm": ("lssvm(normalize)",),
-        "tim": ("nn",),
-        "tim(steps=3)": ("tim", "nn"),
+        "tim": ("nn", "lssvm"),
+        "tim(steps=3)": ("tim", "nn", "lssvm"),
     }
     assert {name: parse_method(name, dim=DIM).references for name in expected} == expected
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from fslstm_dots import TinyBackbone
 from msgspec import structs
+from narrow import narrow  # noqa: F401  # a fixture
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
@@ -155,6 +156,17 @@ def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained,
     assert re.search(r"^\| Relation Net \| [A-Z] \| \d", ours, re.MULTILINE)
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-similarity")
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-reptile(steps=1,test_steps=1)")
+
+
+@pytest.mark.slow
+def test_every_rival_of_table_1_is_trained_and_measured(narrow, fslstm, tmp_path):  # noqa: F811
+    arguments = ("--dataset", "dots", "--backbone", narrow, "--scale", "quick", "--episodes", 4, "--output", tmp_path)
+    result = fslstm("reproduce", "table1", *arguments, "--runs", tmp_path / "runs")
+    assert result.code == 0, result.err
+    reproduction = Reproduction.read(tmp_path / "table1")
+    measured = {(each.method, each.shots) for each in measurements.read(reproduction.folder)}
+    wanted = (*reproduction.specification.methods, *reproduction.specification.rivals)
+    assert measured == {(method, shots) for method in wanted for shots in (1, 5)}
 
 
 @pytest.mark.parametrize(
@@ -330,6 +342,27 @@ def test_an_argument_that_is_no_text_is_kept_readable(monkeypatch):
     assert Provenance.now("cpu").command == r"fslstm reproduce '\udcff'"
 
 
+def test_of_all_reproductions_those_that_a_run_does_not_suit_are_named_and_left_out(trained, reproduce, output, folder):
+    for name in shipped.names():
+        if name not in ("table1", "table2", "figure-support"):
+            shutil.rmtree(folder / name)
+    given = ("all", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 4)
+    result = reproduce(*given)
+    assert result.code == 0, result.err
+    assert "No method of table2 suits the given runs: it needs one of nn or rr or svm or lssvm." in result.err
+    assert sorted(each.parent.name for each in output.glob("*/table.md")) == ["figure-support", "table1"]
+    planned = reproduce(*given, "--dry-run")
+    assert planned.code == 0
+    assert "table1: " in planned.out
+    assert "table2: " not in planned.out
+    for name in ("table1", "figure-support"):
+        shutil.rmtree(folder / name)
+    shutil.copytree(folder / "table2", folder / "table4")
+    none = reproduce(*given)
+    assert none.code == 1
+    assert "suit none of the reproductions" in none.err
+
+
 def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, output):
     assert reproduce("table1", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 6).code == 0
     measured = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
@@ -378,7 +411,7 @@ def measurement(**changes: object) -> Measurement:
 
 def reproduction(*published: dict[str, object], **changes: object) -> Reproduction:
     wanted = Reproduction.read(REPRODUCTIONS / "table1").specification
-    values = {"methods": ("lssvm",), **changes}
+    values: dict[str, object] = {"methods": ("lssvm",), "rivals": {}, **changes}
     said = {"dataset": "d", "backbone": "b", "shots": 5, "ci95": 0.5, "seconds": None}
     numbers = from_plain(Published, {"values": [{**said, **each} for each in published]})
     return Reproduction(Path("table1"), structs.replace(wanted, **values), numbers)
@@ -777,7 +810,7 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "epochs", "steps", "lr"), [("conv4", 12, 2000, 0.005), ("resnet12", 3, 60, 0.0005)]
+    ("backbone", "epochs", "steps", "lr"), [("conv4", 10, 2000, 0.005), ("resnet12", 3, 60, 0.0005)]
 )
 def test_the_cpu_scale_fits_the_backbone_and_always_begins_from_a_pretraining(backbone, epochs, steps, lr):
     training = trainings.wanted_training("rr", "cifar-fs", backbone, trainings.SCALES["cpu"], 0, pretrained=False)
@@ -795,7 +828,7 @@ def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weight
     scratch = at_paper_scale(pretrained=False)
     assert (scratch.begins_from, scratch.config.pretrained, scratch.config.max_steps) == (None, None, None)
     assert (scratch.config.recipe.lr, scratch.config.recipe.queries) == (0.1, 6)
-    assert at_paper_scale(pretrained=True).begins_from.config.recipe.epochs == 12
+    assert at_paper_scale(pretrained=True).begins_from.config.recipe.epochs == 10
     given = at_paper_scale(pretrained=False, weights=tmp_path / "places.safetensors")
     assert (given.begins_from, given.config.recipe.lr) == (None, 0.005)
     assert given.config.pretrained == str(tmp_path / "places.safetensors")

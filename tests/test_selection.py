@@ -55,7 +55,7 @@ def test_the_accuracy_is_that_of_new_points() -> None:
     held = []
     for seed in range(40):
         features, labels = draw(seed, shots=120)
-        choice = choose_method(features[:60], labels[:60])
+        choice = choose_method(features[:60], labels[:60], default_candidates()[:6])
         episode = EpisodeFeatures(features[:60], features[60:], labels[:60])
         accuracy = (parse_method(choice.method).logits(episode).argmax(-1) == labels[60:]).double().mean()
         held.append(choice.low <= accuracy <= choice.high)

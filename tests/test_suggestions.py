@@ -67,7 +67,7 @@ def test_reasons_name_the_likeliest_classes_and_what_is_new() -> None:
 
 
 def test_a_large_pool_is_sampled_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suggestions, "_MOST", 10)
+    monkeypatch.setattr(suggestions, "MOST", 10)
     labelled, pool, probabilities = draw(2)
     chosen = [{each.place for each in suggest(labelled, pool, probabilities, CLASSES, 10, seed)} for seed in (0, 0, 1)]
     assert chosen[0] == chosen[1] != chosen[2]

@@ -20,6 +20,7 @@ _BALANCED = 1e-6  # Greatest change of a row's sum at which balancing stops, as 
 _SWEEPS = 1000
 _SOLVED = 1e-6  # Relative residual at which conjugate gradients stop.
 _CONJUGATE_STEPS = 20
+_FASTEST = 100  # Of unit length, points are learned at rates of about 1; thousands of times that only add noise.
 
 
 class ILPC(Method):
@@ -50,9 +51,9 @@ class ILPC(Method):
         per_class: How many queries of a class a round moves at most, at least 1; default 3.
         least: An episode ends when a round would move fewer. Default None, the number of classes (published: 5).
         steps: Of the classifier in each round, at least 1; default 1000.
-        learning_rate: Of the classifier, above 0; default 0.1.
+        learning_rate: Of the classifier, above 0, at most 100; default 0.1.
         momentum: In [0, 1); default 0.9.
-        weight_decay: At least 0; default 5e-4.
+        weight_decay: At least 0; at most 1 / learning_rate, beyond which the weights grow; default 5e-4.
 
     Raises:
         UsageError: If an argument is outside its range.
@@ -89,6 +90,12 @@ class ILPC(Method):
             raise UsageError(f"momentum must lie in [0, 1), but got {momentum}.")
         require_positive(learning_rate=learning_rate)
         require_not_negative(weight_decay=weight_decay)
+        if learning_rate > _FASTEST:
+            raise UsageError(f"learning_rate can be at most {_FASTEST} in ilpc, but got {learning_rate}.")
+        if weight_decay * learning_rate > 1:
+            raise UsageError(
+                f"weight_decay can be at most 1 / learning_rate in ilpc, {1 / learning_rate:g}, but got {weight_decay}."
+            )
         self.power, self.alpha = power, alpha
         self.neighbours = require_whole("neighbours", neighbours, 1)
         self.exponent = require_whole("exponent", exponent, 1)

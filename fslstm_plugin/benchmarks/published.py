@@ -224,3 +224,92 @@ def _propagated(members: Tensor, targets: Tensor) -> Tensor:
         spread = spread * (columns / spread.sum(-2, keepdim=True))
         spread = torch.cat([targets, spread[..., n:, :]], -2)
     return spread
+
+
+@torch.enable_grad()
+def ilpc(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> Tensor:
+    """Lazarou et al., "Iterative label cleaning for transductive and semi-supervised few-shot learning", 2021.
+
+    One episode at a time; its classifier starts with a bias of 0, where the published code draws one.
+    """
+    points = torch.cat([support, query], -2)
+    roots = (points.abs() + 1e-6).sqrt()
+    (points,) = _unit(torch.where(points < 0, -roots, roots))
+    (points,) = _unit(points - points.mean(-2, keepdim=True))
+    return torch.stack([_cleaned(*episode) for episode in zip(points, targets, strict=True)])
+
+
+def _cleaned(points: Tensor, targets: Tensor) -> Tensor:
+    """For each query the shares of the classes in the round that labelled it last."""
+    n, ways = targets.shape
+    known, labels = list(range(n)), targets.argmax(-1).tolist()
+    free = list(range(n, len(points)))
+    quota = points.new_full((ways,), len(free) / ways)
+    scores = points.new_zeros(len(points), ways)
+    while free:
+        (here,) = _unit(points[known + free])
+        spread = _spread_over_neighbours(here, torch.tensor(labels), ways)[len(known) :]
+        scores[free] = plan = _filled(spread**3, quota)
+        guess = plan.argmax(-1).tolist()
+        losses = _average_losses(here, torch.tensor(labels + guess), len(known), ways)[len(known) :].tolist()
+        ranked = sorted(range(len(free)), key=losses.__getitem__)
+        chosen = [place for each in range(ways) for place in [at for at in ranked if guess[at] == each][:3]]
+        if len(chosen) < ways:
+            break
+        for place in chosen:
+            quota[guess[place]] -= 1
+        known += [free[place] for place in chosen]
+        labels += [guess[place] for place in chosen]
+        free = [each for place, each in enumerate(free) if place not in chosen]
+    return scores[n:]
+
+
+def _spread_over_neighbours(points: Tensor, labels: Tensor, ways: int) -> Tensor:
+    """Labels of the first points spread over the graph of the 20 nearest, a class at a time: shares in all points."""
+    from scipy.sparse import csr_array, eye_array
+    from scipy.sparse.linalg import cg
+
+    count = len(points)
+    weights, near = (points @ points.mT).topk(min(21, count))
+    directed = torch.zeros(count, count).to(points).scatter(-1, near[:, 1:], weights[:, 1:] ** 3)
+    graph = directed + directed.mT
+    graph.fill_diagonal_(0)
+    degree = graph.sum(-1)
+    scale = torch.where(degree == 0, 1, degree).rsqrt()
+    system = eye_array(count) - 0.8 * csr_array((scale[:, None] * graph * scale).numpy())
+    found = torch.zeros(count, ways).to(points)
+    for each in range(ways):
+        wanted = torch.zeros(count).to(points)
+        wanted[: len(labels)] = (labels == each).to(points)
+        found[:, each] = torch.from_numpy(cg(system, wanted.numpy(), rtol=1e-6, maxiter=20)[0])
+    found = found.clamp(min=0)
+    return found / found.sum(-1, keepdim=True)
+
+
+def _filled(plan: Tensor, quota: Tensor) -> Tensor:
+    """Sinkhorn's sweeps to rows of 1 and columns of the quotas; what is no number because of an empty quota is 0."""
+    before = torch.zeros_like(plan[:, 0])
+    for _ in range(1000):
+        rows = plan.sum(-1)
+        if (rows - before).abs().max() <= 1e-6:
+            break
+        before, plan = rows, plan / rows.unsqueeze(-1)
+        plan = plan * (quota / plan.sum(-2))
+        plan = plan.nan_to_num(nan=0.0) if (quota <= 0).any() else plan
+    return plan
+
+
+def _average_losses(points: Tensor, labels: Tensor, known: int, ways: int) -> Tensor:
+    """The cross entropies of points in the course of a linear classifier's training by them, which begins at means."""
+    targets = F.one_hot(labels[:known], ways).to(points)
+    (weights,) = _unit(_class_means(points[:known], targets))
+    weights, bias = weights.clone().requires_grad_(), points.new_zeros(ways, requires_grad=True)
+    optimizer = torch.optim.SGD([weights, bias], lr=0.1, momentum=0.9, weight_decay=5e-4)
+    total = torch.zeros(len(points)).to(points)
+    for _ in range(1000):
+        losses = F.cross_entropy(points @ weights.mT + bias, labels, reduction="none")
+        total += losses.detach()
+        optimizer.zero_grad()
+        losses.mean().backward()
+        optimizer.step()
+    return total / 1000

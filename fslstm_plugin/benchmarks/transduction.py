@@ -11,10 +11,8 @@ from torch import Tensor
 
 from ..data.sampler import EpisodeSampler
 from ..evaluation.runner import FeatureSource, indexed
-from ..grammar import needs_dim
 from ..heads import one_hot
-from ..methods import Method, parse_method
-from ..registry import METHODS
+from ..methods import Method, parse_method, whole_methods
 from . import published
 from .agreement import TIE, compare, require_same_accuracies
 from .ours import DrawnEpisodes, accuracies, accuracies_of, predictions
@@ -63,13 +61,13 @@ CASES = (
     Case("proto-lp", published.proto_lp, at_most=4),
     Case("tim(solver=gd)", published.tim_gd, at_most=75, tie=1e-3, **_SLOW),
     Case("alpha-tim", published.alpha_tim, at_most=75, tie=1e-3, **_SLOW),
-    Case("ilpc", ours=32, at_most=150),
+    Case("ilpc", published.ilpc, batch=1, episodes=4, ours=32, at_most=150),
 )
 
 
 def cases() -> list[Case]:
     """The cases of the registered methods without weights; one of another package is timed alone."""
-    registered = [name for name in METHODS.names() if not needs_dim(METHODS.get(name))]
+    registered = whole_methods()
     known = [case for case in CASES if case.method.partition("(")[0] in registered]
     compared = {case.method for case in known}
     return known + [Case(name) for name in registered if name not in compared]

@@ -28,6 +28,10 @@ from .specification import OWN, PRETRAINING, Reproduction, Specification
 from .trainings import Scale, Training
 
 
+class UnsuitedRunError(UsageError):
+    """A given run that no method of a reproduction can be evaluated on."""
+
+
 @dataclass(frozen=True)
 class Request:
     """What the user asked for.
@@ -86,7 +90,8 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
 
     Raises:
         DataError: If none of the data sets is prepared.
-        UsageError: If no method suits the given runs, or one has no data set.
+        UnsuitedRunError: If no method suits the given runs.
+        UsageError: If one of them has no data set.
     """
     specification = reproduction.specification
     if request.given:
@@ -98,7 +103,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
         if not parts:
             own = _algorithms(specification.methods, specification.trainings)
             wanted = " or ".join([*(algorithm for algorithm, _ in own), *specification.rivals])
-            raise UsageError(f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}.")
+            raise UnsuitedRunError(f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}.")
         return parts
     merged: dict[tuple[trainings.Identity, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 
 from ..backbones.base import Backbone, build_backbone
 from ..errors import UsageError
+from ..features import EpisodeFeatures
 from ..grammar import Part, parse
 from ..methods import BATCH_NORM, KernelMethod, Method, has_weights, parse_method
 from ..model import feature_size
@@ -114,8 +116,9 @@ def train_config(
 
     Raises:
         UnknownNameError: If there is no such data set, backbone or method.
-        UsageError: If the method's name is wrong or names what is for testing only, the backbone has no recipe for
-            pretrained weights, the method is not built for the episodes, or a value is out of its range.
+        UsageError: If the method's name is wrong or names what is for testing only, nothing can be learned through it,
+            it is not built for the episodes, the backbone has no recipe for pretrained weights, or a value is out of
+            its range.
 
     Example:
         >>> config = train_config("mini", "conv4", "lssvm+iam", precision="32", given={"epochs": 3})
@@ -154,8 +157,11 @@ def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size:
     ]
     with torch.device("meta"):
         network = build_backbone(backbone, image_size)
-        method = parse_method("+".join(map(str, parts)), dim=feature_size(network), backbone=network)
+        dim = feature_size(network)
+        method = parse_method("+".join(map(str, parts)), dim=dim, backbone=network)
     _require_trained(method)
+    if not has_weights(method):
+        _require_gradient(str(method), dim)
     return method
 
 
@@ -172,6 +178,23 @@ def _require_trained(method: Method) -> None:
     untrained += [TRANSDUCTION.name_of(refit)] if refit is not None and not has_weights(refit) else []
     if untrained:
         raise UsageError(f"{untrained[0]} has no weights: name it to 'fslstm eval', not in the algorithm.")
+
+
+def _require_gradient(name: str, dim: int | None) -> None:
+    """Refuse a method without weights that does not let the backbone learn either, as a small episode shows.
+
+    Raises:
+        UsageError: Naming it.
+    """
+    method = parse_method(name, dim=dim)
+    labels = torch.arange(5)
+    points = torch.rand(2, 5, dim or 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss, _ = method.loss(EpisodeFeatures(points[0], points[1], labels), labels, F.cross_entropy)
+    if not loss.requires_grad:
+        raise UsageError(
+            f"{name} has no weights, and gives the features no gradients that a backbone could learn by: name it to "
+            "'fslstm eval', not in the algorithm."
+        )
 
 
 R = TypeVar("R", MetaRecipe, PretrainRecipe)

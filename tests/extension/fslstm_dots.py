@@ -101,7 +101,7 @@ class Projected(Method):
     def __init__(self, backbone, size=8):
         super().__init__()
         self.size = size
-        self.layer = nn.Linear(backbone.out_features, size)
+        self.layer, self.scale = nn.Linear(backbone.out_features, size), nn.Parameter(torch.ones(()))
 
     def embed(self, backbone, images):
         return self.layer(backbone(images))
@@ -111,7 +111,8 @@ class Projected(Method):
 
     def logits(self, features):
         members = features.targets.to(features.support)
-        return -torch.cdist(features.query, members.mT @ features.support / members.sum(-2).unsqueeze(-1))
+        means = members.mT @ features.support / members.sum(-2).unsqueeze(-1)
+        return -self.scale * torch.cdist(features.query, means)
 
     def loss(self, features, query_labels, criterion):
         logits = self.logits(features)

@@ -1,0 +1,149 @@
+"""``fslstm fit``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import printable
+
+from . import options, pictures, results
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.expectations import Expectations
+
+    from .pictures import Gathered
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm fit labelled/ -o birds.fslstm
+
+fslstm fit labels.csv -o birds.fslstm --backbone timm:vit_small_patch16_dinov3 --pooling token
+
+fslstm fit labelled/ -o birds.fslstm --method "lssvm(ridge=1,normalize)"
+"""
+
+Output = Annotated[
+    Path, typer.Option("--output", "-o", help="The classifier's file.", dir_okay=False, callback=options.in_a_folder)
+]
+
+
+def fit(
+    labelled: pictures.Labelled,
+    output: Output,
+    method: Annotated[
+        Optional[str],
+        typer.Option(help="A method by its name; chosen by leave-one-out if not given.", show_default=False),
+    ] = None,
+    backbone: pictures.BackboneName = None,
+    weights: pictures.Weights = None,
+    pooling: pictures.Pooling = None,
+    runs: options.RunsFolder = Path("runs"),
+    max_pixels: pictures.MaxPixels = None,
+    seed: options.Seed = 0,
+    device: results.Device = "auto",
+    json: options.Json = None,
+) -> None:
+    """Learn classes from a few labelled pictures of each, and say what to expect.
+
+    A frozen backbone gives features; head and constants are chosen by leaving out each labelled picture in turn, so
+    that no more pictures are needed than these. The file holds features and names, no pictures, and nothing that is
+    run.
+    """
+    from rich.console import Console
+
+    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.methods import parse_method
+    from fslstm_plugin.pictures import labelled as listed
+    from fslstm_plugin.pictures.expectations import expectations, sentences
+
+    if max_pixels is not None:
+        allow_pixels(max_pixels)
+    if method is not None:
+        parse_method(method)  # what is wrong is said before anything is computed
+    found = listed(labelled)
+    _require_two(found, labelled)
+    pictures.require_replaceable(output)
+    console = Console(stderr=True)
+    network = pictures.open_backbone(backbone, weights, pooling, runs, device)
+    gathered = pictures.gather(found, network, console)
+    _require_two(gathered.pictures, labelled)
+    once, copies = pictures.without_copies(gathered)
+    _tell_lost(found, once, console)
+    features, labels = once.features.numpy(), [str(each.label) for each in once.pictures]
+    names = [pictures.text_of(each.path) for each in once.pictures]
+    classifier = FewShotClassifier(method or _chosen(once), backbone=network, seed=seed)
+    classifier.fit(features, labels, names)
+    said = expectations(classifier)
+    classifier.save(output)
+    unreadable = pictures.count_of(len(once.unreadable))
+    typer.echo(f"{pictures.count_of(len(names))}, {len(said.pictures)} classes; {unreadable} could not be read.")
+    for first, *others in copies:
+        typer.echo(f"The same picture, used once: {', '.join(printable(str(each.path)) for each in (first, *others))}.")
+    typer.echo(f"Method: {said.method}{'' if method else ', chosen by leaving out each picture in turn'}.")
+    for sentence in sentences(said):
+        typer.echo(sentence)
+    typer.echo(f"Saved in {printable(str(output))}. Next: fslstm predict {printable(str(output))} PICTURES")
+    if json is not None:
+        _write(json, said, once, copies)
+
+
+def _chosen(gathered: Gathered) -> str:
+    """Name of the method that leave-one-out chooses."""
+    import torch
+
+    from fslstm_plugin.pictures import class_names
+    from fslstm_plugin.selection import choose_method
+
+    places = {name: place for place, name in enumerate(class_names(gathered.pictures))}
+    labels = torch.tensor([places[str(each.label)] for each in gathered.pictures])
+    return choose_method(gathered.features, labels).method
+
+
+def _require_two(found: Sequence[Picture], source: Path) -> None:
+    from fslstm_plugin.errors import DataError
+    from fslstm_plugin.pictures import class_names
+
+    names = class_names(found)
+    if len(names) < 2:
+        raise DataError(
+            f"{source} has pictures of one class only, {names[0]}: a classifier needs two or more; add a folder of "
+            "others, for example of whatever is none of that class."
+        )
+
+
+def _tell_lost(found: Sequence[Picture], kept: Gathered, console: Console) -> None:
+    """Name classes of which no picture can be read."""
+    from fslstm_plugin.pictures import class_names
+
+    left = set(class_names(kept.pictures))
+    for name in class_names(found):
+        if name not in left:
+            results.say(console, f"The class {name} is left out: none of its pictures can be read.")
+
+
+def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:
+    import msgspec
+
+    from fslstm_plugin import __version__
+    from fslstm_plugin.files import write_json
+    from fslstm_plugin.provenance import command_line
+
+    content = {
+        "command": command_line(),
+        "version": __version__,
+        **msgspec.to_builtins(said),
+        "unreadable": [
+            {"picture": pictures.text_of(each.picture.path), "reason": each.reason} for each in gathered.unreadable
+        ],
+        "copies": [[pictures.text_of(each.path) for each in group] for group in copies],
+    }
+    write_json(json, content)

@@ -1,0 +1,220 @@
+"""What the commands on a user's own pictures share: the backbone, features with progress, what cannot be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from . import results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from rich.console import Console
+
+    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.pictures import Picture, Problem
+    from fslstm_plugin.pretrained import PictureBackbone
+
+_MOST_NAMED = 20  # Unreadable pictures; after them only their number is said.
+
+Labelled = Annotated[
+    Path, typer.Argument(help="A folder with a folder of pictures for each class, or a CSV file of path and label.")
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="What 'fslstm fit' wrote.", dir_okay=False)]
+Pictures = Annotated[
+    Path, typer.Argument(help="A folder of pictures, also within folders; one picture; or a CSV file of path.")
+]
+MaxPixels = Annotated[
+    Optional[int],
+    typer.Option(min=1, help="Pixels that a picture may have; 89 million if not given.", show_default=False),
+]
+BackboneName = Annotated[
+    Optional[str],
+    typer.Option(
+        "--backbone",
+        help="timm:NAME, torchvision:NAME, a run, or a registered one with --weights; EfficientNet-Lite0, which is "
+        "installed, if not given.",
+        show_default=False,
+    ),
+]
+Weights = Annotated[
+    Optional[Path],
+    typer.Option(help="The backbone's weights: safetensors, or tensors only.", show_default=False, dir_okay=False),
+]
+Pooling = Annotated[
+    Optional[str],
+    typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.", show_default=False),
+]
+
+
+def open_backbone(
+    name: str | None, weights: Path | None, pooling: str | None, runs: Path, device: str
+) -> PictureBackbone:
+    """The backbone of the options, on its device.
+
+    Raises:
+        UsageError: If an option is wrong.
+        RunError: If its weights cannot be had.
+    """
+    from fslstm_plugin.pretrained import open_backbone as opened
+    from fslstm_plugin.runs import Run
+
+    where = results.join_ranks().device(device)
+    if name is not None and (Path(name).is_dir() or (runs / name).is_dir()):
+        name = str(Run.find(name, runs).path.absolute())
+    return opened(name, None if weights is None else weights.absolute(), pooling).to(where)
+
+
+def load(model: Path, device: str) -> FewShotClassifier:
+    """The classifier of a file, its backbone on its device.
+
+    Raises:
+        RunError: If the file is damaged, of something else, or has no backbone.
+    """
+    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.errors import RunError
+
+    where = results.join_ranks().device(device)
+    classifier = FewShotClassifier.load(model)
+    if classifier.backbone is None:
+        raise RunError(f"{model} was fitted to features, not to pictures, and names no backbone: use it from Python.")
+    classifier.open_backbone().to(where)
+    return classifier
+
+
+def require_replaceable(output: Path) -> None:
+    """Refuse to replace a file that is no classifier.
+
+    Raises:
+        UsageError: If there is such a file.
+    """
+    from fslstm_plugin.errors import RunError, UsageError
+    from fslstm_plugin.model_file import ModelFile
+
+    if output.exists():
+        try:
+            ModelFile.read(output)
+        except RunError as error:
+            raise UsageError(f"{output} is there already and is not replaced: name another file. ({error})") from error
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Pictures that could be read.
+
+    Args:
+        pictures: The pictures.
+        features: Theirs ``(n, d)``.
+        digests: Of their pixels.
+        unreadable: The others.
+    """
+
+    pictures: list[Picture]
+    features: torch.Tensor
+    digests: list[str]
+    unreadable: list[Problem]
+
+
+def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Console) -> Gathered:
+    """Features and digests of pictures, with progress; unreadable ones are named.
+
+    Raises:
+        DataError: If none can be read.
+    """
+    import torch
+
+    from fslstm_plugin.errors import DataError
+    from fslstm_plugin.pictures import features_of
+
+    found = Gathered([], torch.zeros(0), [], [])
+    parts = []
+    with progress(console, len(pictures)) as advance:
+        for batch in features_of(pictures, backbone, digests=True):
+            found.pictures.extend(batch.pictures)
+            found.digests.extend(batch.digests)
+            found.unreadable.extend(batch.problems)
+            parts.append(batch.features)
+            advance(len(batch.pictures) + len(batch.problems))
+    name_unreadable(found.unreadable, console)
+    if not found.pictures:
+        raise DataError(f"None of the {len(pictures)} pictures can be read.")
+    return Gathered(found.pictures, torch.cat(parts), found.digests, found.unreadable)
+
+
+def without_copies(gathered: Gathered) -> tuple[Gathered, list[list[Picture]]]:
+    """Each picture once, and the groups of those that are the same: a copy would tell leave-one-out the answer.
+
+    Raises:
+        DataError: If the same picture is in two classes.
+    """
+    from fslstm_plugin.pictures import duplicates
+
+    copies = duplicates(gathered.pictures, gathered.digests)
+    again = {id(each) for _, *others in copies for each in others}
+    kept = [place for place, each in enumerate(gathered.pictures) if id(each) not in again]
+    once = Gathered(
+        [gathered.pictures[place] for place in kept],
+        gathered.features[kept],
+        [gathered.digests[place] for place in kept],
+        gathered.unreadable,
+    )
+    return once, copies
+
+
+def name_unreadable(problems: Sequence[Problem], console: Console, before: int = 0) -> None:
+    """A sentence on each of these pictures, the first of all; after them their number is enough.
+
+    Args:
+        problems: Pictures that could not be read.
+        console: Where it is said.
+        before: How many there were before them.
+    """
+    from fslstm_plugin.errors import printable
+
+    for problem in problems[: max(0, _MOST_NAMED - before)]:
+        results.say(console, f"Left out: {printable(problem.reason)}")
+
+
+@contextmanager
+def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar with the time left, where progress is shown."""
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Pictures", total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def text_of(path: Path) -> str:
+    r"""An absolute path as text; bytes that are none, as an old archive's names hold, become ``\xff``."""
+    return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
+
+
+def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
+    """As many as suggestions look at, drawn where there are more, so that no others need be decoded."""
+    import random
+
+    from fslstm_plugin.suggestions import MOST
+
+    if len(found) <= MOST:
+        return list(found)
+    return [found[place] for place in sorted(random.Random(seed).sample(range(len(found)), MOST))]
+
+
+def escaped(found: Sequence[Picture]) -> dict[str, Path]:
+    """The places of those pictures that `text_of` does not lead back to."""
+    texts = ((text_of(each.path), each.path) for each in found)
+    return {text: path for text, path in texts if text != os.path.abspath(path)}
+
+
+def count_of(number: int, noun: str = "picture") -> str:
+    """The number with its noun: ``1 picture``, ``1,200 pictures``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

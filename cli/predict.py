@@ -1,0 +1,344 @@
+"""``fslstm predict``."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import UsageError, printable
+
+from . import options, pictures, results
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.predictions import Prediction, PredictionTable, Predictor, Promise
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm predict birds.fslstm pictures/
+
+fslstm predict birds.fslstm pictures/ --csv labels.csv --html gallery.html
+
+fslstm predict birds.fslstm pictures/ --sort-into sorted/ --link --coverage 0.8
+
+fslstm predict birds.fslstm pictures/ --transductive --json labels.json
+"""
+
+_LISTED = 25  # Pictures that are printed one by one; of more there is a summary.
+_TOGETHER = 10_000  # Pictures whose predictions can use each other: their similarities take 0.8 GB.
+
+
+def _file(help_text: str):  # type: ignore[no-untyped-def]
+    return typer.Option(help=help_text, show_default=False, dir_okay=False, callback=options.in_a_folder)
+
+
+def predict(
+    model: pictures.Model,
+    source: pictures.Pictures,
+    csv: Annotated[
+        Optional[Path], _file("A line for each picture; a table that is there is continued where it was stopped.")
+    ] = None,
+    json: Annotated[Optional[Path], _file("The same as JSON.")] = None,
+    html: Annotated[Optional[Path], _file("A gallery to look at: by label, least sure first.")] = None,
+    sort_into: Annotated[
+        Optional[Path],
+        typer.Option(help="Copy each picture into a folder of its label in this folder.", show_default=False),
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="With --sort-into: links in place of copies.")] = False,
+    transductive: Annotated[
+        bool,
+        typer.Option(
+            "--transductive", help="Let the predictions use the other pictures; without a guarantee, 10,000 at most."
+        ),
+    ] = False,
+    coverage: Annotated[
+        Optional[float],
+        typer.Option(
+            help="Share of the pictures whose set of labels is to hold the right one. If not given 0.9, or what so "
+            "few labelled pictures can promise.",
+            show_default=False,
+        ),
+    ] = None,
+    per_class: Annotated[
+        bool,
+        typer.Option(
+            "--per-class", help="With --coverage: promise it for each class, however many pictures of it were labelled."
+        ),
+    ] = False,
+    max_pixels: pictures.MaxPixels = None,
+    device: results.Device = "auto",
+) -> None:
+    """Label pictures, say how sure each label is, and which are none of the classes.
+
+    Each picture gets its likeliest label with a probability, and the set of labels that it may have: sets hold the
+    right label as often as --coverage promises, where labelled and new pictures are drawn alike. A picture that fits
+    no class has an empty set: none of these. Pictures are never changed or moved.
+    """
+    from rich.console import Console
+
+    from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.pictures import pictures_in
+    from fslstm_plugin.pictures.predictions import Predictor, identity_of
+
+    _check(source, sort_into, link, transductive, coverage, per_class)
+    if transductive and csv is not None and csv.exists():
+        raise UsageError(
+            f"{csv} is there already, and predictions that use the other pictures cannot be continued: name another "
+            "file, or remove it."
+        )
+    if max_pixels is not None:
+        allow_pixels(max_pixels)
+    console = Console(stderr=True)
+    found = pictures_in(source)
+    classifier = pictures.load(model, device)
+    if transductive:
+        labels = classifier.classes_[classifier.support_labels_]
+        classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
+    promise = _promise(classifier, coverage, per_class, transductive, console)
+    predictor = Predictor(classifier, promise)
+    with ExitStack() as stack:
+        if csv is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
+        file = csv or Path(folder) / "predictions.csv"
+        table = _table(file, identity_of(model, promise, transductive))
+        unreadable = _predict_all(found, predictor, table, console)
+        summary = Summary.of(table, [str(each) for each in classifier.classes_])
+        summary.show(table, promise, unreadable)
+        places = pictures.escaped(found)
+        if csv is not None:
+            typer.echo(f"Written: {printable(str(csv))}.")
+        if json is not None:
+            _write_json(json, table, promise)
+        if html is not None:
+            _write_gallery(html, table, summary, model, promise, places)
+        if sort_into is not None:
+            _sort(sort_into, table, summary, places, link, console)
+
+
+def _check(
+    source: Path,
+    sort_into: Path | None,
+    link: bool,
+    transductive: bool,
+    coverage: float | None,
+    per_class: bool,
+) -> None:
+    """Refuse what does not go together, before anything is computed."""
+    if transductive and (coverage is not None or per_class):
+        raise UsageError(
+            "--coverage cannot be promised with --transductive: what is predicted for a picture then depends on the "
+            "other pictures, so that labelled and new ones are not treated alike. Leave out one of them."
+        )
+    if per_class and coverage is None:
+        raise UsageError("--per-class says whom --coverage is promised for: give --coverage too.")
+    if link and sort_into is None:
+        raise UsageError("--link is how --sort-into places the pictures: give --sort-into too.")
+    if sort_into is not None and source.is_dir() and sort_into.resolve().is_relative_to(source.resolve()):
+        raise UsageError(
+            f"{sort_into} lies within {source}, where sorted pictures would be taken for new ones: name a folder "
+            "outside of it."
+        )
+
+
+def _promise(
+    classifier: FewShotClassifier, coverage: float | None, per_class: bool, transductive: bool, console: Console
+) -> Promise | None:
+    """What the sets promise, None where there are no sets."""
+    from fslstm_plugin.pictures.predictions import Promise, checked, usual_promise
+
+    if coverage is not None:
+        return checked(Promise(coverage, "per-class" if per_class else "marginal"), classifier)
+    if transductive:
+        return None
+    try:
+        return usual_promise(classifier)
+    except UsageError as error:
+        results.say(console, f"Labels and probabilities only: {error}")
+        return None
+
+
+def _table(file: Path, identity: str) -> PredictionTable:
+    from fslstm_plugin.pictures.predictions import PredictionTable
+
+    return PredictionTable(file, identity)
+
+
+def _predict_all(found: Sequence[Picture], predictor: Predictor, table: PredictionTable, console: Console) -> int:
+    """Predict what is not in the table yet; the number of pictures that cannot be read."""
+    import torch
+
+    from fslstm_plugin.pictures import features_of
+
+    new = [each for each in found if pictures.text_of(each.path) not in table.done]
+    if len(new) < len(found):
+        results.say(console, f"Continued: {pictures.count_of(len(found) - len(new))} of {len(found):,} are there.")
+    together = predictor.classifier.fitted_method.is_transductive
+    if together and len(new) > _TOGETHER:
+        raise UsageError(
+            f"Predictions that use the other pictures can be made of {_TOGETHER:,} at a time, but there are "
+            f"{len(new):,}: leave out --transductive, or give them in parts."
+        )
+    unreadable = 0
+    paths: list[str] = []
+    features: list[torch.Tensor] = []
+    with pictures.progress(console, len(new)) as advance:
+        for batch in features_of(new, predictor.classifier.open_backbone()):
+            pictures.name_unreadable(batch.problems, console, before=unreadable)
+            unreadable += len(batch.problems)
+            paths += [pictures.text_of(each.path) for each in batch.pictures]
+            features.append(batch.features)
+            if not together:
+                table.append(predictor(paths, batch.features))
+                paths, features = [], []
+            advance(len(batch.pictures) + len(batch.problems))
+    if paths:
+        table.append(predictor(paths, torch.cat(features)))
+    return unreadable
+
+
+@dataclass
+class _Count:
+    pictures: int = 0
+    single: int = 0
+    probability: float = 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How many pictures there are of each label."""
+
+    counts: Mapping[str, _Count]
+
+    @classmethod
+    def of(cls, predictions: Iterable[Prediction], classes: Sequence[str]) -> Summary:
+        """Of the predictions, with the classes first and in their order."""
+        from fslstm_plugin.pictures.predictions import NONE
+
+        counts = {printable(name): _Count() for name in classes}
+        for each in predictions:
+            count = counts.setdefault(each.group, _Count())
+            count.pictures += 1
+            count.single += each.labels is not None and len(each.labels) == 1
+            count.probability += each.probability
+        return cls({**{name: each for name, each in counts.items() if name != NONE}, NONE: counts.get(NONE, _Count())})
+
+    @property
+    def total(self) -> int:
+        """Pictures with a prediction."""
+        return sum(each.pictures for each in self.counts.values())
+
+    def show(self, table: PredictionTable, promise: Promise | None, unreadable: int) -> None:
+        """Print it; of few pictures each of them."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        if self.total <= _LISTED:
+            shown = Table("Picture", "Label", "%", *(["May be"] if promise else []))
+            for each in table:
+                cells = [Path(each.path).name, each.group, f"{100 * each.probability:.0f}", *_labels(each)]
+                shown.add_row(*(Text(printable(cell)) for cell in cells))
+        else:
+            shown = Table("Label", *(["Pictures", "mean %"]), *(["one label possible"] if promise else []))
+            for name, count in self.counts.items():
+                if count.pictures:
+                    cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
+                    cells += [f"{count.single:,}"] if promise else []
+                    shown.add_row(*(Text(printable(cell)) for cell in cells))
+        for column in shown.columns:
+            column.justify = "right" if column.header in ("%", "mean %", "Pictures", "one label possible") else "left"
+        Console().print(shown)
+        left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
+        typer.echo(f"{pictures.count_of(self.total)}{left_out}.")
+        for sentence in promised(promise):
+            typer.echo(sentence)
+
+
+def _labels(prediction: Prediction) -> list[str]:
+    """The cell of the set, none where there are no sets."""
+    if prediction.labels is None:
+        return []
+    return [", ".join(prediction.labels) or "none of these"]
+
+
+def promised(promise: Promise | None) -> list[str]:
+    """What the sets of labels promise, in a sentence."""
+    if promise is None:
+        return []
+    whom = (
+        "for each class, however many pictures of it were labelled"
+        if promise.kind == "per-class"
+        else "where labelled and new pictures are drawn alike"
+    )
+    return [f"The sets hold the right label of {100 * promise.coverage:g} % of the pictures, {whom}."]
+
+
+def _write_json(file: Path, table: PredictionTable, promise: Promise | None) -> None:
+    """All predictions as JSON, one at a time, so that the file is whole or absent."""
+    import json
+
+    from fslstm_plugin import __version__
+    from fslstm_plugin.files import replacing
+    from fslstm_plugin.provenance import command_line
+
+    about = {
+        "command": command_line(),
+        "version": __version__,
+        "model": table.model,
+        "coverage": promise and {"share": promise.coverage, "kind": promise.kind},
+    }
+    with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as text:
+        text.write(json.dumps(about)[:-1] + ', "pictures": [')
+        for number, each in enumerate(table):
+            row = {
+                "path": each.path,
+                "label": each.label,
+                "probability": each.probability,
+                "set": None if each.labels is None else list(each.labels),
+                "nearest": each.nearest,
+            }
+            text.write((",\n" if number else "\n") + json.dumps(row))
+        text.write("\n]}\n")
+    typer.echo(f"Written: {printable(str(file))}.")
+
+
+def _write_gallery(
+    file: Path,
+    table: PredictionTable,
+    summary: Summary,
+    model: Path,
+    promise: Promise | None,
+    places: Mapping[str, Path],
+) -> None:
+    from fslstm_plugin.files import write_text
+    from fslstm_plugin.pictures.gallery import gallery
+
+    title = f"{summary.total:,} pictures by {model.name}"
+    write_text(file, gallery(table, list(summary.counts), title, promised(promise), places))
+    typer.echo(f"Written: {printable(str(file))}.")
+
+
+def _sort(
+    folder: Path,
+    table: PredictionTable,
+    summary: Summary,
+    places: Mapping[str, Path],
+    link: bool,
+    console: Console,
+) -> None:
+    from fslstm_plugin.pictures.sorting import sort_into
+
+    found = ((places.get(each.path, Path(each.path)), each.group) for each in table)
+    for sentence in sort_into(folder, found, list(summary.counts), link):
+        results.say(console, printable(sentence))
+    typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

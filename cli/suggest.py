@@ -1,0 +1,72 @@
+"""``fslstm suggest``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fslstm_plugin.errors import printable
+
+from . import options, pictures, results
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm suggest birds.fslstm pictures/
+
+fslstm suggest birds.fslstm pictures/ --count 25 --json next.json
+"""
+
+
+def suggest(
+    model: pictures.Model,
+    source: pictures.Pictures,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many pictures.")] = 10,
+    max_pixels: pictures.MaxPixels = None,
+    device: results.Device = "auto",
+    json: options.Json = None,
+) -> None:
+    """Say which pictures to label next, and why: those whose labels tell most about the others.
+
+    Of more than 2,000 pictures that many are drawn and looked at. Put the labelled ones into class folders, and add
+    them with 'fslstm update'.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.pictures import pictures_in
+
+    if max_pixels is not None:
+        allow_pixels(max_pixels)
+    console = Console(stderr=True)
+    found = pictures_in(source)
+    classifier = pictures.load(model, device)
+    known = set(classifier.pictures_)
+    new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
+    if not new:
+        typer.echo(f"All pictures of {printable(str(source))} are labelled.")
+        return
+    gathered = pictures.gather(new, classifier.open_backbone(), console)
+    rows = [
+        (number, gathered.pictures[each.place].path, each.reason)
+        for number, each in enumerate(classifier.suggest(gathered.features.numpy(), count), start=1)
+    ]
+    table = Table("", "Picture", "Why")
+    for number, path, reason in rows:
+        place = path.relative_to(source) if path.is_relative_to(source) and path != source else path
+        table.add_row(str(number), Text(printable(str(place)), overflow="fold"), Text(printable(reason)))
+    Console().print(table)
+    if json is not None:
+        _write(json, [{"path": pictures.text_of(path), "reason": printable(reason)} for _, path, reason in rows])
+
+
+def _write(json: Path, rows: list[dict[str, str]]) -> None:
+    from fslstm_plugin import __version__
+    from fslstm_plugin.files import write_json
+    from fslstm_plugin.provenance import command_line
+
+    write_json(json, {"command": command_line(), "version": __version__, "suggestions": rows})

@@ -1,0 +1,112 @@
+"""``fslstm update``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import DataError, UsageError, printable
+
+from . import options, pictures, results
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fslstm_plugin.classifier import FewShotClassifier
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm update birds.fslstm --add more/
+
+fslstm update birds.fslstm --forget sparrow --add sparrows.csv -o new.fslstm
+"""
+
+
+def update(
+    model: pictures.Model,
+    add: Annotated[
+        Optional[Path],
+        typer.Option(help="More labelled pictures, of known or new classes: a folder or CSV.", show_default=False),
+    ] = None,
+    forget: Annotated[
+        Optional[list[str]],
+        typer.Option(help="A class to take out; repeat it for several.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where to write the classifier; in place of the old one if not given.",
+            dir_okay=False,
+            callback=options.in_a_folder,
+            show_default=False,
+        ),
+    ] = None,
+    max_pixels: pictures.MaxPixels = None,
+    device: results.Device = "auto",
+) -> None:
+    """Add labelled pictures to a classifier, or take classes out; the same as fitting anew to what it then holds.
+
+    The pictures that it was fitted to are not needed. Its method stays; its temperature is fitted again. Classes are
+    taken out before pictures are added.
+    """
+    from rich.console import Console
+
+    from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.pictures.expectations import expectations, sentences
+
+    if add is None and not forget:
+        raise UsageError("There is nothing to update: give --add or --forget.")
+    if max_pixels is not None:
+        allow_pixels(max_pixels)
+    if output is not None:
+        pictures.require_replaceable(output)
+    classifier = pictures.load(model, device)
+    classes = dict(zip(map(str, classifier.classes_), classifier.classes_.tolist(), strict=True))
+    if forget:
+        classifier.forget([classes.get(each, each) for each in forget])
+    if add is not None:
+        _add(classifier, add, Console(stderr=True))
+    target = output or Path(model).resolve()
+    classifier.save(target)
+    said = expectations(classifier)
+    number = sum(said.pictures.values())
+    typer.echo(
+        f"{pictures.count_of(number)}, {len(said.pictures)} classes, saved in {printable(str(output or model))}."
+    )
+    for sentence in sentences(said):
+        typer.echo(sentence)
+
+
+def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
+    """Add the pictures that are not in it yet.
+
+    Raises:
+        DataError: If a picture is in two classes, or one that is in the classifier has another label there.
+    """
+    from fslstm_plugin.pictures import labelled
+
+    if classifier.classes_.dtype.kind not in "UO":
+        raise UsageError("The classifier's classes are numbers: add pictures to it from Python.")
+    gathered, _ = pictures.without_copies(pictures.gather(labelled(source), classifier.open_backbone(), console))
+    known = dict(zip(classifier.pictures_, classifier.classes_[classifier.support_labels_].tolist(), strict=True))
+    new = []
+    for place, each in enumerate(gathered.pictures):
+        name = pictures.text_of(each.path)
+        if name not in known:
+            new.append(place)
+        elif known[name] != each.label:
+            raise DataError(f"{each.path} is in the classifier as {known[name]}, but is {each.label} in {source}.")
+    if len(new) < len(gathered.pictures):
+        results.say(console, f"{pictures.count_of(len(gathered.pictures) - len(new))} of {source} are in it already.")
+    if new:
+        added = [gathered.pictures[place] for place in new]
+        classifier.partial_fit(
+            gathered.features[new].numpy(),
+            [str(each.label) for each in added],
+            pictures=[pictures.text_of(each.path) for each in added],
+        )

@@ -1,0 +1,136 @@
+"""What to expect of a classifier of pictures, said by its labelled pictures alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import torch
+
+from ..errors import printable
+from ..inspection import confused_classes, near_duplicates, odd_labels
+from ..selection import wilson_interval
+
+if TYPE_CHECKING:
+    from ..classifier import FewShotClassifier
+
+_MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
+
+
+class Confused(msgspec.Struct, frozen=True):
+    """Two classes that are taken for each other, and how many of their pictures are."""
+
+    first: str
+    second: str
+    pictures: int
+
+
+class Odd(msgspec.Struct, frozen=True):
+    """A picture that looks mislabelled: so many times as likely as its own is another class."""
+
+    picture: str
+    label: str
+    looks_like: str
+    odds: float
+
+
+class Expectations(msgspec.Struct, frozen=True):
+    """What the labelled pictures say when each is left out.
+
+    Args:
+        method: Name of the method.
+        pictures: Labelled pictures of each class.
+        judged: How many were left out: those that are not the only one of their class.
+        accuracy: Share of these that are predicted correctly; None where there is none, or the method cannot say.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        confused: Classes that are taken for each other, the most often confused first.
+        odd: Pictures that look mislabelled, the oddest first.
+        alike: Pairs of pictures that are nearly the same.
+    """
+
+    method: str
+    pictures: dict[str, int]
+    judged: int
+    accuracy: float | None
+    low: float
+    high: float
+    confused: list[Confused]
+    odd: list[Odd]
+    alike: list[tuple[str, str]]
+
+
+def expectations(classifier: FewShotClassifier) -> Expectations:
+    """What to expect of a fitted classifier.
+
+    Example:
+        >>> from fslstm_plugin.classifier import FewShotClassifier
+        >>> X = [[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]]
+        >>> found = expectations(FewShotClassifier().fit(X, ["owl", "owl", "wren", "wren"]))
+        >>> found.pictures, found.accuracy, round(found.low, 2)
+        ({'owl': 2, 'wren': 2}, 1.0, 0.51)
+    """
+    labels = torch.from_numpy(classifier.support_labels_)
+    classes, names = [str(each) for each in classifier.classes_], classifier.pictures_
+    counts = labels.bincount()
+    judged = counts[labels] > 1
+    left_out = classifier.left_out()
+    accuracy, low, high = None, 0.0, 1.0
+    confused: list[Confused] = []
+    odd: list[Odd] = []
+    if left_out is not None and judged.any():
+        likely = torch.from_numpy(left_out)
+        accuracy = float((likely.argmax(-1) == labels)[judged].double().mean())
+        low, high = wilson_interval(accuracy, int(judged.sum()))
+        pairs = confused_classes(likely[judged], labels[judged])
+        confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
+        odd = [
+            Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
+            for each in odd_labels(likely, labels)
+        ]
+    alike = [(names[one], names[other]) for one, other in near_duplicates(torch.from_numpy(classifier.support_))]
+    pictures = dict(zip(classes, counts.tolist(), strict=True))
+    return Expectations(classifier.method, pictures, int(judged.sum()), accuracy, low, high, confused, odd, alike)
+
+
+def sentences(found: Expectations) -> list[str]:
+    """The expectations in words, for a terminal."""
+    said = [_of_accuracy(found)]
+    single = [name for name, count in found.pictures.items() if count == 1]
+    if single:
+        said.append(
+            f"With one picture: {_listed(single)}. How often such a class is recognised cannot be foretold, since "
+            "nothing is left of it when its picture is left out; pictures are still predicted to be of it, with a "
+            "probability. A second picture of it helps most."
+        )
+    said += _several(
+        (f"{each.first} and {each.second} ({each.pictures})" for each in found.confused),
+        "Taken for each other, with the number of pictures",
+    )
+    said += _several(
+        (f"{each.picture} is {each.label}, looks like {each.looks_like} ({each.odds:.0f} to 1)" for each in found.odd),
+        "Looks mislabelled",
+    )
+    said += _several((f"{one} and {other}" for one, other in found.alike), "Nearly the same picture")
+    return [printable(each) for each in said]
+
+
+def _of_accuracy(found: Expectations) -> str:
+    if found.accuracy is None:
+        return "What share of new pictures will be predicted correctly cannot be foretold from these pictures alone."
+    return (
+        f"Of new pictures like these expect about {100 * found.accuracy:.0f} % to be predicted correctly (95 % "
+        f"interval {100 * found.low:.0f} to {100 * found.high:.0f} %, from {found.judged} pictures, each left out in "
+        "turn)."
+    )
+
+
+def _several(items: Iterable[str], title: str) -> list[str]:
+    found = list(items)
+    return [f"{title}: {_listed(found, '; ')}."] if found else []
+
+
+def _listed(items: Sequence[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(items) - _MOST_SAID} more" if len(items) > _MOST_SAID else ""
+    return separator.join(items[:_MOST_SAID]) + more

@@ -1,0 +1,142 @@
+"""Predictions to look at: a page of one file, by label, least sure first, the nearest labelled picture beside each."""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from PIL import Image
+
+from .. import __version__
+from ..data.decode import read_picture
+from ..errors import DataError
+from .predictions import NONE, Prediction
+
+_MOST = 600  # Pictures on a page, of about 5 kB each.
+_SIDE = 160
+
+
+@dataclass
+class _Group:
+    """The least sure pictures of a label, and how many there are of it."""
+
+    label: str
+    count: int = 0
+    kept: list[tuple[float, int, Prediction]] = field(default_factory=list)
+
+    def add(self, prediction: Prediction, most: int) -> None:
+        self.count += 1
+        entry = (-prediction.probability, -self.count, prediction)  # the first of the heap is the surest
+        if len(self.kept) < most:
+            heapq.heappush(self.kept, entry)
+        else:
+            heapq.heappushpop(self.kept, entry)
+
+    @property
+    def shown(self) -> list[Prediction]:
+        return [prediction for *_, prediction in sorted(self.kept, reverse=True)]
+
+
+@dataclass(frozen=True)
+class _Card:
+    name: str
+    path: str
+    label: str
+    percent: str
+    others: Sequence[str]
+    image: str | None
+    near: int | None
+    near_name: str
+
+
+def gallery(
+    predictions: Iterable[Prediction],
+    classes: Sequence[str],
+    title: str,
+    lead: Sequence[str] = (),
+    places: Mapping[str, Path] | None = None,
+    most: int = _MOST,
+) -> str:
+    """The page, in HTML, with nothing from the network and nothing that is run.
+
+    It has the least sure pictures of each label, small, and says how many there are. The predictions are read once,
+    and what is kept of them does not grow with their number.
+
+    Args:
+        predictions: The predictions.
+        classes: All labels, in the order of the page.
+        title: Its heading.
+        lead: Sentences below it.
+        places: Where a picture is whose path is not its name in the predictions. Default: none.
+        most: How many pictures it may show. Default 600.
+
+    Example:
+        >>> text = gallery([Prediction("/<b>.png", "owl", 0.5, ("owl",), "")], ["owl"], "Birds")
+        >>> "&lt;b&gt;.png" in text, "<b>" in text
+        (True, False)
+    """
+    groups = {label: _Group(label) for label in (NONE, *classes)}
+    each = max(1, most // len(groups))
+    for prediction in predictions:
+        groups.setdefault(prediction.group, _Group(prediction.group)).add(prediction, each)
+    shown = [group for group in groups.values() if group.count]
+    wanted = [prediction for group in shown for prediction in group.shown]
+    near = list(dict.fromkeys(prediction.nearest for prediction in wanted if prediction.nearest))
+    places = places or {}
+    with ThreadPoolExecutor() as pool:
+        images = pool.map(_thumbnail, [places.get(each.path, Path(each.path)) for each in wanted])
+        near_images = list(pool.map(_thumbnail, map(Path, near)))
+        cards = [(group, list(_cards(group, images, near, near_images))) for group in shown]
+    environment = Environment(
+        loader=PackageLoader("fslstm_plugin.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("gallery.html").render(
+        title=title,
+        lead=lead,
+        groups=cards,
+        near=near_images,
+        none=NONE,
+        version=__version__,
+        date=date.today().isoformat(),
+    )
+
+
+def _cards(
+    group: _Group, images: Iterator[str | None], near: Sequence[str], near_images: Sequence[str | None]
+) -> Iterator[_Card]:
+    numbers = {name: number for number, name in enumerate(near)}
+    for prediction in group.shown:
+        number = numbers.get(prediction.nearest)
+        yield _Card(
+            Path(prediction.path).name,
+            prediction.path,
+            prediction.label,
+            f"{100 * prediction.probability:.0f} %",
+            [each for each in prediction.labels or () if each != prediction.label],
+            next(images),
+            None if number is None or near_images[number] is None else number,
+            "/".join(Path(prediction.nearest).parts[-2:]),
+        )
+
+
+def _thumbnail(place: Path) -> str | None:
+    """A small JPEG in base64, None if the picture cannot be read any more."""
+    try:
+        image = read_picture(place)
+    except DataError:
+        return None
+    image.thumbnail((_SIDE, _SIDE), Image.Resampling.BICUBIC)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,118 @@
+"""Pictures sorted into a folder for each label: copied or linked, never moved, and no file is ever replaced."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from itertools import count
+from pathlib import Path
+
+from ..errors import StorageError
+
+_NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
+
+
+def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[str], link: bool = False) -> list[str]:
+    """Copy pictures into a folder for each group, made if needed.
+
+    A picture keeps its name; where another one has it, a number is added. One that is there already, byte by byte, is
+    not copied again, so that a sorting that was stopped can be repeated.
+
+    Args:
+        folder: The outer folder.
+        found: Pictures with their groups.
+        groups: All groups there are.
+        link: Whether to make symbolic links in place of copies. Default False.
+
+    Returns:
+        Sentences on pictures that are gone or cannot be read.
+
+    Raises:
+        StorageError: If nothing can be written there.
+
+    Example:
+        >>> import tempfile
+        >>> root = Path(tempfile.mkdtemp())
+        >>> _ = (root / "1.png").write_bytes(b"pixels")
+        >>> sort_into(root / "sorted", [(root / "1.png", "wren")] * 2, ["wren"])
+        []
+        >>> [str(file.relative_to(root)) for file in sorted(root.rglob("*.png"))]
+        ['1.png', 'sorted/wren/1.png']
+    """
+    names = folder_names(groups)
+    missing = []
+    for picture, group in found:
+        inner = folder / names[group]
+        try:
+            inner.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"Cannot make the folder {inner}: {error.strerror or error}.") from error
+        if not picture.is_file():
+            missing.append(f"Not sorted, since it is gone: {picture}")
+            continue
+        _place(picture, inner, link)
+    return missing
+
+
+def folder_names(groups: Sequence[str]) -> dict[str, str]:
+    """A folder's name for each group, which every system takes, and each another.
+
+    Example:
+        >>> folder_names(["wren", "Wren", "../owl", ".."])
+        {'wren': 'wren', 'Wren': 'Wren-2', '../owl': '_owl', '..': '_'}
+    """
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for group in groups:
+        plain = _NOT_IN_NAMES.sub("_", group).strip(" .")[:100] or "_"
+        candidates = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+        names[group] = next(name for name in candidates if name.casefold() not in taken)
+        taken.add(names[group].casefold())
+    return names
+
+
+def _place(picture: Path, folder: Path, link: bool) -> None:
+    """A copy or link under the first name that is free, unless it is there."""
+    for number in count(1):
+        target = folder / (picture.name if number == 1 else f"{picture.stem}-{number}{picture.suffix}")
+        try:
+            if not os.path.lexists(target):
+                if link:
+                    target.symlink_to(picture.absolute())
+                else:
+                    _copy(picture, target)
+                return
+            if os.path.samefile(target, picture) if link else _is_copy(target, picture):
+                return
+        except FileExistsError:  # another process was faster
+            continue
+        except FileNotFoundError:  # a link that leads nowhere has the name
+            continue
+        except OSError as error:
+            what = "link" if link else "copy"
+            raise StorageError(f"Cannot {what} {picture} to {target}: {error.strerror or error}.") from error
+
+
+def _is_copy(target: Path, picture: Path) -> bool:
+    return target.is_file() and filecmp.cmp(target, picture, shallow=False)
+
+
+def _copy(picture: Path, target: Path) -> None:
+    """A copy that is whole or absent, in the place of no other file."""
+    temporary = target.parent / f".{secrets.token_hex(6)}.tmp"
+    try:
+        shutil.copy2(picture, temporary)
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links, where nothing else refuses to replace a file
+            if os.path.lexists(target):
+                raise FileExistsError from None
+            os.rename(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,127 @@
+"""``fslstm fit``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import painted
+import pytest
+
+from fslstm_plugin import FewShotClassifier
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[str]:
+    return painted.backbone(tmp_path)
+
+
+def test_a_folder_becomes_a_classifier(fslstm, tmp_path: Path, small) -> None:
+    done = fslstm("fit", painted.labelled(tmp_path / "in"), "-o", tmp_path / "c.fslstm", *small)
+    assert done.code == 0, done.err
+    assert "15 pictures, 3 classes; 0 pictures could not be read." in done.out
+    assert "chosen by leaving out each picture in turn" in done.out
+    assert "95 % interval" in done.out
+    classifier = FewShotClassifier.load(tmp_path / "c.fslstm")
+    assert classifier.classes_.tolist() == ["blue", "green", "red"]
+    new = painted.unlabelled(tmp_path / "new")
+    assert classifier.predict([new / "red-0.png", new / "green-1.png"]).tolist() == ["red", "green"]
+    assert all(Path(name).is_file() for name in classifier.pictures_)
+
+
+def test_a_table_of_pictures_and_a_method(fslstm, tmp_path: Path, small) -> None:
+    painted.labelled(tmp_path / "in", each=2)
+    rows = [f"in/{colour}/{number}.png,{colour}" for colour in ("red", "blue") for number in range(2)]
+    (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows]))
+    done = fslstm("fit", tmp_path / "labels.csv", "-o", tmp_path / "c.fslstm", "--method", "nn", *small)
+    assert done.code == 0, done.err
+    assert "Method: nn.\n" in done.out
+    assert FewShotClassifier.load(tmp_path / "c.fslstm").classes_.tolist() == ["blue", "red"]
+
+
+def test_what_is_odd_is_told(fslstm, tmp_path: Path, small) -> None:
+    folder = painted.labelled(tmp_path / "in")
+    (folder / "red" / "broken.png").write_bytes(b"no picture")
+    shutil.copy(folder / "red" / "0.png", folder / "red" / "copy.png")
+    painted.picture("green", 50).save(folder / "blue" / "wrong.png")
+    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--json", tmp_path / "c.json", *small)
+    assert done.code == 0, done.err
+    assert f"Left out: The image {folder}/red/broken.png is truncated or no image" in done.err
+    assert "16 pictures, 3 classes; 1 picture could not be read." in done.out
+    assert "The same picture, used once:" in done.out
+    assert "wrong.png is blue, looks like green" in done.out
+    content = json.loads((tmp_path / "c.json").read_text())
+    assert [Path(each["picture"]).name for each in content["unreadable"]] == ["broken.png"]
+    assert [[Path(each).name for each in group] for group in content["copies"]] == [["0.png", "copy.png"]]
+    assert [Path(each["picture"]).name for each in content["odd"]] == ["wrong.png"]
+    assert content["pictures"] == {"blue": 6, "green": 5, "red": 5}
+
+
+def test_a_class_of_one_picture_says_what_is_offered(fslstm, tmp_path: Path, small) -> None:
+    folder = painted.labelled(tmp_path / "in", each=3)
+    for number in (1, 2):
+        (folder / "red" / f"{number}.png").unlink()
+    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
+    assert done.code == 0, done.err
+    assert "With one picture: red." in done.out
+    assert "from 6 pictures, each left out in turn" in done.out
+
+
+def test_one_picture_of_each_class(fslstm, tmp_path: Path, small) -> None:
+    done = fslstm("fit", painted.labelled(tmp_path / "in", each=1), "-o", tmp_path / "c.fslstm", *small)
+    assert done.code == 0, done.err
+    assert "cannot be foretold from these pictures alone" in done.out
+
+
+def test_what_is_no_set_of_classes_is_refused(fslstm, tmp_path: Path, small) -> None:
+    output = tmp_path / "c.fslstm"
+    (tmp_path / "empty").mkdir()
+    assert "must hold a folder of pictures for each class" in fslstm("fit", tmp_path / "empty", "-o", output).err
+    folder = painted.labelled(tmp_path / "in", each=2)
+    shutil.copy(folder / "red" / "0.png", folder / "green" / "9.png")
+    done = fslstm("fit", folder, "-o", output, *small)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "The same picture is in two classes" in done.err
+    shutil.rmtree(folder / "green")
+    shutil.rmtree(folder / "red")
+    done = fslstm("fit", folder, "-o", output)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "one class only, blue" in done.err
+    assert not output.exists()
+
+
+def test_a_class_that_cannot_be_read_is_told(fslstm, tmp_path: Path, small) -> None:
+    folder = painted.labelled(tmp_path / "in", each=2)
+    for file in (folder / "red").iterdir():
+        file.write_bytes(b"")
+    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
+    assert done.code == 0, done.err
+    assert "The class red is left out: none of its pictures can be read." in done.err
+
+
+def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, tmp_path: Path, small) -> None:
+    folder = painted.labelled(tmp_path / "in", each=2)
+    photo = folder / "red" / "0.png"
+    before = photo.read_bytes()
+    done = fslstm("fit", folder, "-o", photo, *small)
+    assert (done.code, photo.read_bytes()) == (2, before)
+    assert "is not replaced" in done.err
+    output = tmp_path / "c.fslstm"
+    assert fslstm("fit", folder, "-o", output, *small).code == 0
+    assert fslstm("fit", folder, "-o", output, "--method", "rr", *small).code == 0
+
+
+def test_a_run_by_its_name_is_a_backbone(fslstm, tmp_path: Path, data_root) -> None:
+    runs = tmp_path / "runs"
+    trained = fslstm(
+        "train", "--dataset", "dots", "--name", "own", "--runs", runs, "--max-steps", 1, "--backbone", "conv4",
+        "--accelerator", "cpu",
+    )  # fmt: skip
+    assert trained.code == 0, trained.err
+    folder = painted.labelled(tmp_path / "in", each=2)
+    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--backbone", "own", "--runs", runs)
+    assert done.code == 0, done.err
+    assert FewShotClassifier.load(tmp_path / "c.fslstm").open_backbone().name == str(runs / "own")
+    missing = fslstm("fit", folder, "-o", tmp_path / "d.fslstm", "--backbone", "effecientnet-lite0")
+    assert "Did you mean 'efficientnet-lite0'?" in missing.err

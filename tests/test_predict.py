@@ -1,0 +1,277 @@
+"""``fslstm predict``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import painted
+import pytest
+
+from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.errors import StorageError
+from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
+from fslstm_plugin.pictures.sorting import sort_into
+
+
+@pytest.fixture
+def model(fslstm, tmp_path: Path) -> Path:
+    """A classifier of three colours."""
+    file = tmp_path / "colours.fslstm"
+    labelled = painted.labelled(tmp_path / "labelled")
+    done = fslstm("fit", labelled, "-o", file, "--method", "lssvm(normalize)", *painted.backbone(tmp_path))
+    assert done.code == 0, done.err
+    return file
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    return painted.unlabelled(tmp_path / "new")
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text, strict=True))
+
+
+def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new) -> None:
+    before = {file: file.read_bytes() for file in new.iterdir()}
+    done = fslstm(
+        "predict", model, new, "--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json",
+        "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "12 pictures." in done.out
+    assert "The sets hold the right label of 90 % of the pictures" in done.out
+    rows = rows_of(tmp_path / "out.csv")
+    assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["label"] for row in rows]
+    classifier = FewShotClassifier.load(model)
+    likely = classifier.predict_proba([row["path"] for row in rows]).max(1)
+    assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
+    assert content["coverage"] == {"share": 0.9, "kind": "marginal"}
+    assert all(Path(each["nearest"]).parent.name == each["label"] for each in content["pictures"])
+    copies = {file for file in (tmp_path / "sorted").rglob("*") if file.is_file()}
+    assert sorted(file.name for file in copies) == sorted(file.name for file in new.iterdir())
+    assert all(file.parent.name in (file.name.split("-")[0], NONE) for file in copies)
+    assert {file: file.read_bytes() for file in new.iterdir()} == before
+
+
+def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
+    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--coverage", 0.6)
+    assert done.code == 0, done.err
+    rows = rows_of(tmp_path / "out.csv")
+    first = [row["path"] for row in rows[:8]]  # a batch
+    sets = FewShotClassifier.load(model).predict_set(first, coverage=0.6)
+    assert [row["set"] for row in rows[:8]] == [";".join(each) or NONE for each in sets]
+
+
+def test_five_pictures_of_a_class_cannot_promise_nine_tenths_of_it(fslstm, model, new) -> None:
+    done = fslstm("predict", model, new, "--coverage", 0.9, "--per-class")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "can promise a coverage of at most 83.3 %" in done.err
+    assert fslstm("predict", model, new, "--coverage", 0.8, "--per-class").code == 0
+
+
+def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new) -> None:
+    folder = painted.labelled(tmp_path / "two", each=2)
+    assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
+    done = fslstm("predict", tmp_path / "m", new)
+    assert done.code == 0, done.err
+    assert "The sets hold the right label of 85 % of the pictures" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--transductive", "--coverage", "0.8"], "cannot be promised with --transductive"),
+        (["--link"], "give --sort-into too"),
+        (["--per-class"], "give --coverage too"),
+        (["--sort-into", "{new}/sorted"], "name a folder outside of it"),
+        (["--coverage", "1.5"], "must be above 0 and below 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fslstm, model, new, arguments, words) -> None:
+    done = fslstm("predict", model, new, *(each.format(new=new) for each in arguments))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert words in done.err
+
+
+def test_predictions_that_use_each_other(fslstm, tmp_path: Path, model, new) -> None:
+    done = fslstm("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
+    assert done.code == 0, done.err
+    assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
+    again = fslstm("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
+    assert (again.code, "cannot be continued" in again.err) == (2, True)
+
+
+def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> None:
+    whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
+    assert fslstm("predict", model, new, "--csv", whole).code == 0
+    lines = whole.read_bytes().split(b"\r\n")
+    half = b"\r\n".join(lines[:9]) + b"\r\n" + lines[9][:20]  # eight pictures, a batch, and half of a line
+    part.write_bytes(half)
+    done = fslstm("predict", model, new, "--csv", part)
+    assert done.code == 0, done.err
+    assert "Continued: 8 pictures of 12 are there." in done.err
+    assert part.read_bytes() == whole.read_bytes()
+    assert "Continued: 12 pictures of 12" in fslstm("predict", model, new, "--csv", part).err
+    assert part.read_bytes() == whole.read_bytes()
+
+
+def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "many", each=60)
+    out = tmp_path / "out.csv"
+    process = spawn("predict", model, new, "--csv", out)
+    while process.poll() is None and (not out.exists() or out.read_bytes().count(b"\n") < 17):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = out.read_bytes()
+    assert before.endswith(b"\r\n")
+    done = fslstm("predict", model, new, "--csv", out)
+    assert done.code == 0, done.err
+    assert out.read_bytes().startswith(before)
+    paths = [row["path"] for row in rows_of(out)]
+    assert sorted(paths) == sorted(str(file) for file in new.iterdir())
+
+
+def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
+    foreign = tmp_path / "foreign.csv"
+    foreign.write_text("path,label\na,b\n")
+    done = fslstm("predict", model, new, "--csv", foreign)
+    assert (done.code, foreign.read_text()) == (1, "path,label\na,b\n")
+    assert "no table of 'fslstm predict'" in done.err
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    done = fslstm("predict", model, new, "--csv", out, "--coverage", 0.7)
+    assert (done.code, "another model, or another coverage" in done.err) == (2, True)
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    table.append([Prediction("/1.png", "a", 0.5, None, "")])
+    before = table.file.read_bytes()
+
+    class Full:
+        """A file that takes ten bytes more."""
+
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, content):
+            if self.file.tell() > len(before):
+                raise OSError(28, "No space left on device")
+            return self.file.write(content[:10])
+
+    plain = Path.open
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda self, *a, **k: Full(plain(self, *a, **k)))
+        with pytest.raises(StorageError, match=r"No space left on device\. What is in it is whole"):
+            table.append([Prediction("/2.png", "a", 0.5, None, "")])
+    assert table.file.read_bytes() == before
+    assert PredictionTable(table.file, "m").done == {"/1.png"}
+
+
+STRANGE = [
+    "=1+1.png", "a,b.png", 'quote".png', "two\nlines.png", "carriage\rreturn.png",
+    "<img src=x onerror=alert(1)>.png", "\x1b[31mred.png", "-x.png",
+]  # fmt: skip
+
+
+def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
+    new = tmp_path / "strange"
+    new.mkdir()
+    for number, name in enumerate(STRANGE):
+        painted.picture("red", 300 + number).save(new / name.replace("/", "_"), format="png")
+    os.rename(new / "a,b.png", os.fsencode(new) + b"/\xff,b.png")
+    out, page = tmp_path / "out.csv", tmp_path / "out.html"
+    arguments = ("predict", model, new, "--csv", out, "--html", page, "--sort-into", tmp_path / "sorted")
+    done = fslstm(*arguments)
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out + done.err
+    rows = rows_of(out)
+    assert len(rows) == len(STRANGE)
+    assert not any(cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
+    assert {str(new / name) for name in STRANGE if name != "a,b.png"} < {row["path"] for row in rows}
+    assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == len(STRANGE)
+    tags: set[str] = set()
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: tags.update([tag, *(name for name, _ in attributes)])
+    parser.feed(page.read_text(encoding="utf-8"))
+    assert not tags & {"script", "onerror", "onload"}
+    assert page.read_text().count('<img class="new"') == len(STRANGE)
+    assert "Continued: 8 pictures of 8" in fslstm(*arguments).err
+
+
+def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> None:
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    labels = ["=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
+    given = [Prediction(f"/{number}.png", label, 0.5, (label, "b"), "") for number, label in enumerate(labels)]
+    table.append(given)
+    assert list(PredictionTable(table.file, "m")) == given
+    assert not re.search(r"(^|,)\"?[=+@-]", table.file.read_text(), re.MULTILINE)
+
+
+def test_unreadable_pictures_are_named(fslstm, tmp_path: Path, model, new) -> None:
+    (new / "broken.jpg").write_bytes(b"nothing")
+    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert done.code == 0, done.err
+    assert "broken.jpg is truncated or no image" in done.err
+    assert "12 pictures; 1 picture could not be read." in done.out
+    assert len(rows_of(tmp_path / "out.csv")) == 12
+
+
+def test_the_gallery_needs_nothing_else(fslstm, tmp_path: Path, model, new) -> None:
+    page = tmp_path / "out.html"
+    assert fslstm("predict", model, new, "--html", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "http" not in re.sub(r"http-equiv", "", text)
+    percents = {
+        label: [int(each) for each in re.findall(r"--share: (\d+)%", part)]
+        for label, part in zip(
+            ["a", *re.findall(r'<section id="(g\d)"', text)], text.split("<section")[0:], strict=True
+        )
+    }
+    assert sum(map(len, percents.values())) == 12
+    assert all(each == sorted(each) for each in percents.values())
+
+
+def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "1.png", tmp_path / "b" / "1.png"
+    for file in (one, other):
+        file.parent.mkdir()
+        file.write_bytes(str(file).encode())
+    there = tmp_path / "out" / "wren" / "1.png"
+    there.parent.mkdir(parents=True)
+    there.write_bytes(b"of another program")
+    for _ in range(2):
+        assert sort_into(tmp_path / "out", [(one, "wren"), (other, "wren")], ["wren"]) == []
+        found = {file.name: file.read_bytes() for file in there.parent.iterdir()}
+        assert found == {"1.png": b"of another program", "1-2.png": one.read_bytes(), "1-3.png": other.read_bytes()}
+    linked = tmp_path / "links"
+    for _ in range(2):
+        sort_into(linked, [(one, "../wren"), (other, "../wren")], ["../wren"], link=True)
+        assert {file.name: Path(os.readlink(file)) for file in linked.rglob("*.png")} == {
+            "1.png": one,
+            "1-2.png": other,
+        }
+    shutil.rmtree(tmp_path / "a")
+    assert "is gone" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]

@@ -1,0 +1,99 @@
+"""``fslstm suggest`` and ``fslstm update``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import painted
+import pytest
+import torch
+
+from fslstm_plugin import FewShotClassifier
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[str]:
+    return painted.backbone(tmp_path)
+
+
+@pytest.fixture
+def model(fslstm, tmp_path: Path, small) -> Path:
+    """A classifier of three colours."""
+    file = tmp_path / "colours.fslstm"
+    done = fslstm("fit", painted.labelled(tmp_path / "labelled"), "-o", file, "--method", "lssvm(normalize)", *small)
+    assert done.code == 0, done.err
+    return file
+
+
+def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "new")
+    (new / "broken.png").write_bytes(b"")
+    done = fslstm("suggest", model, new, "--count", 3, "--json", tmp_path / "next.json")
+    assert done.code == 0, done.err
+    assert "broken.png" in done.err
+    files = sorted(file for file in new.iterdir() if file.name != "broken.png")
+    expected = FewShotClassifier.load(model).suggest(files, 3)
+    rows = json.loads((tmp_path / "next.json").read_text())["suggestions"]
+    assert [row["path"] for row in rows] == [str(files[each.place]) for each in expected]
+    assert all(files[each.place].name in done.out and each.reason in done.out for each in expected)
+
+
+def test_labelled_pictures_are_not_suggested(fslstm, tmp_path: Path, model) -> None:
+    done = fslstm("suggest", model, tmp_path / "labelled")
+    assert done.code == 0, done.err
+    assert "are labelled" in done.out
+
+
+def test_an_update_is_a_fit_anew(fslstm, tmp_path: Path, model, small) -> None:
+    more = tmp_path / "more"
+    for colour, numbers in (("red", (50, 51)), ("lime", (52, 53, 54))):
+        (more / colour).mkdir(parents=True)
+        for number in numbers:
+            painted.picture("green" if colour == "lime" else colour, number).save(more / colour / f"{number}.png")
+    before = model.read_bytes()
+    done = fslstm("update", model, "--add", more, "--forget", "green", "-o", tmp_path / "updated")
+    assert done.code == 0, done.err
+    assert model.read_bytes() == before
+    assert "15 pictures, 3 classes, saved in" in done.out
+    whole = tmp_path / "whole"
+    for folder in (tmp_path / "labelled", more):
+        for file in folder.rglob("*.png"):
+            target = whole / file.parent.name / f"{folder.name}-{file.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if file.parent.name != "green":
+                os.link(file, target)
+    (whole / "green").rmdir()
+    assert fslstm("fit", whole, "-o", tmp_path / "anew", "--method", "lssvm(normalize)", *small).code == 0
+    new = sorted(painted.unlabelled(tmp_path / "new").iterdir())
+    updated, anew = (FewShotClassifier.load(tmp_path / name) for name in ("updated", "anew"))
+    assert updated.classes_.tolist() == anew.classes_.tolist() == ["blue", "lime", "red"]
+    X = anew.open_backbone()(
+        torch.stack([anew.open_backbone().preprocess(painted.Image.open(file)) for file in new])
+    ).numpy()
+    np.testing.assert_allclose(updated.predict_proba(X), anew.predict_proba(X), atol=1e-6)
+
+
+def test_the_file_is_replaced_and_pictures_are_added_once(fslstm, tmp_path: Path, model) -> None:
+    done = fslstm("update", model, "--add", tmp_path / "labelled", "--forget", "blue")
+    assert done.code == 0, done.err
+    assert "10 pictures of" in done.err
+    assert len(FewShotClassifier.load(model).support_) == 15
+
+
+def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> None:
+    before = model.read_bytes()
+    for arguments, words, code in (
+        ((), "There is nothing to update", 2),
+        (("--forget", "blu"), "Did you mean 'blue'?", 2),
+        (("--forget", "blue", "--forget", "red"), "at least two classes", 2),
+        (("--add", tmp_path / "nowhere"), "There is no folder of pictures or CSV file", 1),
+    ):
+        done = fslstm("update", model, *arguments)
+        assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
+    (tmp_path / "wrong.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,blue\n")
+    done = fslstm("update", model, "--add", tmp_path / "wrong.csv")
+    assert "is in the classifier as red, but is blue" in done.err
+    assert model.read_bytes() == before
