@@ -1,8 +1,9 @@
-"""Pages that are made while the site is built: the commands, the Python reference, the figures of the reproductions."""
+"""Pages that are made while the site is built: the commands, the Python reference, and files of the repository."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from pathlib import Path
 
@@ -10,17 +11,29 @@ import typer
 from fslstm_cli.main import app
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
 # Page of the reference: title and the modules whose public names it shows.
 REFERENCE = {
-    "heads": ("Heads", ["fslstm_plugin.heads", "fslstm_plugin.kernels"]),
+    "heads": ("Heads", ["fslstm_plugin.heads", "fslstm_plugin.kernels", "fslstm_plugin.gram"]),
     "methods": (
         "Methods and models",
         ["fslstm_plugin.features", "fslstm_plugin.methods", "fslstm_plugin.model", "fslstm_plugin.adapters"],
     ),
     "transduction": ("Transduction", ["fslstm_plugin.transduction"]),
     "baselines": ("Other methods", ["fslstm_plugin.baselines"]),
+    "classifier": (
+        "Own pictures",
+        [
+            "fslstm_plugin.classifier",
+            "fslstm_plugin.pretrained",
+            "fslstm_plugin.pictures",
+            "fslstm_plugin.selection",
+            "fslstm_plugin.calibration",
+            "fslstm_plugin.conformal",
+        ],
+    ),
     "backbones": ("Backbones", ["fslstm_plugin.backbones"]),
     "data": ("Data", ["fslstm_plugin.data.base", "fslstm_plugin.data.folders", "fslstm_plugin.data.sampler"]),
     "training": ("Training", ["fslstm_plugin.recipes", "fslstm_plugin.learn2learn"]),
@@ -28,19 +41,49 @@ REFERENCE = {
         "Evaluation",
         ["fslstm_plugin.evaluation.setting", "fslstm_plugin.evaluation.runner", "fslstm_plugin.evaluation.statistics"],
     ),
+    "testing": ("Testing a part", ["fslstm_plugin.testing"]),
 }
+# Files outside docs/ that are pages of the site too. Links to them are written as they hold in the repository.
+COPIES = {
+    "CHANGELOG.md": "inside/changes.md",
+    "CONTRIBUTING.md": "inside/contributing.md",
+    "reproductions/README.md": "findings/index.md",
+    "reproductions/pretraining.md": "findings/pretraining.md",
+    **{path.as_posix(): f"findings/{path.parent.name}.md" for path in sorted(Path("reproductions").glob("*/table.md"))},
+    **{
+        path.as_posix(): f"findings/{path.parent.name}{path.suffix}"
+        for kind in ("svg", "png")
+        for path in sorted(Path("reproductions").glob(f"*/figure.{kind}"))
+    },
+}
+_LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages and the figures."""
-    files.append(File.generated(config, "reference/commands.md", content=_commands()))
-    for name, (title, modules) in REFERENCE.items():
-        files.append(File.generated(config, f"reference/{name}.md", content=_reference(title, modules)))
-    for figure in sorted(Path("reproductions").glob("*/figure.svg")):
-        files.append(
-            File.generated(config, f"figures/{figure.parent.name}.svg", content=figure.read_text(encoding="utf-8"))
-        )
+    """Add the generated pages and the copies."""
+    made = {"reference/commands.md": _commands()}
+    made |= {f"reference/{name}.md": _reference(title, modules) for name, (title, modules) in REFERENCE.items()}
+    for name, content in made.items():
+        files.append(File.generated(config, name, content=content))
+    for source, name in COPIES.items():
+        files.append(File.generated(config, name, content=Path(source).read_bytes()))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links between places in the repository into links between pages of the site."""
+    here = page.file.src_uri
+    sources = {name: source for source, name in COPIES.items()}
+    folder = os.path.dirname(sources.get(here, f"docs/{here}"))
+
+    def turned(link: re.Match[str]) -> str:
+        target = os.path.normpath(os.path.join(folder, link[1]))
+        name = COPIES.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
+        if name is not None:
+            return os.path.relpath(name, os.path.dirname(here))
+        return f"{config.repo_url}/blob/main/{target}" if config.repo_url and Path(target).exists() else link[1]
+
+    return _LINK.sub(turned, markdown)
 
 
 def _commands() -> str:
