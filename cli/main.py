@@ -14,7 +14,23 @@ import typer
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
 
-from . import bench, compare, data, demo, eval, fit, predict, pretrain, report, reproduce, suggest, train, tune, update
+from . import (
+    bench,
+    compare,
+    data,
+    demo,
+    eval,
+    export,
+    fit,
+    predict,
+    pretrain,
+    report,
+    reproduce,
+    suggest,
+    train,
+    tune,
+    update,
+)
 from .memory import keep_freed_memory
 from .signatures import named
 
@@ -41,6 +57,7 @@ _add("Own pictures", "fit", fit.fit, fit.EXAMPLES)
 _add("Own pictures", "predict", predict.predict, predict.EXAMPLES)
 _add("Own pictures", "suggest", suggest.suggest, suggest.EXAMPLES)
 _add("Own pictures", "update", update.update, update.EXAMPLES)
+_add("Own pictures", "export", export.export, export.EXAMPLES)
 _add("Training", "pretrain", pretrain.pretrain, pretrain.EXAMPLES)
 _add("Training", "train", train.train, train.EXAMPLES)
 _add("Evaluation", "eval", eval.evaluate, eval.EXAMPLES)
