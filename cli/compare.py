@@ -64,19 +64,17 @@ def compare(
     """
     from rich.console import Console
 
-    from fslstm_plugin.runs import Run
-
     asked = results.Evaluation(**more)
     _ = asked.setting  # what is wrong is said before a run is looked for
     console = Console(stderr=True)
-    chosen = [Run.find(name, asked.runs) for name in dict.fromkeys(run)] if run else [Run.newest(asked.runs)]
-    sessions = [asked.session(each, console) for each in chosen]
+    sessions = asked.sessions(run, console)
     if methods:
         parts = _where_possible(sessions, methods)
     elif len(sessions) > 1:
-        parts = [(session, [session.trained_method]) for session in sessions]
+        parts = [(session, [str(session.method)]) for session in sessions]
     else:
-        parts = [(sessions[0], _default_methods(sessions[0].trained_method))]
+        usual = _default_methods(str(sessions[0].method))
+        parts = [(sessions[0], results.possible(sessions[0], usual, console))]
     asked.finish("compare", parts, console)
 
 
@@ -96,19 +94,19 @@ def _default_methods(trained: str) -> list[str]:
 
 def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[tuple[Session, list[str]]]:
     """Each method on every run that has its weights; all of them without any."""
-    suiting: dict[str, list[str]] = {name: [] for name in names}  # the runs' folders that a method suits
-    for name, folders in suiting.items():
+    suiting: dict[str, list[Session]] = {name: [] for name in names}
+    for name, mine in suiting.items():
         faults = []
         for session in sessions:
             try:
                 session.methods([name])
-                folders.append(str(session.run.path))
+                mine.append(session)
             except UsageError as error:
                 faults.append(error)
-        if not folders:
+        if not mine:
             raise faults[0]
-    parts = [(session, [name for name in names if str(session.run.path) in suiting[name]]) for session in sessions]
-    return [(session, mine) for session, mine in parts if mine]
+    parts = [(session, [name for name in names if session in suiting[name]]) for session in sessions]
+    return [(session, suited) for session, suited in parts if suited]
 
 
 @with_fields(results.Evaluation)

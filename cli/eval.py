@@ -32,6 +32,8 @@ fslstm eval --query-balance dirichlet:2 --interval classes
 fslstm eval --calibration --coverage 0.8 --coverage-kind per-class --shots 5
 
 fslstm eval --open-ways 5 --split val
+
+fslstm eval --features dinov3.npz --method "lssvm(normalize)" --method tim
 """
 
 
@@ -89,8 +91,6 @@ def evaluate(
 
     from rich.console import Console
 
-    from fslstm_plugin.runs import Run
-
     beside, rest = split(Further, more)
     asked = results.Evaluation(**rest)
     _ = asked.setting  # what is wrong is said before a run is looked for
@@ -98,10 +98,10 @@ def evaluate(
         TRANSDUCTION.get(name)
     results.join_ranks().device(asked.device)
     console = Console(stderr=True)
-    session = asked.session(Run.find(run, asked.runs), console)
+    (session,) = asked.sessions([run] if run else None, console)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
-    names = method or rows_for(session.model.method, head, refits, iam, bn)
+    names = method or rows_for(session.method, head, refits, iam, bn)
     asked.finish("eval", [(session, names)], console, beside)
 
 

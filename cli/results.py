@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.evaluation.ranks import Ranks
     from fslstm_plugin.evaluation.rows import Row
-    from fslstm_plugin.evaluation.session import Session
+    from fslstm_plugin.evaluation.session import RunSession, Session
     from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.methods import Method
     from fslstm_plugin.runs import Run
@@ -40,6 +40,15 @@ RunsOption = Annotated[
         "--run",
         help="Run folder, or its name in --runs; repeat it for several. The newest if not given.",
         show_default=False,
+    ),
+]
+Features = Annotated[
+    Optional[Path],
+    typer.Option(
+        help="Features of any backbone in place of a run: .npz or .safetensors with 'features' (N, d) and 'labels' "
+        "(N,).",
+        show_default=False,
+        dir_okay=False,
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
@@ -106,6 +115,7 @@ class Evaluation:
     """What is evaluated and how, as it is typed."""
 
     runs: options.RunsFolder = Path("runs")
+    features: Features = None
     dataset: OtherDataset = None
     split: SplitName = "test"
     episodes: Episodes = 1000
@@ -144,11 +154,26 @@ class Evaluation:
             interval=self.interval,
         )
 
-    def session(self, run: Run, console: Console) -> Session:
-        """See `open_session`."""
-        return open_session(
-            run, self.dataset, self.split, self.data_root, self.device, console, self.precision, self.cache
-        )
+    def sessions(self, runs: Sequence[str] | None, console: Console) -> list[Session]:
+        """Of each run that is named, of the newest where none is, or of the file of features.
+
+        Raises:
+            UsageError: If both are named.
+        """
+        from fslstm_plugin.errors import UsageError
+        from fslstm_plugin.runs import Run
+
+        if self.features is not None:
+            if runs or self.dataset is not None:
+                raise UsageError("--features takes the place of a run and its data set: leave out --run and --dataset.")
+            return [open_features(self.features, self.device, console)]
+        chosen = [Run.find(name, self.runs) for name in dict.fromkeys(runs)] if runs else [Run.newest(self.runs)]
+        return [
+            open_session(
+                run, self.dataset, self.split, self.data_root, self.device, console, self.precision, self.cache
+            )
+            for run in chosen
+        ]
 
     def finish(
         self,
@@ -174,7 +199,7 @@ class Evaluation:
             say(console, sentence)
         rows = measure(built, shots, self.setting, self.batch_episodes, console)
         more = further.rows(*built[0], settings) if further and join_ranks().rank == 0 else {}
-        runs = [session.run for session, _ in parts]
+        runs = [session.run for session, _ in parts if session.run is not None]
         give_out(runs, kind, rows, self.json, self.csv, self.latex, self.verbose, more)
 
 
@@ -210,7 +235,7 @@ def open_session(
     console: Console,
     precision: str = "32",
     cache: bool = True,
-) -> Session:
+) -> RunSession:
     """A run's model on a split of its data set, or of another with images of the same size.
 
     Raises:
@@ -218,7 +243,7 @@ def open_session(
     """
     from fslstm_plugin.data.root import load_split
     from fslstm_plugin.errors import UnknownNameError, UsageError
-    from fslstm_plugin.evaluation.session import Session
+    from fslstm_plugin.evaluation.session import RunSession
 
     if precision not in ("32", "bf16"):
         raise UnknownNameError("precision", precision, ("32", "bf16"))
@@ -226,7 +251,7 @@ def open_session(
     if name is None:
         raise UsageError(f"The run {run.name} was pretrained on a folder of images: name a data set with --dataset.")
     ranks = join_ranks()
-    return Session(
+    return RunSession(
         run,
         load_split(name, split, data_root),
         ranks.device(device),
@@ -239,17 +264,46 @@ def open_session(
     )
 
 
+def open_features(file: Path, device: str, console: Console) -> Session:
+    """The features of a file.
+
+    Raises:
+        DataError: If it cannot be read or is of another form.
+        UsageError: If there is no such device.
+    """
+    from fslstm_plugin.evaluation.feature_file import open_feature_file
+
+    ranks = join_ranks()
+    return open_feature_file(file, ranks.device(device), ranks, lambda title, total: progress(console, title, total))
+
+
+def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:
+    """Those of some usual methods that are possible here; the others are named, with the reason of the first."""
+    from fslstm_plugin.errors import UsageError
+
+    found, refused = [], {}
+    for name in names:
+        try:
+            session.methods([name])
+            found.append(name)
+        except UsageError as error:
+            refused[name] = error
+    if refused:
+        say(console, f"Left out: {', '.join(refused)}. {next(iter(refused.values()))}")
+    return found
+
+
 def say(console: Console, sentence: str) -> None:
     """A sentence on a line of its own, by the first process only."""
     if join_ranks().rank == 0:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
-def as_tuned(run: Run, names: Sequence[str], tuned: bool, console: Console) -> list[str]:
+def as_tuned(run: Run | None, names: Sequence[str], tuned: bool, console: Console) -> list[str]:
     """Names of methods, with what ``fslstm tune`` chose for the run in place of plain ones, each once."""
     from fslstm_plugin.evaluation.tuning import load_choices, tuned_name
 
-    choices = load_choices(run) if tuned else {}
+    choices = load_choices(run) if tuned and run is not None else {}
     found: dict[str, None] = {}
     for name in names:
         chosen = tuned_name(choices, name)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from fslstm_plugin.errors import UsageError
+
 from . import options, results
+
+if TYPE_CHECKING:
+    from fslstm_plugin.evaluation.session import Session
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -30,6 +35,7 @@ def tune(
         ),
     ] = None,
     run: results.RunOption = None,
+    features: results.Features = None,
     runs: options.RunsFolder = Path("runs"),
     episodes: results.Episodes = 1000,
     ways: results.Ways = 5,
@@ -44,7 +50,8 @@ def tune(
     """Choose each method's constants, and what is done to the features first, on validation episodes.
 
     Accuracies are averaged over the numbers of shots. The choice and every candidate's accuracy are kept in the
-    run's tuned.json; eval, compare and compare-heads then use it.
+    run's tuned.json; eval, compare and compare-heads then use it. The choices for a file of features, which should be
+    of other classes than those that are evaluated on, are printed.
     """
     from rich.console import Console
 
@@ -56,16 +63,24 @@ def tune(
 
     console = Console(stderr=True)
     setting = Setting(ways=ways, queries=queries, episodes=episodes, seed=seed)
-    session = results.open_session(Run.find(run, runs), None, tuning.SPLIT, data_root, device, console)
-    wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, session.trained_method]))
-    families = {str(method): tuning.candidates(method) for method in wanted}
+    session: Session
+    if features is not None:
+        if run is not None:
+            raise UsageError("--features takes the place of a run: leave out --run.")
+        session = results.open_features(features, device, console)
+    else:
+        session = results.open_session(Run.find(run, runs), None, tuning.SPLIT, data_root, device, console)
+    wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
+    families = {str(method): results.possible(session, tuning.candidates(method), console) for method in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
     rows = results.measure([(session, built)], shots or [1, 5], setting, batch_episodes, console)
     if results.join_ranks().rank > 0:
         return
     choices = tuning.choose(families, rows)
-    tuning.save_choices(session.run, choices, rows)
+    if session.run is not None:
+        tuning.save_choices(session.run, choices, rows)
     for sentence in tuning.evidence(choices, rows):
         typer.echo(sentence)
-    typer.echo(f"Saved the choices in {session.run.path / 'tuned.json'}.")
+    if session.run is not None:
+        typer.echo(f"Saved the choices in {session.run.path / 'tuned.json'}.")
     results.write_rows(json, rows)

@@ -76,7 +76,7 @@ def calibration_rows(session: Session, methods: Sequence[Method], setting: Setti
         before, *calibrated = found
         rows.append(
             CalibrationRow(
-                run=session.run.name,
+                run=session.name,
                 method=str(method),
                 shots=setting.shots,
                 accuracy=100 * (before.argmax(-1) == labels).double().mean().item(),

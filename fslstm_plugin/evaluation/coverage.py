@@ -96,7 +96,7 @@ def coverage_rows(
         covered = summary(setting, session.split)(100 * hits)
         rows.append(
             CoverageRow(
-                run=session.run.name,
+                run=session.name,
                 method=str(method),
                 shots=setting.shots,
                 kind=kind,

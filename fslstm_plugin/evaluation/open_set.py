@@ -98,7 +98,7 @@ def open_rows(session: Session, methods: Sequence[Method], setting: Setting, ope
             auroc, accuracy, refused = (estimated(100 * each) for each in measured.mT)
             rows.append(
                 OpenRow(
-                    run=session.run.name,
+                    run=session.name,
                     method=str(method),
                     shots=setting.shots,
                     open_ways=open_ways,

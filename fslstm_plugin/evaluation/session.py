@@ -1,7 +1,8 @@
-"""One model on one split: its features, its methods by name, and what they reach."""
+"""Features of one split, methods by name, and what they reach: of a run, or of whatever else gives features."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ PassReport = Callable[[Sequence[str], int, Sequence[float]], None]
 Tell = Callable[[str, int], AbstractContextManager[Callable[[int, int], None]]]
 
 
-def _quiet(title: str, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
+def quiet(title: str, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
     """Show nothing."""
     return nullcontext(lambda done, total: None)
 
@@ -41,8 +42,91 @@ def _untold(methods: Sequence[str], done: int, accuracies: Sequence[float]) -> N
     """Tell nothing."""
 
 
-@dataclass
-class Session:
+class Session(ABC):
+    """Features of the images of a split, and the methods that are evaluated on them.
+
+    Attributes:
+        split: The images and their classes.
+        device: Where to compute.
+        run: The run whose backbone made the features, and which keeps the evaluations; None without one.
+        ranks: The processes that evaluate together.
+        tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
+    """
+
+    split: Split
+    device: torch.device
+    run: Run | None
+    ranks: Ranks
+    tell: Tell
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the rows of a table are told apart by, where there are several sessions."""
+
+    @property
+    @abstractmethod
+    def backbone(self) -> str:
+        """Name of what made the features."""
+
+    @property
+    @abstractmethod
+    def method(self) -> Method:
+        """The method that the backbone was trained for; ``lssvm`` where it was for none."""
+
+    @abstractmethod
+    def methods(self, names: Iterable[str]) -> list[Method]:
+        """Methods by name, each once, on the device.
+
+        Raises:
+            UsageError: If a name is wrong, or needs what is not there, as trained weights.
+        """
+
+    @abstractmethod
+    def source(self, methods: Sequence[Method]) -> FeatureSource:
+        """Where the features of one pass come from."""
+
+    def measure(
+        self,
+        methods: Sequence[Method],
+        setting: Setting,
+        batch_episodes: int | None = None,
+        report: PassReport = _untold,
+    ) -> list[Measured]:
+        """What methods do in the episodes of a setting, in a pass for each kind of features.
+
+        Args:
+            methods: Of this session.
+            setting: The episodes.
+            batch_episodes: See `run_methods`.
+            report: Called in each pass with its methods' names, the episodes done, and the mean accuracies in them.
+        """
+        sampler = setting.sampler(self.split)
+        found: dict[int, Outcome] = {}
+        for mine in self.by_pass(methods):
+            tell = partial(report, [str(method) for method in mine])
+            outcomes = run_methods(
+                self.source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
+            )
+            found |= {id(outcome.method): outcome for outcome in outcomes}
+        return [Measured(self.name, self.backbone, found[id(method)]) for method in methods]
+
+    @staticmethod
+    def passes(methods: Sequence[Method]) -> int:
+        """How many passes over the episodes these methods take."""
+        return len(Session.by_pass(methods))
+
+    @staticmethod
+    def by_pass(methods: Sequence[Method]) -> list[list[Method]]:
+        """Methods that work on the same features: the backbone's, an episode's own, or those of one method."""
+        passes: dict[tuple[bool, str], list[Method]] = {}
+        for method in methods:
+            passes.setdefault((method.episode_statistics, str(method) if method.embeds else ""), []).append(method)
+        return [passes[key] for key in sorted(passes)]
+
+
+@dataclass(eq=False)
+class RunSession(Session):
     """A trained model and the images that its methods are evaluated on.
 
     Args:
@@ -67,7 +151,7 @@ class Session:
     data_root: Path | None = None
     cache: bool = True
     ranks: Ranks = ALONE
-    tell: Tell = _quiet
+    tell: Tell = quiet
     note: Callable[[str], None] = _silent
     model: FewShotModel = field(init=False)
 
@@ -81,9 +165,19 @@ class Session:
         self.model = FewShotModel.from_run(self.run).to(self.device)
 
     @property
-    def trained_method(self) -> str:
-        """Name of the method that the run was trained with; ``lssvm`` for a pretraining."""
-        return str(self.model.method)
+    def name(self) -> str:
+        """Name of the run."""
+        return self.run.name
+
+    @property
+    def backbone(self) -> str:
+        """Registered name of its backbone."""
+        return self.run.config.backbone
+
+    @property
+    def method(self) -> Method:
+        """The method that it was trained with."""
+        return self.model.method
 
     def methods(self, names: Iterable[str]) -> list[Method]:
         """Methods by name, each once, with the run's trained parts, on the device.
@@ -125,45 +219,6 @@ class Session:
         with self.ranks.first_alone(), self.tell(f"Features of {split.dataset} {split.name}", len(split.labels)) as say:
             return compute(split, say).to(self.device)
 
-    def measure(
-        self,
-        methods: Sequence[Method],
-        setting: Setting,
-        batch_episodes: int | None = None,
-        report: PassReport = _untold,
-    ) -> list[Measured]:
-        """What methods do in the episodes of a setting, in a pass for each kind of features.
-
-        Args:
-            methods: Of this session.
-            setting: The episodes.
-            batch_episodes: See `run_methods`.
-            report: Called in each pass with its methods' names, the episodes done, and the mean accuracies in them.
-        """
-        sampler = setting.sampler(self.split)
-        found: dict[int, Outcome] = {}
-        for mine in self.by_pass(methods):
-            tell = partial(report, [str(method) for method in mine])
-            outcomes = run_methods(
-                self.source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
-            )
-            found |= {id(outcome.method): outcome for outcome in outcomes}
-        name, backbone = self.run.name, self.run.config.backbone
-        return [Measured(name, backbone, found[id(method)]) for method in methods]
-
-    @staticmethod
-    def passes(methods: Sequence[Method]) -> int:
-        """How many passes over the episodes these methods take."""
-        return len(Session.by_pass(methods))
-
-    @staticmethod
-    def by_pass(methods: Sequence[Method]) -> list[list[Method]]:
-        """Methods that work on the same features: the backbone's, an episode's own, or those of one method."""
-        passes: dict[tuple[bool, str], list[Method]] = {}
-        for method in methods:
-            passes.setdefault((method.episode_statistics, str(method) if method.embeds else ""), []).append(method)
-        return [passes[key] for key in sorted(passes)]
-
     def source(self, methods: Sequence[Method]) -> FeatureSource:
         """Where the features of one pass come from."""
         method = methods[0]
@@ -202,10 +257,10 @@ def measure_together(
     first = parts[0][0].split
     for session, _ in parts:
         if (session.split.dataset, session.split.name) != (first.dataset, first.name):
-            raise UsageError("Methods can be compared on the same images only, but the runs have different data sets.")
+            raise UsageError("Methods can be compared on the same images only, but these are of different data sets.")
     measured = []
     for session, methods in parts:
-        prefix = f"{session.run.name}: " if len(parts) > 1 else ""
+        prefix = f"{session.name}: " if len(parts) > 1 else ""
         measured += session.measure(methods, setting, batch_episodes, partial(_prefixed, report, prefix))
     return rows_of(measured, first, setting)
 

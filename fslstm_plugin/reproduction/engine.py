@@ -15,7 +15,7 @@ from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError
 from ..evaluation.rows import Measured, Row, rows_of
-from ..evaluation.session import Session
+from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
 from ..grammar import parse
@@ -221,7 +221,7 @@ class Model:
         steps: Steps in the run's checkpoint.
     """
 
-    session: Session
+    session: RunSession
     training: str
     steps: int
 
@@ -241,7 +241,7 @@ class Model:
         def note(sentence: str) -> None:
             console.print(sentence, highlight=False, soft_wrap=True)
 
-        session = Session(run, split, request.device, data_root=request.data_root, note=note)
+        session = RunSession(run, split, request.device, data_root=request.data_root, note=note)
         return cls(session, trainings.describe(run.config), trainings.steps_done(run))
 
 

@@ -1,0 +1,146 @@
+"""``--features FILE`` of eval, compare and tune."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from fslstm_plugin.evaluation.feature_file import open_feature_file
+
+SHORT = ("--episodes", 40, "--shots", 2, "--queries", 5)
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    """Eight classes that can be told apart, in mixed order."""
+    rng = np.random.default_rng(0)
+    labels = rng.permutation(np.repeat(np.arange(8), 12))
+    points = rng.normal(size=(8, 16))[labels] + rng.normal(size=(96, 16))
+    file = tmp_path / "some.npz"
+    np.savez(file, features=points.astype(np.float32), labels=np.array([f"class {each}" for each in labels]))
+    return file
+
+
+def rows_of(file: Path) -> dict[str, float]:
+    return {row["method"]: row["accuracy"] for row in json.loads(file.read_text())["rows"]}
+
+
+def test_eval_and_compare_give_the_same_table(fslstm, tmp_path: Path, features) -> None:
+    done = fslstm("eval", "--features", features, *SHORT, "--json", tmp_path / "eval.json")
+    assert done.code == 0, done.err
+    assert "some.npz: some.npz file, features of length 16, 5-way" in done.out
+    found = rows_of(tmp_path / "eval.json")
+    assert found["lssvm"] > 60
+    done = fslstm("compare", "lssvm", "tim", "--features", features, *SHORT, "--json", tmp_path / "compare.json")
+    assert done.code == 0, done.err
+    assert rows_of(tmp_path / "compare.json")["lssvm"] == found["lssvm"]
+
+
+def test_safetensors_with_numbers_for_labels_are_the_same(fslstm, tmp_path: Path, features) -> None:
+    content = np.load(features)
+    labels = np.unique(content["labels"], return_inverse=True)[1]
+    tensors = {"features": torch.from_numpy(content["features"]), "labels": torch.from_numpy(labels)}
+    save_file(tensors, tmp_path / "some.safetensors")
+    one, other = open_feature_file(features), open_feature_file(tmp_path / "some.safetensors")
+    assert torch.equal(one.features, other.features)
+    assert torch.equal(one.split.labels, other.split.labels)
+    assert one.split.class_names[0] == "class 0"
+    for place in (0, 50, 95):  # each row has kept its label
+        row = (content["features"] == one.features[place].numpy()).all(1).argmax()
+        assert content["labels"][row] == one.split.class_names[one.split.labels[place]]
+
+
+def test_everything_beside_accuracy(fslstm, features) -> None:
+    done = fslstm(
+        "eval",
+        "--features",
+        features,
+        *SHORT,
+        "--method",
+        "lssvm",
+        "--calibration",
+        "--coverage",
+        0.8,
+        "--open-ways",
+        2,
+    )
+    assert done.code == 0, done.err
+    assert done.out.count("some.npz") >= 1
+
+
+def test_tune_prints_its_choices(fslstm, tmp_path: Path, features, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = fslstm("tune", "nn", "--features", features, *SHORT)
+    assert done.code == 0, done.err
+    assert done.out.startswith("nn: ")
+    assert "Saved" not in done.out
+    assert [file.name for file in tmp_path.iterdir()] == ["some.npz"]
+
+
+def test_the_defaults_of_compare_need_no_run(fslstm, tmp_path: Path, features) -> None:
+    done = fslstm("compare", "--features", features, *SHORT, "--json", tmp_path / "rows.json")
+    assert done.code == 0, done.err
+    assert {"nn", "lssvm+psm", "tim"} <= set(rows_of(tmp_path / "rows.json"))
+
+
+def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, features) -> None:
+    content = dict(np.load(features))
+    shifted = tmp_path / "shifted.npz"
+    np.savez(shifted, **{**content, "features": content["features"] + 5}, base_mean=np.full(16, 5.0))
+    done = fslstm("eval", "--features", features, *SHORT, "--method", "lssvm", "--json", tmp_path / "one.json")
+    assert done.code == 0, done.err
+    done = fslstm("eval", "--features", shifted, *SHORT, "--method", "lssvm(center)", "--json", tmp_path / "two.json")
+    assert done.code == 0, done.err
+    assert rows_of(tmp_path / "two.json")["lssvm(center)"] == pytest.approx(rows_of(tmp_path / "one.json")["lssvm"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--method", "lssvm+iam"], "has weights that are trained with a backbone, and there is no run here"),
+        (["--method", "relation-net"], "has weights that are trained with a backbone"),
+        (["--method", "lssvm+bn"], "needs images"),
+        (["--method", "lssvm(center=base)"], "needs the mean feature of base classes"),
+        (["--method", "lsvm"], "Did you mean 'lssvm'?"),
+        (["--ways", "9"], "8"),
+        (["--queries", "50"], "12"),
+        (["--run", "base"], "leave out --run and --dataset"),
+    ],
+)
+def test_what_a_file_has_not_is_refused(fslstm, features, arguments, words) -> None:
+    done = fslstm("eval", "--features", features, "--episodes", 10, *arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert words in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"features": np.eye(4)}, "has no labels"),
+        ({"features": np.ones(4), "labels": np.arange(4)}, "of shape (N, d), but are float64 of shape (4,)"),
+        ({"features": np.eye(4), "labels": np.arange(3)}, "one for each row"),
+        ({"features": np.eye(4) * np.nan, "labels": np.arange(4)}, "infinite or not numbers"),
+        ({"features": np.eye(4, dtype=int), "labels": np.arange(4)}, "floating point"),
+        ({"features": np.eye(4), "labels": np.array([{}] * 4)}, "damaged or of another form"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(fslstm, tmp_path: Path, content, words) -> None:
+    file = tmp_path / "wrong.npz"
+    np.savez(file, **content)
+    done = fslstm("eval", "--features", file)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert words in done.err
+
+
+def test_a_damaged_file_is_refused(fslstm, tmp_path: Path) -> None:
+    for name in ("wrong.npz", "wrong.safetensors"):
+        (tmp_path / name).write_bytes(b"nothing")
+        done = fslstm("eval", "--features", tmp_path / name)
+        assert (done.code, done.err.count("\n")) == (1, 1), done.err
+        assert name in done.err
+    assert "There is no file of features" in fslstm("eval", "--features", tmp_path / "none.npz").err
