@@ -47,7 +47,7 @@ REFERENCE = {
 COPIES = {
     "CHANGELOG.md": "inside/changes.md",
     "CONTRIBUTING.md": "inside/contributing.md",
-    "reproductions/README.md": "findings/index.md",
+    "reproductions/README.md": "findings.md",
     "reproductions/pretraining.md": "findings/pretraining.md",
     **{path.as_posix(): f"findings/{path.parent.name}.md" for path in sorted(Path("reproductions").glob("*/table.md"))},
     **{
