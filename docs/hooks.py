@@ -47,7 +47,7 @@ REFERENCE = {
 COPIES = {
     "CHANGELOG.md": "inside/changes.md",
     "CONTRIBUTING.md": "inside/contributing.md",
-    "reproductions/README.md": "findings/index.md",
+    "reproductions/README.md": "findings.md",
     "reproductions/pretraining.md": "findings/pretraining.md",
     **{path.as_posix(): f"findings/{path.parent.name}.md" for path in sorted(Path("reproductions").glob("*/table.md"))},
     **{
@@ -56,7 +56,7 @@ COPIES = {
         for path in sorted(Path("reproductions").glob(f"*/figure.{kind}"))
     },
 }
-_LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
+_LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -77,11 +77,11 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     folder = os.path.dirname(sources.get(here, f"docs/{here}"))
 
     def turned(link: re.Match[str]) -> str:
-        target = os.path.normpath(os.path.join(folder, link[1]))
-        name = COPIES.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
-        if name is not None:
-            return os.path.relpath(name, os.path.dirname(here))
-        return f"{config.repo_url}/blob/main/{target}" if config.repo_url and Path(target).exists() else link[1]
+        text, target, anchor = link[1], os.path.normpath(os.path.join(folder, link[2])), link[3] or ""
+        if target in COPIES or target.startswith("docs/"):
+            name = COPIES.get(target, target.removeprefix("docs/"))
+            return f"[{text}]({os.path.relpath(name, os.path.dirname(here))}{anchor})"
+        return text if Path(target).exists() else link[0]  # a file that is no page stays a name
 
     return _LINK.sub(turned, markdown)
 
