@@ -142,7 +142,10 @@ def _draw(lines: Lines) -> Figure:
     if apart:
         for panel in axes[-1]:
             below = panel.transAxes + ScaledTranslation(0, -AXIS_HEIGHT, figure.dpi_scale_trans)
-            panel.legend(loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0)
+            panel.legend(
+                loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0, handlelength=1.3,
+                handletextpad=0.5,
+            )  # fmt: skip
         return figure
     shown = {
         label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
