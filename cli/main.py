@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import getdoc
 from typing import Annotated, NoReturn
 
@@ -83,10 +84,11 @@ def main(
     ] = False,
 ) -> None:
     """Options before the command."""
-    # learn2learn imports gym, which would print a notice about itself on every command's stderr.
-    import gym_notices.notices
+    # learn2learn imports gym, which would print a notice about itself on stderr.
+    with suppress(ModuleNotFoundError):
+        import gym_notices.notices
 
-    gym_notices.notices.notices.clear()
+        gym_notices.notices.notices.clear()
 
 
 def _fail(message: str, code: int) -> NoReturn:

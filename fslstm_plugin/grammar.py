@@ -131,7 +131,7 @@ def read_value(text: str) -> Any:
 def value_text(value: Any) -> str:
     """A value as short as it can be read back: 10.0 is ``10``, True is ``true``."""
     if isinstance(value, float):
-        short = f"{value:g}"
+        short = f"{value + 0.0:g}"  # 0 for -0 too
         return short if float(short) == value else repr(value)
     if value is None or isinstance(value, bool):
         return str(value).lower()

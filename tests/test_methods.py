@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -54,6 +54,7 @@ nested = st.tuples(parts, st.lists(parts.filter(lambda part: part.arguments), ma
 
 
 @given(st.lists(nested, min_size=1, max_size=3))
+@example([Part("a", {"b": -0.0})])
 def test_what_is_written_is_read(found: list[Part]) -> None:
     text = "+".join(map(str, found))
     assert parse(text) == found

@@ -15,7 +15,7 @@ from ..methods import Method
 from .session import Session
 
 _MOST_EPISODES = 16
-_MOST_LOGITS = 2**22  # Of the support with each query among it, which is what label sets look at.
+_MOST_LOGITS = 2**20  # Of the support with each query among it, which is what label sets look at.
 
 
 class Batch(NamedTuple):

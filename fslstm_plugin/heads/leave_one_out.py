@@ -58,14 +58,19 @@ def choose_ridge(kernel: Tensor, matrix: Tensor, right: Tensor, weights: Tensor)
     Returns:
         ``(...)``; its gradient is that of the mean diagonal, the choice of the multiple being held fixed.
     """
+    ridges = candidate_ridges(kernel, matrix, weights)
+    with torch.no_grad():
+        best = leave_one_out_errors(matrix, right, ridges, weights).argmin(-1, keepdim=True)
+    return ridges.gather(-1, best.expand(*ridges.shape[:-1], 1)).squeeze(-1)
+
+
+def candidate_ridges(kernel: Tensor, matrix: Tensor, weights: Tensor) -> Tensor:
+    """What `choose_ridge` chooses from ``(..., r)``, in ascending order."""
     own, whole = (each.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) for each in (kernel, matrix))
     # Features of zeros alone have no scale, and a ridge that rounding of the bias constant outweighs solves nothing.
     least = torch.finfo(matrix.dtype).eps / _FACTORS[0] * whole
     scale = torch.maximum(own, least.detach()) / weights.sum(-1, keepdim=True)
-    ridges = scale * torch.tensor(_FACTORS, dtype=matrix.dtype, device=matrix.device)
-    with torch.no_grad():
-        best = leave_one_out_errors(matrix, right, ridges, weights).argmin(-1, keepdim=True)
-    return ridges.gather(-1, best.expand(*ridges.shape[:-1], 1)).squeeze(-1)
+    return scale * torch.tensor(_FACTORS, dtype=matrix.dtype, device=matrix.device)
 
 
 def one_of_each_class(targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..gram import EpisodeGram
 from .base import Head
-from .leave_one_out import one_of_each_class
+from .leave_one_out import candidate_ridges, one_of_each_class
 from .linalg import inverse_spd, solve_spd
 
 
@@ -90,13 +91,31 @@ class SmootherHead(Head):
             yield torch.cat([others, predicted.unsqueeze(-2)], -2)
 
     def _extended(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor) -> Iterator[Tensor]:
-        """The systems of all points written out, since each query and label may choose another ridge."""
-        above = kernel.unsqueeze(-3).expand(*cross.shape, -1)
-        border = torch.cat([cross, own], -1).unsqueeze(-2)
-        whole = torch.cat([torch.cat([above, cross.unsqueeze(-1)], -1), border], -2)
-        for row in torch.eye(targets.shape[-1]).to(targets):
-            known = targets.unsqueeze(-3).expand(*cross.shape[:-1], *targets.shape[-2:])
-            yield self._left_out(whole, torch.cat([known, row.expand(*cross.shape[:-1], 1, -1)], -2))
+        """The same where each query and label may choose another ridge: from one eigendecomposition a query.
+
+        The solution of every ridge is ``base + last y^T`` in the codes y of the query's label, and so its leave-one-out
+        error is a quadratic function of them.
+        """
+        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
+        top = torch.cat([kernel.unsqueeze(-3).expand(*cross.shape, -1), cross.unsqueeze(-1)], -1)
+        whole = torch.cat([top, torch.cat([cross, own], -1).unsqueeze(-2)], -2)
+        ridges = candidate_ridges(whole, whole + self.offset, torch.ones_like(whole[..., 0]))
+        values, vectors = torch.linalg.eigh(whole + self.offset)
+        inverse = 1 / (values.clamp(min=0).unsqueeze(-2) + ridges.unsqueeze(-1))
+        diagonal = inverse @ vectors.square().mT
+        right = F.pad(targets @ encode, (0, 0, 0, 1)).unsqueeze(-3)
+        base = vectors.unsqueeze(-3) @ (inverse.unsqueeze(-1) * (vectors.mT @ right).unsqueeze(-3))
+        last = (inverse * vectors[..., -1:, :]) @ vectors.mT
+        relative, relative_last = base / diagonal.unsqueeze(-1), last / diagonal
+        fixed, square = relative.square().sum((-2, -1)), relative_last.square().sum(-1)
+        mixed = (relative * relative_last.unsqueeze(-1)).sum(-2)
+        for code in encode:
+            errors = fixed + 2 * mixed @ code + square * code.square().sum()
+            best = errors.argmin(-1)[..., None, None]
+            chosen = relative.gather(-3, best.unsqueeze(-1).expand(*best.shape[:-1], *relative.shape[-2:])).squeeze(-3)
+            chosen_last = relative_last.gather(-2, best.expand(*best.shape[:-1], relative_last.shape[-1])).squeeze(-2)
+            known = torch.cat([right[..., :-1, :], code.expand_as(right[..., -1:, :])], -2)
+            yield (known - chosen - chosen_last.unsqueeze(-1) * code) @ decode
 
 
 def _errors(inverse: Tensor, solution: Tensor) -> Tensor:
