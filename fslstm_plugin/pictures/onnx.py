@@ -39,6 +39,9 @@ class ClassifierGraph(nn.Module):
         UsageError: If the method is not linear in its features.
     """
 
+    weights: Tensor
+    bias: Tensor
+
     def __init__(self, network: nn.Module, fitted: FittedMethod, temperature: float) -> None:
         super().__init__()
         self.network, self.temperature = network, temperature
@@ -138,7 +141,7 @@ def _write(graph: ClassifierGraph, example: Tensor, file: Path, described: dict[
 
 def _run(file: Path, images: np.ndarray) -> np.ndarray:
     """The graph's probabilities."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     parts = np.array_split(images, range(_BATCH, len(images), _BATCH))
