@@ -115,7 +115,7 @@ def bench(
 
     from rich.console import Console
 
-    from fslstm_plugin.benchmarks.references import require_qpth
+    from fslstm_plugin.benchmarks.references import require_references
     from fslstm_plugin.benchmarks.report import Comparison, Figure, Report, comparison_table, figure_table
     from fslstm_plugin.benchmarks.stock import require_cifarfs
     from fslstm_plugin.data.root import data_root as resolve_root
@@ -125,8 +125,8 @@ def bench(
     console = Console(stderr=True)
     root = resolve_root(data_root)
     chosen = Run.find(run, runs) if run is not None else None
-    if {"heads", "eval"} & {*groups}:
-        require_qpth()
+    if {"heads", "eval", "train"} & {*groups}:
+        require_references()
     if {"eval", "train"} & {*groups}:
         require_cifarfs(root)
     if "eval" in groups and chosen is not None and chosen.config.image_size != 32:

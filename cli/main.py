@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from inspect import getdoc
 from typing import Annotated, NoReturn
 
@@ -14,7 +15,23 @@ import typer
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
 
-from . import bench, compare, data, demo, eval, fit, predict, pretrain, report, reproduce, suggest, train, tune, update
+from . import (
+    bench,
+    compare,
+    data,
+    demo,
+    eval,
+    export,
+    fit,
+    predict,
+    pretrain,
+    report,
+    reproduce,
+    suggest,
+    train,
+    tune,
+    update,
+)
 from .memory import keep_freed_memory
 from .signatures import named
 
@@ -41,6 +58,7 @@ _add("Own pictures", "fit", fit.fit, fit.EXAMPLES)
 _add("Own pictures", "predict", predict.predict, predict.EXAMPLES)
 _add("Own pictures", "suggest", suggest.suggest, suggest.EXAMPLES)
 _add("Own pictures", "update", update.update, update.EXAMPLES)
+_add("Own pictures", "export", export.export, export.EXAMPLES)
 _add("Training", "pretrain", pretrain.pretrain, pretrain.EXAMPLES)
 _add("Training", "train", train.train, train.EXAMPLES)
 _add("Evaluation", "eval", eval.evaluate, eval.EXAMPLES)
@@ -66,10 +84,11 @@ def main(
     ] = False,
 ) -> None:
     """Options before the command."""
-    # learn2learn imports gym, which would print a notice about itself on every command's stderr.
-    import gym_notices.notices
+    # learn2learn imports gym, which would print a notice about itself on stderr.
+    with suppress(ModuleNotFoundError):
+        import gym_notices.notices
 
-    gym_notices.notices.notices.clear()
+        gym_notices.notices.notices.clear()
 
 
 def _fail(message: str, code: int) -> NoReturn:

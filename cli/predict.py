@@ -182,7 +182,7 @@ def _predict_all(found: Sequence[Picture], predictor: Predictor, table: Predicti
     new = [each for each in found if pictures.text_of(each.path) not in table.done]
     if len(new) < len(found):
         results.say(console, f"Continued: {pictures.count_of(len(found) - len(new))} of {len(found):,} are there.")
-    together = predictor.classifier.fitted_method.is_transductive
+    together = predictor.classifier.fitted.method.is_transductive
     if together and len(new) > _TOGETHER:
         raise UsageError(
             f"Predictions that use the other pictures can be made of {_TOGETHER:,} at a time, but there are "

@@ -227,10 +227,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return [self.classes_[each] for each in found.numpy()]
 
     @property
-    def fitted_method(self) -> Method:
-        """The method, as it was fitted."""
+    def fitted(self) -> FittedMethod:
+        """The method with the labelled points."""
         check_is_fitted(self)
-        return self._fitted_.method
+        return self._fitted_
 
     def left_out(self) -> np.ndarray | None:
         """Probabilities ``(n, ways)`` of each labelled point by the method fitted without it.

@@ -11,6 +11,11 @@ from pathlib import Path
 
 _MOST = 10**6  # Of iterations and the like.
 _MOST_NAMES = 60  # In a sentence; timm has 1,400 networks.
+_BUILD_LEARN2LEARN = (
+    'pip install "cython>=3" "setuptools<81" wheel numpy, then CYTHON_FORCE_REGEN=1 pip install --use-pep517 '
+    "--no-build-isolation --config-settings=--global-option=build_ext learn2learn==0.2.0"
+)
+_COMPILED = ("l2l", "bench")  # Extras with learn2learn, whose source archive Python 3.11 and later cannot compile.
 
 
 def printable(text: str) -> str:
@@ -79,6 +84,55 @@ class UnknownNameError(UsageError):
         told = names if len(names) <= _MOST_NAMES else near or names[:5]
         more = f" and {len(names) - len(told):,} more" if len(told) < len(names) else ""
         super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(told)}{more}.")
+
+
+class MissingExtraError(FSLSTMError):
+    """A package that only some commands need, and that a plain installation leaves out.
+
+    Args:
+        what: What needs it, as the beginning of a sentence.
+        package: Its name.
+        extra: The extra of this distribution that brings it.
+
+    Example:
+        >>> raise MissingExtraError("A report", "jinja2", "report")
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.MissingExtraError: A report needs jinja2, which is not installed: pip install
+        "fslstm-plugin[report]".
+    """
+
+    def __init__(self, what: str, package: str, extra: str) -> None:
+        compiled = extra in _COMPILED and sys.version_info >= (3, 11)
+        first = f" {_BUILD_LEARN2LEARN}, then" if compiled else ""
+        super().__init__(
+            f'{what} needs {package}, which is not installed:{first} pip install "fslstm-plugin[{extra}]".'
+        )
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """A package that the block cannot import becomes a sentence that says how to install it.
+
+    Args:
+        what: What needs it, as the beginning of a sentence.
+        extra: The extra of this distribution that brings it.
+
+    Raises:
+        MissingExtraError: If a package is not installed.
+
+    Example:
+        >>> with needs_extra("A report", "report"):
+        ...     import a_package_that_is_not_there
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.MissingExtraError: A report needs a_package_that_is_not_there, which is not installed:
+        pip install "fslstm-plugin[report]".
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(what, (error.name or "a package").partition(".")[0], extra) from error
 
 
 @contextmanager

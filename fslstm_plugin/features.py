@@ -180,6 +180,12 @@ class EpisodeFeatures:
             self._adapted[adapter.key] = adapter.adapt(self)
         return self._adapted[adapter.key]
 
+    def forget(self) -> None:
+        """Let go of what adapters made of these features, which refers back to them: memory is free at once."""
+        for each in self._adapted.values():
+            each.forget()
+        self._adapted.clear()
+
     def derived(
         self, change: Callable[[Tensor], Tensor], gram: Callable[[EpisodeGram], EpisodeGram] | None = None
     ) -> EpisodeFeatures:
@@ -222,3 +228,8 @@ class _Joined(EpisodeFeatures):
         if adapter.key not in self._adapted:
             self._adapted[adapter.key] = _Joined([part.adapted(adapter) for part in self._parts])
         return self._adapted[adapter.key]
+
+    def forget(self) -> None:
+        for each in (*self._parts, *self._adapted.values()):
+            each.forget()
+        self._adapted.clear()

@@ -10,7 +10,7 @@ from .conformal import p_values, require_attainable, require_label_sets
 from .errors import UsageError
 from .features import EpisodeFeatures
 from .gram import EpisodeGram
-from .heads import one_hot
+from .heads import Head, one_hot
 from .heads.validation import check_support
 from .incremental import UpdatableSystem, is_updatable
 from .methods import KernelMethod, Method
@@ -111,11 +111,44 @@ class FittedMethod:
         return torch.cat([self._inductive(part.double()) for part in query.split(_QUERIES)])
 
     def _inductive(self, query: Tensor) -> Tensor:
+        if self._head is None:
+            return self.method.logits(self._episode(query)).double()
+        return self._decided(self._head, self._adapted(query))
+
+    def _decided(self, head: Head, query: Tensor) -> Tensor:
+        """Logits of queries after the adapters."""
         if self._system is not None:
-            return self._system.logits(self._adapted(query), self._coefficients)
-        if self._head is not None:
-            return self._head.decide(self._gram(self._adapted(query)), self.targets, self._dual)
-        return self.method.logits(self._episode(query)).double()
+            return self._system.logits(query, self._coefficients)
+        return head.decide(self._gram(query), self.targets, self._dual)
+
+    def adapted(self, query: Tensor) -> Tensor:
+        """Queries ``(m, d)`` after the adapters, which must change each by itself."""
+        return self._adapted(query)
+
+    def linear(self) -> tuple[Tensor, Tensor]:
+        """Weights ``(d, ways)`` and bias ``(ways)`` that give the logits of adapted queries.
+
+        They sum to 0 over the classes; logits that differ from these by a number of each query's own, as distances
+        do, have the same probabilities.
+
+        Raises:
+            UsageError: If there are none: the method is transductive, no head, or its kernel not linear.
+        """
+        if self._head is None:
+            raise UsageError(
+                f"{self.method} has no weights of its own: what it predicts depends on the other queries, or it is no "
+                "head. Fit again with --method lssvm, rr or nn."
+            )
+        points = self._adapted(self.support)
+        point = torch.zeros_like(points[:1]).requires_grad_()
+        logits = self._decided(self._head, point)[0]
+        centred = logits - logits.mean()
+        weights = torch.stack([torch.autograd.grad(each, point, retain_graph=True)[0][0] for each in centred], -1)
+        expected = self._decided(self._head, points)
+        found = points @ weights + centred.detach()
+        if not torch.allclose(found, expected - expected.mean(-1, keepdim=True), rtol=1e-6, atol=1e-9):
+            raise UsageError(f"{self.method} is not linear in its features: fit again with a linear kernel.")
+        return weights, centred.detach()
 
     @torch.no_grad()
     def left_out(self) -> Tensor | None:

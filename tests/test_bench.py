@@ -141,7 +141,6 @@ def test_references_are_the_published_heads(name, reference, case):
 
 
 def test_sklearn_references_are_the_same_heads():
-    pytest.importorskip("sklearn")
     features, labels = clusters.clusters(dim=40, seed=1)
     support, query = features[::100], features[50::100]
     for other, reference in (

@@ -18,12 +18,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
-from fslstm_plugin.learn2learn import LightningFewShot
 from fslstm_plugin.methods import parse_method, whole_methods
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.registry import ADAPTERS, BACKBONES, DATASETS, HEADS, METHODS, TRANSDUCTION
 from fslstm_plugin.runs import Run
 from fslstm_plugin.testing import check_head
+from fslstm_plugin.training.episodic import EpisodicModule
 
 FEW = ("--episodes", 20, "--shots", 2, "--queries", 4, "--ways", 4)
 SMALL = (
@@ -126,7 +126,7 @@ def test_it_is_continued_to_the_same_weights(case: Case, trained, fslstm, runs: 
 
 
 def _stopped_in_the_fourth_step(fslstm, arguments):
-    step = LightningFewShot.training_step
+    step = EpisodicModule.training_step
 
     def failing(self, batch, batch_idx):
         if self.trainer.global_step == 3:
@@ -134,7 +134,7 @@ def _stopped_in_the_fourth_step(fslstm, arguments):
         return step(self, batch, batch_idx)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LightningFewShot, "training_step", failing)
+        patch.setattr(EpisodicModule, "training_step", failing)
         return fslstm(*arguments)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from fslstm_plugin.data.cifarfs import split_classes
 from fslstm_plugin.data.glyphs import CHARACTERS
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.evaluation.runner import indexed, run_methods
+from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import Dual, Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier
 from fslstm_plugin.kernels import RBF, Cosine, Kernel, Linear, Polynomial
 from fslstm_plugin.methods import KernelMethod, Method, parse_method
@@ -151,6 +153,21 @@ def test_accuracies_are_percentages_and_the_same_in_any_batch(seed, episodes, ba
         if not spread:
             assert (outcome.accuracies == 20).all(), "a tie of all classes is given to the first"
             assert outcome.share_errors.tolist() == pytest.approx([32] * episodes), "80 points of one, 20 of four"
+
+
+def test_a_batch_leaves_no_features_in_memory() -> None:
+    """Not even until Python looks for objects that refer to each other: a batch takes hundreds of megabytes."""
+    sampler = EpisodeSampler(torch.arange(6).repeat_interleave(30), 4, 1, 5, seed=0)
+    names = ("rr", "rr(normalize)", "simpleshot", "pt-map(negative=signed)", "lssvm(power(negative=signed),normalize)")
+    methods = [parse_method(name) for name in names]
+    features = torch.randn(180, 8)
+    gc.collect()
+    gc.disable()
+    try:
+        run_methods(indexed(features, base_mean=features.mean(0)), sampler, methods, 40, batch_episodes=20)
+        assert [each for each in gc.get_objects() if issubclass(type(each), EpisodeFeatures)] == []
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("batch", [3, 50])

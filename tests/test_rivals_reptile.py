@@ -16,11 +16,12 @@ from fslstm_plugin.baselines.reptile import minibatches
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
-from fslstm_plugin.learn2learn import LightningFewShot, LightningReptile
+from fslstm_plugin.learn2learn import LightningReptile
 from fslstm_plugin.methods import parse_method
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.recipes import Augmentation, MetaRecipe
 from fslstm_plugin.runs import Run
+from fslstm_plugin.training.episodic import EpisodicModule
 
 GOLDEN = Path(__file__).parent / "golden" / "reptile.npz"
 
@@ -419,7 +420,7 @@ def trained(runs: Path, fslstm) -> Run:
 
 
 def test_a_training_is_continued_to_the_same_weights_and_moments(trained: Run, fslstm, runs: Path) -> None:
-    step = LightningFewShot.training_step
+    step = EpisodicModule.training_step
 
     def failing(self, batch, batch_idx):
         if self.trainer.global_step == 3:
@@ -427,7 +428,7 @@ def test_a_training_is_continued_to_the_same_weights_and_moments(trained: Run, f
         return step(self, batch, batch_idx)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LightningFewShot, "training_step", failing)
+        patch.setattr(EpisodicModule, "training_step", failing)
         assert fslstm(*_training(runs, "stopped")).code != 0
     result = fslstm("train", "--resume", "--runs", runs, "--name", "stopped")
     assert result.code == 0, result.err

@@ -22,11 +22,12 @@ from fslstm_plugin.evaluation.features import extract_features
 from fslstm_plugin.evaluation.runner import indexed, run_methods
 from fslstm_plugin.evaluation.setting import Setting
 from fslstm_plugin.evaluation.statistics import Estimate, estimate
-from fslstm_plugin.learn2learn import LightningFewShot, LightningRelationNet, LightningTEAM, LightningTPN
+from fslstm_plugin.learn2learn import LightningRelationNet, LightningTEAM, LightningTPN
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.runs import Run, Validation
 from fslstm_plugin.training.configuration import train_config
 from fslstm_plugin.training.engine import EngineOptions
+from fslstm_plugin.training.episodic import EpisodicModule
 from fslstm_plugin.training.meta_training import train
 
 RIVALS = {  # What each one learns beside the backbone.
@@ -79,7 +80,7 @@ def test_it_is_trained_by_its_recipe(rival: str, trained) -> None:
 @every_rival
 def test_it_is_continued_to_the_same_weights(rival: str, trained, fslstm, runs: Path) -> None:
     run, name = trained(rival), f"{rival}-stopped"
-    step = LightningFewShot.training_step
+    step = EpisodicModule.training_step
 
     def failing(self, batch, batch_idx):
         if self.trainer.global_step == 3:
@@ -87,7 +88,7 @@ def test_it_is_continued_to_the_same_weights(rival: str, trained, fslstm, runs: 
         return step(self, batch, batch_idx)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LightningFewShot, "training_step", failing)
+        patch.setattr(EpisodicModule, "training_step", failing)
         assert fslstm(*training(runs, rival, name)).code != 0
     assert Run.open(runs / name).checkpoint.is_file()
     result = fslstm("train", "--resume", "--runs", runs, "--name", name)

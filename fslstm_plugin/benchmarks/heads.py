@@ -106,7 +106,7 @@ def bench_heads(
         RunError: If a reference cannot solve an episode.
     """
     drawn = EpisodeSampler(labels, WAYS, shots, QUERIES, seed).batch(0, EPISODES)
-    cases = CASES + (SKLEARN_CASES if references.has_sklearn() else ())
+    cases = (*CASES, *SKLEARN_CASES)
     comparisons = []
     for case in cases:
         report(f"heads: {case.name} against {case.against}")

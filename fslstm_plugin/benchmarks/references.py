@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..errors import UsageError
+from ..errors import MissingExtraError
 
 Reference = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """From support ``(n, d)``, labels ``(n,)``, query ``(m, d)`` and the number of ways to logits ``(m, ways)``."""
@@ -118,22 +118,15 @@ def sklearn_prototypes(support: Tensor, labels: Tensor, query: Tensor, ways: int
     return -torch.from_numpy(euclidean_distances(query.numpy(), model.centroids_, squared=True))
 
 
-def require_qpth() -> None:
-    """Check that qpth is there, which solves the quadratic programmes.
+def require_references() -> None:
+    """Check that learn2learn and qpth are there, before minutes of measuring.
 
     Raises:
-        UsageError: If it is not installed.
+        MissingExtraError: If one is not installed.
     """
-    if find_spec("qpth") is None:
-        raise UsageError(
-            "This benchmark compares with heads that qpth solves, which is not installed: "
-            "pip install 'fslstm-plugin[bench]'."
-        )
-
-
-def has_sklearn() -> bool:
-    """Whether scikit-learn is installed; it is no dependency."""
-    return find_spec("sklearn") is not None
+    for package in ("learn2learn", "qpth"):
+        if find_spec(package) is None:
+            raise MissingExtraError("This benchmark", package, "bench")
 
 
 def refine(reference: Reference, support: Tensor, labels: Tensor, query: Tensor, ways: int, iterations: int) -> Tensor:

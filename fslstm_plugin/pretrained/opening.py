@@ -49,7 +49,8 @@ def open_backbone(
     Raises:
         UnknownNameError: If nothing has that name; the message suggests the nearest.
         UsageError: If an option does not go with the backbone.
-        RunError: If weights are missing, damaged or of another network, cannot be downloaded, or timm is not installed.
+        RunError: If weights are missing, damaged or of another network, or cannot be downloaded.
+        MissingExtraError: If the extra ``pictures`` is needed and not installed.
 
     Example:
         >>> backbone = open_backbone()

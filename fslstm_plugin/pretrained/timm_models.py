@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,22 +13,12 @@ from urllib.request import getproxies
 
 from torch import Tensor
 
-from ..errors import RunError, UnknownNameError, UsageError
+from ..errors import RunError, UnknownNameError, UsageError, needs_extra
 from ..weights import load_into, load_tensors
 from .backbone import PictureBackbone
 from .download import downloading
 
 PREFIX = "timm:"
-
-
-def require_timm() -> None:
-    """Check that timm is there.
-
-    Raises:
-        RunError: If it is not installed.
-    """
-    if find_spec("timm") is None:
-        raise RunError("This backbone is timm's, which is not installed: pip install 'fslstm-plugin[pictures]'.")
 
 
 def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBackbone:
@@ -43,10 +32,11 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     Raises:
         UnknownNameError: If timm has no such network, or no such weights of it.
         UsageError: If it publishes no weights for it, or the network has no such pooling.
-        RunError: If timm is not installed, or the weights cannot be had or do not fit.
+        RunError: If the weights cannot be had or do not fit.
+        MissingExtraError: If timm is not installed.
     """
-    require_timm()
-    import timm
+    with needs_extra(f"The backbone {PREFIX}{name}", "pictures"):
+        import timm
 
     known = timm.list_models()
     if name not in known and name not in timm.list_models(pretrained=True):

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
 from .. import __version__
+from ..errors import needs_extra
+
+with needs_extra("A report", "report"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup, escape
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
 
 class Best(str):

@@ -9,11 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from ..errors import DataError, naming_damage
+from ..errors import DataError, naming_damage, needs_extra
 from ..evaluation.rows import Row
 from ..evaluation.tuning import load_choices
 from ..plain import read_plain, to_plain
@@ -24,6 +20,11 @@ from .html import Best, Block, Section, svg_element
 from .statements import verdict
 from .tables import Results, notes, seconds_text, setting, shares_text, shows_shares, to_best_text
 from .words import NOTHING, full_name, method_name, number, reference_name, signed
+
+with needs_extra("A report", "report"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _DRAWABLE = 1e30  # Greater numbers overflow where axes are laid out.
 

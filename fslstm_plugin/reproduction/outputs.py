@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
+from ..errors import needs_extra
 from ..files import replacing, write_json, write_text
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
@@ -16,6 +14,10 @@ from .comparison import compare
 from .measurements import Measurement
 from .specification import TABLE, Reproduction
 from .titles import model_titles
+
+with needs_extra("A figure", "report"):
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
 SUPPORT = "support"
 BESIDE_PUBLISHED = "Beside what was published"

@@ -17,11 +17,11 @@ from ..evaluation.episode_images import from_images
 from ..evaluation.features import extract_features
 from ..evaluation.runner import FeatureSource, indexed, run_methods
 from ..evaluation.statistics import estimate
-from ..learn2learn import LightningFewShot
 from ..methods import Method, parse_method
 from ..model import Embedding, feature_size
 from ..runs import Run, TrainConfig, Validation
 from .engine import EngineOptions, TrainingProgress, fit
+from .episodic import EpisodicModule
 from .pretrained import load_backbone
 from .streams import EpisodeStream
 
@@ -55,7 +55,7 @@ class KeepBest(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Validate, and save if better."""
-        assert isinstance(module, LightningFewShot)
+        assert isinstance(module, EpisodicModule)
         if not trainer.is_global_zero:
             return
         model = module.model.eval()
@@ -108,7 +108,7 @@ def train(
         left_out = load_backbone(backbone, Path(config.pretrained))
         if left_out:
             console.print(f"Left out of {config.pretrained}: {', '.join(left_out)}.", highlight=False, markup=False)
-    module = LightningFewShot(
+    module = EpisodicModule(
         backbone,
         recipe=recipe,
         method=parse_method(config.algorithm, dim=feature_size(backbone), backbone=backbone),

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
-from matplotlib.transforms import ScaledTranslation
-
+from ...errors import needs_extra
 from ...evaluation.rows import Row
+
+with needs_extra("A figure", "report"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, NullLocator
+    from matplotlib.transforms import ScaledTranslation
 
 NamedRow = tuple[str, Row]  # A row with the name of its model.
 

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Ellipse
 from msgspec import Struct
 from torch import Tensor
 
+from ...errors import needs_extra
 from .lines import COLOURS, MARKERS, PANEL_WIDTH, STYLE
+
+with needs_extra("A figure", "report"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Ellipse
 
 Place = tuple[float, float]
 _LABELS = STYLE["axes.labelsize"]
