@@ -95,7 +95,7 @@ class Predictor:
         >>> from fslstm_plugin.classifier import FewShotClassifier
         >>> classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"], ["/1.png", "/2.png"])
         >>> Predictor(classifier)(["/new.png"], torch.tensor([[0.1, 1.0]]))
-        [Prediction(path='/new.png', label='owl', probability=0.7..., labels=None, nearest='/1.png')]
+        [Prediction(path='/new.png', label='owl', probability=0..., labels=None, nearest='/1.png')]
     """
 
     def __init__(self, classifier: FewShotClassifier, promise: Promise | None = None) -> None:
