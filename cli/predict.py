@@ -98,6 +98,8 @@ def predict(
         )
     if max_pixels is not None:
         allow_pixels(max_pixels)
+    if html is not None:
+        import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
     found = pictures_in(source)
     classifier = pictures.load(model, device)

@@ -83,9 +83,3 @@ def test_other_pictures_to_check_with(fslstm, tmp_path: Path) -> None:
     done = fslstm("export", model, "--onnx", tmp_path / "model.onnx", "--check", painted.unlabelled(tmp_path / "new"))
     assert done.code == 0, done.err
     assert "on 12 pictures" in done.out
-
-
-def test_missing_packages_are_named(fslstm, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
-    done = fslstm("export", tmp_path / "model", "--onnx", tmp_path / "model.onnx")
-    assert (done.code, "ONNX needs onnx and onnxruntime" in done.err) == (1, True)

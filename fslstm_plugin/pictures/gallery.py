@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from .. import __version__
 from ..data.decode import read_picture
-from ..errors import DataError
+from ..errors import DataError, needs_extra
 from .predictions import NONE, Prediction
+
+with needs_extra("A gallery", "report"):
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
 _MOST = 600  # Pictures on a page, of about 5 kB each.
 _SIDE = 160

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import RunError, UsageError
+from ..errors import RunError, UsageError, needs_extra
 from ..files import replacing
 from ..fitted import FittedMethod
 
@@ -73,7 +72,8 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
 
     Raises:
         UsageError: If the method cannot be written as weights, or there are no pictures.
-        RunError: If a package is missing, the graph cannot be made, or predicts something else.
+        MissingExtraError: If a package is not installed.
+        RunError: If the graph cannot be made, or predicts something else.
         StorageError: If the file cannot be written.
     """
     require_packages()
@@ -106,11 +106,11 @@ def require_packages() -> None:
     """Check that the graph can be written and run.
 
     Raises:
-        RunError: If a package is not installed.
+        MissingExtraError: If a package is not installed.
     """
-    missing = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
-    if missing:
-        raise RunError(f"ONNX needs {' and '.join(missing)}: pip install 'fslstm-plugin[onnx]'.")
+    with needs_extra("An ONNX graph", "onnx"):
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
 
 
 def _write(graph: ClassifierGraph, example: Tensor, file: Path, described: dict[str, str]) -> None:
@@ -141,7 +141,7 @@ def _write(graph: ClassifierGraph, example: Tensor, file: Path, described: dict[
 
 def _run(file: Path, images: np.ndarray) -> np.ndarray:
     """The graph's probabilities."""
-    import onnxruntime  # type: ignore[import-untyped]
+    import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     parts = np.array_split(images, range(_BATCH, len(images), _BATCH))
