@@ -26,7 +26,7 @@ fslstm pretrain --places ~/data/places365 --backbone resnet12 --image-size 84
 fslstm pretrain --resume --name mini-base
 """
 
-RECIPE = "Recipe (defaults: 10 epochs for a benchmark, the published 90 for Places365 and folders)"
+RECIPE = "Recipe (defaults: 16 epochs for a benchmark, the published 90 for Places365 and folders)"
 
 
 @stoppable()

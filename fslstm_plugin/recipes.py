@@ -252,21 +252,21 @@ def folder_pretraining() -> PretrainRecipe:
 
 
 def base_class_pretraining(image_size: int, any_size: bool = True) -> PretrainRecipe:
-    """A short pretraining on the base classes of a benchmark, ours: 10 epochs, smaller images first.
+    """A short pretraining on the base classes of a benchmark, ours: 16 epochs, smaller images first.
 
     Args:
         image_size: Side of the data set's images in pixels.
         any_size: Whether the backbone takes smaller images too.
     """
     return PretrainRecipe(
-        epochs=10,
-        batch_size=128,
+        epochs=16,
+        batch_size=64,
         lr=0.1,
         schedule="one-cycle",
         weight_decay=5e-4,
         nesterov=True,
         label_smoothing=0.1,
-        dropout=0.3,
+        dropout=0.1,
         sizes=(0.5, 0.75, 1.0) if any_size else (1.0,),
         shares=(0.35, 0.3, 0.35) if any_size else (1.0,),
         augmentation=Augmentation(Augmentation.published(image_size).padding, jitter=0.0),

@@ -810,7 +810,7 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "epochs", "steps", "lr"), [("conv4", 10, 2000, 0.005), ("resnet12", 3, 60, 0.0005)]
+    ("backbone", "epochs", "steps", "lr"), [("conv4", 16, 2000, 0.005), ("resnet12", 3, 60, 0.0005)]
 )
 def test_the_cpu_scale_fits_the_backbone_and_always_begins_from_a_pretraining(backbone, epochs, steps, lr):
     training = trainings.wanted_training("rr", "cifar-fs", backbone, trainings.SCALES["cpu"], 0, pretrained=False)
@@ -828,7 +828,7 @@ def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weight
     scratch = at_paper_scale(pretrained=False)
     assert (scratch.begins_from, scratch.config.pretrained, scratch.config.max_steps) == (None, None, None)
     assert (scratch.config.recipe.lr, scratch.config.recipe.queries) == (0.1, 6)
-    assert at_paper_scale(pretrained=True).begins_from.config.recipe.epochs == 10
+    assert at_paper_scale(pretrained=True).begins_from.config.recipe.epochs == 16
     given = at_paper_scale(pretrained=False, weights=tmp_path / "places.safetensors")
     assert (given.begins_from, given.config.recipe.lr) == (None, 0.005)
     assert given.config.pretrained == str(tmp_path / "places.safetensors")

@@ -287,7 +287,7 @@ def describe(config: Config) -> str:
 
     Example:
         >>> describe(pretrain_config("conv4", dataset="cifar-fs", precision="32"))
-        'base classes, 10 epochs'
+        'base classes, 16 epochs'
     """
     limit = config.max_steps
     if isinstance(config, PretrainConfig):

@@ -190,7 +190,7 @@ def _require_gradient(name: str, dim: int | None) -> None:
     labels = torch.arange(5)
     points = torch.rand(2, 5, dim or 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss, _ = method.loss(EpisodeFeatures(points[0], points[1], labels), labels, F.cross_entropy)
-    if not loss.requires_grad:
+    if not loss.requires_grad or not torch.autograd.grad(loss, points)[0].any():
         raise UsageError(
             f"{name} has no weights, and gives the features no gradients that a backbone could learn by: name it to "
             "'fslstm eval', not in the algorithm."
