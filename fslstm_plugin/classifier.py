@@ -20,7 +20,7 @@ from typing_extensions import Self
 from .calibration import probabilities
 from .conformal import label_sets
 from .data.decode import read_picture
-from .errors import RunError, UnknownNameError, UsageError, require_positive
+from .errors import RunError, UnknownNameError, UsageError, require_positive, require_whole
 from .fitted import FittedMethod
 from .methods import Method, parse_method
 from .model_file import BackboneIdentity, ModelFile
@@ -107,7 +107,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         X, y, names = self._labelled(X, y, pictures, reset=True)
         classes, labels = np.unique(y, return_inverse=True)
         _require_classes(classes)
-        mean = None if self.base_mean is None else torch.from_numpy(np.asarray(self.base_mean, dtype=np.float64))
+        require_whole("seed", self.seed)
+        mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
         fitted = FittedMethod(self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean)
         return self._keep(classes, labels, X, names, fitted)
 
@@ -185,6 +186,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return float(self.temperature)
 
     def _method(self) -> Method:
+        if not isinstance(self.method, str):
+            raise UsageError(f"The method must be a name, such as 'lssvm', but got {self.method!r}.")
         method = parse_method(self.method)
         if self.transductive and not method.is_transductive:
             return parse_method(self.method + _TRANSDUCTION)
@@ -352,6 +355,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
                 backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
             ]
         return torch.cat(found).cpu().numpy()
+
+
+def _base_mean(values: Any, length: int) -> Tensor:
+    try:
+        mean = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        mean = np.empty(0)
+    if mean.shape != (length,) or not np.isfinite(mean).all():
+        raise UsageError(f"base_mean must be {length} finite numbers, the length of the features, but got {values!r}.")
+    return torch.from_numpy(mean)
 
 
 def _batches(pictures: Iterator[Any]) -> Iterator[list[Any]]:

@@ -169,6 +169,9 @@ class ModelFile:
 
 def _class_type(classes: np.ndarray) -> str:
     """How the classes are read back: text, Python's strings, or numbers of a type."""
+    for each in classes:
+        if isinstance(each, str) and _has_surrogates(each):
+            raise UsageError(f"The class {each!r} has characters that no file can hold: give it another name.")
     if classes.dtype.kind == "U":
         return "text"
     if classes.dtype.kind == "O" and all(isinstance(each, str) for each in classes):
@@ -179,6 +182,10 @@ def _class_type(classes: np.ndarray) -> str:
         "A model file holds classes that are strings or finite numbers, but these are "
         f"{', '.join(repr(each) for each in classes[:3])}: name them with strings."
     )
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _classes(described: _Description) -> np.ndarray:

@@ -342,3 +342,26 @@ def test_a_backbone_is_opened_again_by_its_name(pictures: list[Path], tmp_path: 
 
 def test_it_is_exported() -> None:
     assert fslstm_plugin.FewShotClassifier is FewShotClassifier
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"method": None}, "The method must be a name, such as 'lssvm', but got None"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, but got -1"),
+        ({"seed": "x"}, "seed must be a whole number of at least 0, but got x"),
+        ({"base_mean": [1.0, 2.0]}, "base_mean must be 4 finite numbers"),
+        ({"base_mean": [np.nan] * 4}, "base_mean must be 4 finite numbers"),
+        ({"base_mean": "mean"}, "base_mean must be 4 finite numbers"),
+    ],
+)
+def test_wrong_settings_are_named_at_fit(settings: dict[str, object], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        FewShotClassifier(**{"method": "lssvm(center)", **settings}).fit(np.eye(4), list("abab"))
+
+
+def test_a_class_that_no_file_can_hold(tmp_path: Path) -> None:
+    classifier = FewShotClassifier().fit(np.eye(4), ["\udcff", "b", "\udcff", "b"])
+    with pytest.raises(UsageError, match="characters that no file can hold"):
+        classifier.save(tmp_path / "x.fslstm")
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +126,8 @@ def test_what_a_file_has_not_is_refused(fslstm, features, arguments, words) -> N
         ({"features": np.eye(4)}, "has no labels"),
         ({"features": np.ones(4), "labels": np.arange(4)}, "of shape (N, d), but are float64 of shape (4,)"),
         ({"features": np.eye(4), "labels": np.arange(3)}, "one for each row"),
-        ({"features": np.eye(4) * np.nan, "labels": np.arange(4)}, "infinite or not numbers"),
+        ({"features": np.eye(4) * np.nan, "labels": np.arange(4)}, "infinite, or not numbers"),
+        ({"features": np.eye(4) * 1e300, "labels": np.arange(4)}, "too large for float32"),
         ({"features": np.eye(4, dtype=int), "labels": np.arange(4)}, "floating point"),
         ({"features": np.eye(4), "labels": np.array([{}] * 4)}, "damaged or of another form"),
     ],
@@ -144,3 +147,23 @@ def test_a_damaged_file_is_refused(fslstm, tmp_path: Path) -> None:
         assert (done.code, done.err.count("\n")) == (1, 1), done.err
         assert name in done.err
     assert "There is no file of features" in fslstm("eval", "--features", tmp_path / "none.npz").err
+
+
+@pytest.mark.parametrize("name", ["pickled.npz", "one.npy"])
+def test_what_is_no_archive_is_never_unpickled(fslstm, tmp_path: Path, name: str) -> None:
+    made = tmp_path / "made"
+    (tmp_path / name).write_bytes(pickle.dumps(_Writes(str(made))))
+    done = fslstm("eval", "--features", tmp_path / name, *SHORT)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert "write one with numpy.savez" in done.err
+    assert not made.exists()
+
+
+class _Writes:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (self.place,)

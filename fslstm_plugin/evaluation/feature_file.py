@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,9 +130,10 @@ def open_feature_file(
         )
     if mean is not None and (mean.shape != features.shape[1:] or mean.dtype.kind != "f" or not np.isfinite(mean).all()):
         raise DataError(f"base_mean in {file} must be {features.shape[1]} finite numbers, but is {_form(mean)}.")
-    points = torch.from_numpy(features.astype(np.float32))
+    with np.errstate(over="ignore"):  # of float64, told in the next line
+        points = torch.from_numpy(features.astype(np.float32))
     if not points.isfinite().all():
-        raise DataError(f"Features in {file} are infinite or not numbers.")
+        raise DataError(f"Features in {file} are infinite, or not numbers, or too large for float32.")
     classes, places = np.unique(labels, return_inverse=True)
     order = np.argsort(places, kind="stable")  # images of one class together, as in every split
     split = Split(
@@ -153,6 +155,11 @@ def open_feature_file(
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
     """What is read, by name."""
+    if file.suffix == ".npy" or (file.suffix == ".npz" and not zipfile.is_zipfile(file)):
+        raise DataError(
+            f"{file} is no archive of arrays: write one with numpy.savez(FILE, features=..., labels=...), where the "
+            "labels are numbers or texts."
+        )
     if file.suffix == ".npz":
         with np.load(file, allow_pickle=False) as content:
             found = {name: content[name] for name in _NAMES if name in content}
