@@ -73,7 +73,7 @@ print(*FewShotClassifier("lssvm+psm").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wre
         ("jinja2", "demo", "A report needs jinja2, .*\\[report\\]"),
         ("matplotlib", "reproduce table1 --dry-run", "A figure needs matplotlib, .*\\[report\\]"),
         ("matplotlib", "data prepare glyphs --data-root .", "fonts needs matplotlib, .*\\[report\\]"),
-        ("jinja2", "predict model . --html page.html", "A gallery needs jinja2, .*\\[report\\]"),
+        ("jinja2", "predict model . --html page.html", "A gallery needs jinja2, .*\\[pictures\\]"),
         ("onnxruntime", "export model --onnx model.onnx", "An ONNX graph needs onnxruntime, .*\\[onnx\\]"),
         ("qpth", "bench heads", "This benchmark needs qpth, .*\\[bench\\]"),
         ("learn2learn", "bench heads", "This benchmark needs learn2learn, .*\\[bench\\]"),

@@ -18,7 +18,7 @@ from ..data.decode import read_picture
 from ..errors import DataError, needs_extra
 from .predictions import NONE, Prediction
 
-with needs_extra("A gallery", "report"):
+with needs_extra("A gallery", "pictures"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
 _MOST = 600  # Pictures on a page, of about 5 kB each.
