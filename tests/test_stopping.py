@@ -36,7 +36,7 @@ run()
     [
         ("train", signal.SIGTERM, "torch", 75),
         ("pretrain", signal.SIGUSR1, "pytorch_lightning", 75),
-        ("train", signal.SIGINT, "learn2learn", 130),
+        ("train", signal.SIGINT, "pytorch_lightning", 130),
     ],
 )
 def test_a_signal_while_modules_are_imported_has_its_exit_code(command, number, module, code, tmp_path):
