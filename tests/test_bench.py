@@ -332,14 +332,6 @@ def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch):
     assert [figure.unit for figure in table3.bench_table3(features, labels, 2, 0)] == ["s"]
 
 
-def test_without_qpth_one_sentence_says_how_to_get_it(fslstm, monkeypatch):
-    monkeypatch.setattr(references, "find_spec", lambda name: None)
-    for what in ("heads", "all"):
-        result = fslstm("bench", what)
-        assert result.code == 2
-        assert "pip install 'fslstm-plugin[bench]'" in " ".join(result.err.split())
-
-
 def test_nothing_else_imports_the_benchmarks():
     package = Path(transduction.__file__).parents[1]
     for file in package.rglob("*.py"):

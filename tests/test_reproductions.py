@@ -220,7 +220,7 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
     result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")
     assert result.code == 0, result.err
     assert "use " not in result.out
-    assert result.out.count("train reproduce-quick-dots-tiny-pretrained (pretrain), 1 steps") == 1, (
+    assert result.out.count("train reproduce-quick-dots-tiny-pretrained (pretrain), 3 steps") == 1, (
         "trained once, planned once"
     )
     same = reproduce("table1", *SMALL, "--dry-run")
