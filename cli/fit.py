@@ -65,6 +65,7 @@ def fit(
     from fslstm_plugin.pictures import labelled as listed
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
+    pictures.require_apart(labelled, output, json)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     if method is not None:

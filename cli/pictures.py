@@ -106,6 +106,24 @@ def require_replaceable(output: Path) -> None:
             raise UsageError(f"{output} is there already and is not replaced: name another file. ({error})") from error
 
 
+def require_apart(*files: Path | None) -> None:
+    """Refuse one file for two purposes, of which one would be lost.
+
+    Raises:
+        UsageError: If two of these are the same file.
+    """
+    from fslstm_plugin.errors import UsageError
+
+    seen: set[str] = set()
+    for file in files:
+        if file is None or (file.exists() and not file.is_file()):  # a folder of pictures, or /dev/null
+            continue
+        place = os.path.realpath(file)
+        if place in seen:
+            raise UsageError(f"{file} is named for two things, of which one would be lost: name another file.")
+        seen.add(place)
+
+
 @dataclass(frozen=True)
 class Gathered:
     """Pictures that could be read.
@@ -145,7 +163,7 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Cons
             advance(len(batch.pictures) + len(batch.problems))
     name_unreadable(found.unreadable, console)
     if not found.pictures:
-        raise DataError(f"None of the {len(pictures)} pictures can be read.")
+        raise DataError(f"None of the pictures can be read, of {len(pictures):,} in all.")
     return Gathered(found.pictures, torch.cat(parts), found.digests, found.unreadable)
 
 
@@ -196,6 +214,11 @@ def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
 def text_of(path: Path) -> str:
     r"""An absolute path as text; bytes that are none, as an old archive's names hold, become ``\xff``."""
     return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
+
+
+def shown(path: str, source: Path) -> str:
+    """What a table shows of a picture: its path within the folder that was named, or its name."""
+    return path.removeprefix(os.path.join(text_of(source), "")) if source.is_dir() else os.path.basename(path)
 
 
 def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:

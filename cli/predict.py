@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
@@ -52,7 +53,9 @@ def predict(
     html: Annotated[Optional[Path], _file("A gallery to look at: by label, least sure first.")] = None,
     sort_into: Annotated[
         Optional[Path],
-        typer.Option(help="Copy each picture into a folder of its label in this folder.", show_default=False),
+        typer.Option(
+            help="Copy each picture into a folder of its label in this folder.", show_default=False, file_okay=False
+        ),
     ] = None,
     link: Annotated[bool, typer.Option("--link", help="With --sort-into: links in place of copies.")] = False,
     transductive: Annotated[
@@ -91,6 +94,7 @@ def predict(
     from fslstm_plugin.pictures.predictions import Predictor, identity_of
 
     _check(source, sort_into, link, transductive, coverage, per_class)
+    pictures.require_apart(model, source, csv, json, html)
     if transductive and csv is not None and csv.exists():
         raise UsageError(
             f"{csv} is there already, and predictions that use the other pictures cannot be continued: name another "
@@ -115,7 +119,7 @@ def predict(
         table = _table(file, identity_of(model, promise, transductive))
         unreadable = _predict_all(found, predictor, table, console)
         summary = Summary.of(table, [str(each) for each in classifier.classes_])
-        summary.show(table, promise, unreadable)
+        summary.show(table, promise, unreadable, source)
         places = pictures.escaped(found)
         if csv is not None:
             typer.echo(f"Written: {printable(str(csv))}.")
@@ -239,7 +243,7 @@ class Summary:
         """Pictures with a prediction."""
         return sum(each.pictures for each in self.counts.values())
 
-    def show(self, table: PredictionTable, promise: Promise | None, unreadable: int) -> None:
+    def show(self, table: PredictionTable, promise: Promise | None, unreadable: int, source: Path) -> None:
         """Print it; of few pictures each of them."""
         from rich.console import Console
         from rich.table import Table
@@ -248,7 +252,7 @@ class Summary:
         if self.total <= _LISTED:
             shown = Table("Picture", "Label", "%", *(["May be"] if promise else []))
             for each in table:
-                cells = [Path(each.path).name, each.group, f"{100 * each.probability:.0f}", *_labels(each)]
+                cells = [pictures.shown(each.path, source), each.group, f"{100 * each.probability:.0f}", *_labels(each)]
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
         else:
             shown = Table("Label", *(["Pictures", "mean %"]), *(["one label possible"] if promise else []))
@@ -290,7 +294,7 @@ def _write_json(file: Path, table: PredictionTable, promise: Promise | None) -> 
     import json
 
     from fslstm_plugin import __version__
-    from fslstm_plugin.files import replacing
+    from fslstm_plugin.pictures.predictions import path_beside
     from fslstm_plugin.provenance import command_line
 
     about = {
@@ -299,11 +303,11 @@ def _write_json(file: Path, table: PredictionTable, promise: Promise | None) -> 
         "model": table.model,
         "coverage": promise and {"share": promise.coverage, "kind": promise.kind},
     }
-    with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as text:
+    with _opened(file) as text:
         text.write(json.dumps(about)[:-1] + ', "pictures": [')
         for number, each in enumerate(table):
             row = {
-                "path": each.path,
+                "path": path_beside(file, each.path),
                 "label": each.label,
                 "probability": each.probability,
                 "set": None if each.labels is None else list(each.labels),
@@ -312,6 +316,23 @@ def _write_json(file: Path, table: PredictionTable, promise: Promise | None) -> 
             text.write((",\n" if number else "\n") + json.dumps(row))
         text.write("\n]}\n")
     typer.echo(f"Written: {printable(str(file))}.")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[TextIO]:
+    """A file to write, whole or absent; a link stays one, and a device or a pipe is written to, not replaced."""
+    from fslstm_plugin.errors import StorageError
+    from fslstm_plugin.files import replacing
+
+    if not file.exists() or file.is_file():
+        with replacing(Path(os.path.realpath(file))) as temporary, temporary.open("w", encoding="utf-8") as text:
+            yield text
+        return
+    try:
+        with file.open("w", encoding="utf-8") as text:
+            yield text
+    except OSError as error:
+        raise StorageError(f"Cannot write {file}: {error.strerror or error}.") from error
 
 
 def _write_gallery(

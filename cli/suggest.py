@@ -40,6 +40,7 @@ def suggest(
     from fslstm_plugin.data.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
 
+    pictures.require_apart(model, source, json)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)
@@ -57,8 +58,8 @@ def suggest(
     ]
     table = Table("", "Picture", "Why")
     for number, path, reason in rows:
-        place = path.relative_to(source) if path.is_relative_to(source) and path != source else path
-        table.add_row(str(number), Text(printable(str(place)), overflow="fold"), Text(printable(reason)))
+        place = pictures.shown(pictures.text_of(path), source)
+        table.add_row(str(number), Text(printable(place), overflow="fold"), Text(printable(reason)))
     Console().print(table)
     if json is not None:
         _write(json, [{"path": pictures.text_of(path), "reason": printable(reason)} for _, path, reason in rows])

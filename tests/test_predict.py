@@ -53,7 +53,7 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     rows = rows_of(tmp_path / "out.csv")
     assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["label"] for row in rows]
     classifier = FewShotClassifier.load(model)
-    likely = classifier.predict_proba([row["path"] for row in rows]).max(1)
+    likely = classifier.predict_proba([tmp_path / row["path"] for row in rows]).max(1)
     assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
     content = json.loads((tmp_path / "out.json").read_text())
     assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
@@ -69,7 +69,7 @@ def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
     done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--coverage", 0.6)
     assert done.code == 0, done.err
     rows = rows_of(tmp_path / "out.csv")
-    first = [row["path"] for row in rows[:8]]  # a batch
+    first = [tmp_path / row["path"] for row in rows[:8]]  # a batch
     sets = FewShotClassifier.load(model).predict_set(first, coverage=0.6)
     assert [row["set"] for row in rows[:8]] == [";".join(each) or NONE for each in sets]
 
@@ -141,7 +141,7 @@ def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, 
     assert done.code == 0, done.err
     assert out.read_bytes().startswith(before)
     paths = [row["path"] for row in rows_of(out)]
-    assert sorted(paths) == sorted(str(file) for file in new.iterdir())
+    assert sorted(paths) == sorted(f"many/{file.name}" for file in new.iterdir())
 
 
 def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
@@ -210,7 +210,7 @@ def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
     rows = rows_of(out)
     assert len(rows) == len(STRANGE)
     assert not any(cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
-    assert {str(new / name) for name in STRANGE if name != "a,b.png"} < {row["path"] for row in rows}
+    assert {f"strange/{name}" for name in STRANGE if name != "a,b.png"} < {row["path"] for row in rows}
     assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == len(STRANGE)
     tags: set[str] = set()
     parser = HTMLParser()
@@ -275,3 +275,52 @@ def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
         }
     shutil.rmtree(tmp_path / "a")
     assert "is gone" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]
+
+
+def test_paths_are_those_that_were_typed(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    (new / "deep").mkdir()
+    painted.picture("red", 900).save(tmp_path / "=1.png")
+    shutil.copy(tmp_path / "=1.png", new / "deep" / "red-0.png")
+    monkeypatch.chdir(tmp_path)
+    done = fslstm("predict", model.name, "new", "--csv", "out.csv", "--json", "out.json")
+    assert done.code == 0, done.err
+    assert "deep/red-0.png" in done.out
+    paths = {row["path"] for row in rows_of(tmp_path / "out.csv")}
+    assert paths == {str(each.relative_to(tmp_path)) for each in new.rglob("*.png")}
+    assert {each["path"] for each in json.loads((tmp_path / "out.json").read_text())["pictures"]} == paths
+    assert "Continued: 13 pictures of 13" in fslstm("predict", model, new, "--csv", "out.csv").err
+    assert fslstm("predict", model, "=1.png", "--csv", "out.csv").code == 0
+    assert rows_of(tmp_path / "out.csv")[-1]["path"] == "./=1.png"
+    monkeypatch.chdir(new)
+    assert fslstm("predict", model, ".", "--csv", tmp_path / "elsewhere" / "out.csv").code == 2
+    (tmp_path / "elsewhere").mkdir()
+    assert fslstm("predict", model, ".", "--csv", tmp_path / "elsewhere" / "out.csv").code == 0
+    assert all(Path(row["path"]).is_file() for row in rows_of(tmp_path / "elsewhere" / "out.csv"))
+
+
+def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, model, new) -> None:
+    before = model.read_bytes()
+    out = tmp_path / "out"
+    for options in (["--csv", out, "--json", out], ["--html", model], ["--json", tmp_path / "new" / ".." / model.name]):
+        done = fslstm("predict", model, new, *options)
+        assert (done.code, done.out) == (2, "")
+        assert "is named for two things" in done.err
+    assert "is named for two things" in fslstm("suggest", model, new, "--json", model).err
+    assert fslstm("predict", model, new, "--sort-into", model).code == 2
+    assert model.read_bytes() == before
+    assert not out.exists()
+
+
+def test_json_through_a_link_and_into_a_pipe_replaces_neither(fslstm, tmp_path: Path, model, new) -> None:
+    (tmp_path / "link.json").symlink_to("real.json")
+    assert fslstm("predict", model, new, "--json", tmp_path / "link.json").code == 0
+    assert (tmp_path / "link.json").is_symlink()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert fslstm("predict", model, new, "--json", pipe).code == 0
+        assert pipe.is_fifo()
+        assert len(json.loads(os.read(descriptor, 1 << 16))["pictures"]) == 12
+    finally:
+        os.close(descriptor)

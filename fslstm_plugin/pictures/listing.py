@@ -164,8 +164,8 @@ def _in_csv(file: Path, *columns: str) -> Iterator[Picture]:
             reader = csv.DictReader(text, skipinitialspace=True, strict=True)
             reader.fieldnames = [(name or "").strip().lower() for name in reader.fieldnames or ()]
             if not set(columns) <= set(reader.fieldnames):
-                found = ", ".join(reader.fieldnames)
-                raise DataError(f"{file} must be {form}, separated by commas, but begins with: {found}.")
+                found = f"begins with: {', '.join(reader.fieldnames)}" if reader.fieldnames else "is empty"
+                raise DataError(f"{file} must be {form}, separated by commas, but {found}.")
             for row in reader:
                 cells = [(row[name] or "").strip() for name in columns]
                 if None in row or not all(cells):

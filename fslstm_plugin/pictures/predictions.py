@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +138,9 @@ class PredictionTable:
     A batch is one write at the end of the file. One that fails, as on a full disk, is taken back; half a line that a
     crash of the machine left is cut off when the file is opened again. A line that is there is never written again.
 
-    The columns are path, label, probability, set, nearest and model. A cell of the set has its labels separated by
-    semicolons, or says `NONE`. A label that a spreadsheet would take for a formula begins with ``'``.
+    The columns are path, label, probability, set, nearest and model. Paths are as `path_beside` gives them. A cell of
+    the set has its labels separated by semicolons, or says `NONE`. A label that a spreadsheet would take for a formula
+    begins with ``'``.
 
     Args:
         file: Its place. It is made, or continued.
@@ -184,7 +186,7 @@ class PredictionTable:
                     f"{self.file} has predictions of another model, or another coverage, and is not continued: name "
                     "another file, or remove it."
                 )
-            self.done.add(row["path"])
+            self.done.add(self._path(row))
 
     def append(self, predictions: Sequence[Prediction]) -> None:
         """Write predictions, all of them or none.
@@ -195,7 +197,7 @@ class PredictionTable:
         self._write(
             [
                 (
-                    each.path,
+                    path_beside(self.file, each.path),
                     _guarded(each.label),
                     f"{each.probability:.4f}",
                     _guarded(_set_cell(each.labels)),
@@ -230,12 +232,15 @@ class PredictionTable:
         """The predictions from the file, one at a time."""
         for row in self._cells():
             yield Prediction(
-                row["path"],
+                self._path(row),
                 _unguarded(row["label"]),
                 float(row["probability"]),
                 _set_of(_unguarded(row["set"])),
                 row["nearest"],
             )
+
+    def _path(self, row: dict[str, str]) -> str:
+        return os.path.normpath(os.path.join(os.path.abspath(self.file.parent), row["path"]))
 
     def _cells(self) -> Iterator[dict[str, str]]:
         try:
@@ -248,6 +253,28 @@ class PredictionTable:
             raise DataError(
                 f"{self.file} was changed, and cannot be continued ({error}): name another file."
             ) from error
+
+
+def path_beside(file: Path, path: str) -> str:
+    """A picture's path for a file that lists it: from its folder where the picture lies within, else from the root.
+
+    So it is what was typed where both were named from one folder, and stays right when that folder is moved.
+
+    Args:
+        file: The list.
+        path: The picture, from the root of the file system.
+
+    Example:
+        >>> path_beside(Path("/home/out.csv"), "/home/new/1.png"), path_beside(Path("/home/out.csv"), "/mnt/1.png")
+        ('new/1.png', '/mnt/1.png')
+        >>> path_beside(Path("/home/out.csv"), "/home/=1.png")  # which a spreadsheet would take for a formula
+        './=1.png'
+    """
+    folder = os.path.join(os.path.abspath(file.parent), "")
+    if not path.startswith(folder):
+        return path
+    text = path.removeprefix(folder)
+    return os.path.join(".", text) if text.startswith(_FORMULA) else text
 
 
 def _whole_lines(file: Path) -> int:
