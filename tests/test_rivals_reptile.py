@@ -259,9 +259,9 @@ def test_one_step_of_gradient_descent_moves_by_the_mean_gradient() -> None:
         torch.testing.assert_close(move, -0.5 * 0.01 * slope, rtol=1e-3, atol=1e-6)
 
 
-def test_backbone_and_classifier_get_a_gradient_and_the_scale_none(model: FewShotModel) -> None:
+def test_backbone_and_classifier_get_a_gradient_and_the_scale_one_of_zero(model: FewShotModel) -> None:
     _stepped(model, 1.0)
-    assert model.scale.grad is None
+    assert model.scale.grad == 0, "several devices wait for one"
     assert all(weight.grad.abs().max() > 0 for weight in model.method._network[0].parameters())
 
 
