@@ -13,7 +13,7 @@ _MOST = 10**6  # Of iterations and the like.
 _MOST_NAMES = 60  # In a sentence; timm has 1,400 networks.
 _BUILD_LEARN2LEARN = (
     'pip install "cython>=3" "setuptools<81" wheel numpy, then CYTHON_FORCE_REGEN=1 pip install --use-pep517 '
-    "--no-build-isolation --config-settings=--global-option=build_ext learn2learn==0.2.0"
+    "--no-build-isolation --no-deps --config-settings=--global-option=build_ext learn2learn==0.2.0"
 )
 _COMPILED = ("l2l", "bench")  # Extras with learn2learn, whose source archive Python 3.11 and later cannot compile.
 
@@ -103,11 +103,12 @@ class MissingExtraError(FSLSTMError):
     """
 
     def __init__(self, what: str, package: str, extra: str) -> None:
-        compiled = extra in _COMPILED and sys.version_info >= (3, 11)
-        first = f" {_BUILD_LEARN2LEARN}, then" if compiled else ""
-        super().__init__(
-            f'{what} needs {package}, which is not installed:{first} pip install "fslstm-plugin[{extra}]".'
-        )
+        install = f'pip install "fslstm-plugin[{extra}]"'
+        if extra in _COMPILED and sys.version_info >= (3, 13):  # qpth asks for a NumPy that has no wheel there
+            install = f'echo "numpy>=2" | uv {install.replace("install", "install --overrides -")}'
+        if extra in _COMPILED and sys.version_info >= (3, 11):
+            install = f"{_BUILD_LEARN2LEARN}, then {install}"
+        super().__init__(f"{what} needs {package}, which is not installed: {install}.")
 
 
 @contextmanager

@@ -77,10 +77,10 @@ def check(python: str, wheel: Path, work: Path) -> None:
     call(fslstm, "--help", folder=folder, words="compare")
     call(inside, "-c", CLASSIFIER, folder=folder, words="owl wren")
     for command in ("demo", "report"):
-        call(fslstm, command, code=1, folder=folder, words='pip install "fslstm-plugin[report]"')
-    call(fslstm, "bench", "heads", code=1, folder=folder, words='pip install "fslstm-plugin[bench]"')
-    call(inside, "-c", REGISTER, code=1, folder=folder, words='pip install "fslstm-plugin[l2l]"')
-    call(inside, "-c", BACKBONE, code=1, folder=folder, words='pip install "fslstm-plugin[pictures]"')
+        call(fslstm, command, code=1, folder=folder, words='"fslstm-plugin[report]"')
+    call(fslstm, "bench", "heads", code=1, folder=folder, words='"fslstm-plugin[bench]"')
+    call(inside, "-c", REGISTER, code=1, folder=folder, words='"fslstm-plugin[l2l]"')
+    call(inside, "-c", BACKBONE, code=1, folder=folder, words='"fslstm-plugin[pictures]"')
     call(*install, f"{wheel}[report,pictures]")
     for arguments in WITH_EXTRAS:
         call(fslstm, *arguments, folder=folder)

@@ -109,14 +109,21 @@ def test_python_that_needs_an_extra_says_so(blocked: str, code: str, words: str)
     assert re.search(f"MissingExtraError: .*{words}, which is not installed", done.stderr)
 
 
-@pytest.mark.parametrize(("version", "built"), [((3, 10), False), ((3, 11), True), ((3, 13), True)])
+@pytest.mark.parametrize(
+    ("version", "built", "end"),
+    [
+        ((3, 10), False, ': pip install "fslstm-plugin[l2l]".'),
+        ((3, 11), True, ', then pip install "fslstm-plugin[l2l]".'),
+        ((3, 13), True, ', then echo "numpy>=2" | uv pip install --overrides - "fslstm-plugin[l2l]".'),
+    ],
+)
 def test_learn2learn_is_built_first_where_it_does_not_compile(
-    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], built: bool
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], built: bool, end: str
 ) -> None:
     monkeypatch.setattr("sys.version_info", version)
     text = str(MissingExtraError("It", "learn2learn", "l2l"))
     assert ("CYTHON_FORCE_REGEN=1" in text) is built
-    assert text.endswith('pip install "fslstm-plugin[l2l]".')
+    assert text.endswith(end)
     assert "CYTHON" not in str(MissingExtraError("It", "matplotlib", "report"))
 
 
