@@ -38,7 +38,7 @@ WITH_EXTRAS: tuple[tuple[str, ...], ...] = (
     ("compare", "lssvm+iam+psm", "simpleshot", *FEW),
     ("tune", "lssvm", *FEW),
     ("report", "b"),
-    ("reproduce", "table1", "--dry-run"),
+    ("reproduce", "table1", "--dry-run", "--scale", "quick", "--dataset", "glyphs", "--backbone", "conv4"),
 )
 
 
