@@ -67,6 +67,26 @@ def fslstm(monkeypatch, capsys, data_root):
 
 
 @pytest.fixture
+def stopped_in_the_fourth_step(fslstm):
+    """Calls a training that is interrupted after three steps."""
+    from fslstm_plugin.training.episodic import EpisodicModule
+
+    step = EpisodicModule.training_step
+
+    def failing(self, batch, batch_idx):
+        if self.trainer.global_step == 3:
+            raise KeyboardInterrupt
+        return step(self, batch, batch_idx)
+
+    def call(*arguments: object) -> Outcome:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EpisodicModule, "training_step", failing)
+            return fslstm(*arguments)
+
+    return call
+
+
+@pytest.fixture
 def spawn(data_root):
     """Starts the command line as a process of its own."""
     environment = {

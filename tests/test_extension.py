@@ -23,7 +23,6 @@ from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.registry import ADAPTERS, BACKBONES, DATASETS, HEADS, METHODS, TRANSDUCTION
 from fslstm_plugin.runs import Run
 from fslstm_plugin.testing import check_head
-from fslstm_plugin.training.episodic import EpisodicModule
 
 FEW = ("--episodes", 20, "--shots", 2, "--queries", 4, "--ways", 4)
 SMALL = (
@@ -109,33 +108,22 @@ def test_it_is_trained(case: Case, trained) -> None:
 
 
 @every_case
-def test_it_is_continued_to_the_same_weights(case: Case, trained, fslstm, runs: Path) -> None:
+def test_it_is_continued_to_the_same_weights(
+    case: Case, trained, fslstm, stopped_in_the_fourth_step, runs: Path
+) -> None:
     run = trained(case)
     name = f"{run.name}-stopped"
     arguments = (
         "train", "--dataset", "dots", "--backbone", case.backbone, "--algorithm", case.algorithm, *SMALL,
         "--max-steps", 4, "--checkpoint-every", 2, "--runs", runs, "--name", name,
     )  # fmt: skip
-    stopped = _stopped_in_the_fourth_step(fslstm, arguments)
+    stopped = stopped_in_the_fourth_step(*arguments)
     assert stopped.code != 0
     assert Run.open(runs / name).checkpoint.is_file()
     result = fslstm("train", "--resume", "--runs", runs, "--name", name)
     assert result.code == 0, result.err
     mine, whole = Run.open(runs / name).load_weights(), run.load_weights()
     assert all(torch.equal(mine[key], whole[key]) for key in whole)
-
-
-def _stopped_in_the_fourth_step(fslstm, arguments):
-    step = EpisodicModule.training_step
-
-    def failing(self, batch, batch_idx):
-        if self.trainer.global_step == 3:
-            raise KeyboardInterrupt
-        return step(self, batch, batch_idx)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpisodicModule, "training_step", failing)
-        return fslstm(*arguments)
 
 
 @every_case

@@ -13,7 +13,6 @@ from narrow import Narrow, narrow  # noqa: F401  # a fixture
 from fslstm_plugin.learn2learn import LightningDPGN, LightningFEAT, LightningSIB
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.runs import Run
-from fslstm_plugin.training.episodic import EpisodicModule
 
 EPISODES = ("--episodes", 20, "--ways", 4, "--shots", 2, "--queries", 4)
 SHAPE = (
@@ -88,18 +87,11 @@ def test_it_is_trained(name: str, trained) -> None:
 
 
 @every_case
-def test_it_is_continued_to_the_same_weights(name: str, trained, fslstm, runs: Path) -> None:
+def test_it_is_continued_to_the_same_weights(
+    name: str, trained, fslstm, stopped_in_the_fourth_step, runs: Path
+) -> None:
     run, stopped = trained(name), f"{name}-stopped"
-    step = EpisodicModule.training_step
-
-    def failing(self, batch, batch_idx):
-        if self.trainer.global_step == 3:
-            raise KeyboardInterrupt
-        return step(self, batch, batch_idx)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpisodicModule, "training_step", failing)
-        assert fslstm(*training(name, runs, stopped)).code != 0
+    assert stopped_in_the_fourth_step(*training(name, runs, stopped)).code != 0
     result = fslstm("train", "--resume", "--runs", runs, "--name", stopped)
     assert result.code == 0, result.err
     mine, whole = Run.open(runs / stopped).load_weights(), run.load_weights()

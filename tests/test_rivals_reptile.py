@@ -21,7 +21,6 @@ from fslstm_plugin.methods import parse_method
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.recipes import Augmentation, MetaRecipe
 from fslstm_plugin.runs import Run
-from fslstm_plugin.training.episodic import EpisodicModule
 
 GOLDEN = Path(__file__).parent / "golden" / "reptile.npz"
 
@@ -419,17 +418,10 @@ def trained(runs: Path, fslstm) -> Run:
     return Run.open(runs / "whole")
 
 
-def test_a_training_is_continued_to_the_same_weights_and_moments(trained: Run, fslstm, runs: Path) -> None:
-    step = EpisodicModule.training_step
-
-    def failing(self, batch, batch_idx):
-        if self.trainer.global_step == 3:
-            raise KeyboardInterrupt
-        return step(self, batch, batch_idx)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpisodicModule, "training_step", failing)
-        assert fslstm(*_training(runs, "stopped")).code != 0
+def test_a_training_is_continued_to_the_same_weights_and_moments(
+    trained: Run, fslstm, stopped_in_the_fourth_step, runs: Path
+) -> None:
+    assert stopped_in_the_fourth_step(*_training(runs, "stopped")).code != 0
     result = fslstm("train", "--resume", "--runs", runs, "--name", "stopped")
     assert result.code == 0, result.err
     mine, whole = Run.open(runs / "stopped").load_weights(), trained.load_weights()

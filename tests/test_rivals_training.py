@@ -27,7 +27,6 @@ from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.runs import Run, Validation
 from fslstm_plugin.training.configuration import train_config
 from fslstm_plugin.training.engine import EngineOptions
-from fslstm_plugin.training.episodic import EpisodicModule
 from fslstm_plugin.training.meta_training import train
 
 RIVALS = {  # What each one learns beside the backbone.
@@ -78,18 +77,11 @@ def test_it_is_trained_by_its_recipe(rival: str, trained) -> None:
 
 
 @every_rival
-def test_it_is_continued_to_the_same_weights(rival: str, trained, fslstm, runs: Path) -> None:
+def test_it_is_continued_to_the_same_weights(
+    rival: str, trained, fslstm, stopped_in_the_fourth_step, runs: Path
+) -> None:
     run, name = trained(rival), f"{rival}-stopped"
-    step = EpisodicModule.training_step
-
-    def failing(self, batch, batch_idx):
-        if self.trainer.global_step == 3:
-            raise KeyboardInterrupt
-        return step(self, batch, batch_idx)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EpisodicModule, "training_step", failing)
-        assert fslstm(*training(runs, rival, name)).code != 0
+    assert stopped_in_the_fourth_step(*training(runs, rival, name)).code != 0
     assert Run.open(runs / name).checkpoint.is_file()
     result = fslstm("train", "--resume", "--runs", runs, "--name", name)
     assert result.code == 0, result.err
