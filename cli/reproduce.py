@@ -143,7 +143,7 @@ def reproduce(
     if not redraw:
         wanted = [each for each in wanted if each.name in parts]
     if dry_run:
-        _say(wanted, parts, request)
+        _say([each.within(output) for each in wanted], parts, request)
         return
     if not redraw:
         wanted = [each.put_into(output) for each in wanted]  # before hours of training

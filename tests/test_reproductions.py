@@ -968,9 +968,12 @@ def test_a_measurement_that_was_stopped_is_continued(trained, reproduce, few_met
     assert reproduce(*asked).code == 130
     assert len(measured_in(output)) == 2 * 4, "each setting is kept as soon as it is measured"
     first = (output / "transduction" / "measured.json").read_bytes()
+    planned, left = (reproduce(*asked, "--dry-run", *more).out.count("evaluate ") for more in ((), ("--resume",)))
+    assert (planned, left) == (8, 4), "the fast and the slow methods of each setting that is left"
     result = reproduce(*asked, "--resume")
     assert result.code == 0, result.err
     assert (result.err.count("measured already"), len(calls)) == (2, 4)
+    assert "everything is measured already" in reproduce(*asked, "--dry-run", "--resume").out
     assert len(measured_in(output)) == 4 * 4
     kept = json.loads(first)["measurements"]
     now = json.loads((output / "transduction" / "measured.json").read_text())["measurements"]

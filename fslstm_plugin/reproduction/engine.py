@@ -277,16 +277,16 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
     specification = reproduction.specification
     where = provenance(request)
     kept = measurements.read(reproduction.folder) if request.resume else []
-    places = [(part.config.dataset, part.config.backbone) for part in parts]
     answers: dict[tuple[str, str, Setting], list[Answers]] = {}
-    for part, place in zip(parts, places, strict=True):
+    for part in parts:
         model = Model.of(part, specification, request, console)
+        # Several models at a place are compared in pairs, for which all are needed.
+        mine = kept if is_alone(part, parts) else []
         session, backbone = model.session, part.config.backbone
         methods = dict(zip(part.methods, session.methods(part.methods), strict=True))
         for setting in settings(specification, part, request):
             chosen = turns(specification, part.methods, setting)
-            # Several models at a place are compared in pairs, for which all are needed.
-            if places.count(place) == 1 and _are_measured(kept, model, chosen, where):
+            if are_measured(mine, session.run, session.split.name, chosen, where):
                 console.print(f"{describe(setting)}: measured already.", highlight=False, soft_wrap=True)
                 continue
             seconds = None
@@ -296,8 +296,8 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
             same = answers.setdefault((session.split.dataset, backbone, setting), [])
             found: dict[str, Measured] = {}
             for names, episodes in chosen:
-                mine = session.measure([methods[name] for name in names], episodes, request.batch_episodes)
-                found |= zip(names, mine, strict=True)
+                answered = session.measure([methods[name] for name in names], episodes, request.batch_episodes)
+                found |= zip(names, answered, strict=True)
             same.append(Answers(model, list(found), list(found.values()), seconds))
             measurements.add(reproduction.folder, _measurements(same, setting, where))
             console.print(
@@ -305,19 +305,26 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
             )
 
 
-def _are_measured(
+def is_alone(part: Part, parts: Sequence[Part]) -> bool:
+    """Whether no other part is of the same data set and backbone."""
+    places = [(each.config.dataset, each.config.backbone) for each in parts]
+    return places.count((part.config.dataset, part.config.backbone)) == 1
+
+
+def are_measured(
     kept: Sequence[Measurement],
-    model: Model,
+    run: Run,
+    split: str,
     chosen: Sequence[tuple[tuple[str, ...], Setting]],
     where: Provenance,
 ) -> bool:
-    """Whether all methods of a setting were measured before on this model, in these episodes, by this code."""
-    split, run = model.session.split, model.session.run
+    """Whether all methods of a setting were measured before on this run, in these episodes, by this code."""
+    training, steps = trainings.describe(run.config), trainings.steps_done(run)
     there = {
         (each.method, *(getattr(each, name) for name in Setting.__dataclass_fields__))
         for each in kept
-        if (each.dataset, each.split, each.run) == (split.dataset, split.name, run.name)
-        and (each.training, each.steps) == (model.training, model.steps)
+        if (each.dataset, each.split, each.run) == (run.config.dataset, split, run.name)
+        and (each.training, each.steps) == (training, steps)
         and (each.provenance.version, each.provenance.commit) == (where.version, where.commit)
     }
     return all((name, *astuple(setting)) in there for names, setting in chosen for name in names)

@@ -21,8 +21,9 @@ from ..methods import BATCH_NORM, parse_method
 from ..model import FewShotModel
 from ..reporting.words import listed
 from ..runs import Run
-from . import trainings
-from .engine import Part, Request, describe, settings, turns
+from . import measurements, trainings
+from .engine import Part, Request, are_measured, describe, is_alone, provenance, settings, turns
+from .measurements import Measurement
 from .outputs import SUPPORT
 from .specification import Reproduction, Specification
 from .support import tasks_each
@@ -60,14 +61,21 @@ def estimate(reproduction: Reproduction, parts: Sequence[Part], request: Request
 
     Returns:
         A step for each training that is not planned yet, and for each evaluation.
+
+    Raises:
+        DataError: If measurements would be continued, and those that are there are damaged.
     """
     steps, specification = [], reproduction.specification
+    drawn = specification.shows == SUPPORT
+    kept = measurements.read(reproduction.folder) if request.resume and not drawn else []
     for part in parts:
         steps += _training_steps(part, request, planned)
-        if specification.shows == SUPPORT:
-            steps.append(Step(f"draw {tasks_each(parts)} tasks", _forward_seconds(specification, part, request)))
+        if drawn:
+            columns = settings(specification, part, request)
+            seconds = _forward_seconds(specification, part, request, columns)
+            steps.append(Step(f"draw {tasks_each(parts)} tasks", seconds))
         else:
-            steps += _evaluation_steps(specification, part, request)
+            steps += _evaluation_steps(specification, part, request, kept if is_alone(part, parts) else [])
     return steps
 
 
@@ -90,11 +98,16 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
     return steps
 
 
-def _evaluation_steps(specification: Specification, part: Part, request: Request) -> list[Step]:
-    chosen = [
-        turn for each in settings(specification, part, request) for turn in turns(specification, part.methods, each)
-    ]
-    seconds = _forward_seconds(specification, part, request)
+def _evaluation_steps(
+    specification: Specification, part: Part, request: Request, kept: Sequence[Measurement]
+) -> list[Step]:
+    columns = settings(specification, part, request)
+    if kept:
+        columns = _unmeasured(specification, part, request, kept, columns)
+        if not columns:
+            return [Step("everything is measured already")]
+    chosen = [turn for each in columns for turn in turns(specification, part.methods, each)]
+    seconds = _forward_seconds(specification, part, request, columns)
     seconds += sum(
         _episode_seconds(specification, part, names, each, request) * each.episodes for names, each in chosen
     )
@@ -102,10 +115,30 @@ def _evaluation_steps(specification: Specification, part: Part, request: Request
     return [*steps, Step("evaluation", seconds)]
 
 
-def _forward_seconds(specification: Specification, part: Part, request: Request) -> float:
+def _unmeasured(
+    specification: Specification,
+    part: Part,
+    request: Request,
+    kept: Sequence[Measurement],
+    columns: Sequence[Setting],
+) -> list[Setting]:
+    """The settings that are not measured yet: all where the run is not trained to its end."""
+    run = part.source if isinstance(part.source, Run) else trainings.existing(part.source, request.runs)
+    if run is None or not trainings.is_finished(run, request.data_root):
+        return list(columns)
+    where = provenance(request)
+    return [
+        each
+        for each in columns
+        if not are_measured(kept, run, specification.split, turns(specification, part.methods, each), where)
+    ]
+
+
+def _forward_seconds(
+    specification: Specification, part: Part, request: Request, columns: Sequence[Setting]
+) -> float:
     """Seconds that the backbone needs."""
     images = len(load_split(part.config.dataset or "", specification.split, request.data_root).labels)
-    columns = settings(specification, part, request)
     if any(BATCH_NORM in (each.name for each in parse(name)) for name in part.methods):
         # No features to keep: each episode has its own.
         images += sum(each.ways * (each.shots + each.queries) * each.episodes for each in columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -157,6 +157,10 @@ class Reproduction:
         published: Published = read_plain(file, Published, DataError) if file.is_file() else Published()
         return cls(folder, specification, published)
 
+    def within(self, output: Path) -> Reproduction:
+        """The same in a folder for results, where nothing is written yet."""
+        return replace(self, folder=output / self.name)
+
     def put_into(self, output: Path) -> Reproduction:
         """The same in a folder for results, which can be drawn again and reported without the package's data.
 
@@ -168,11 +172,11 @@ class Reproduction:
             StorageError: If it cannot be written.
         """
         shipped.refuse_to_overwrite(output)
-        folder = output / self.name
-        write_json(folder / "specification.json", to_plain(self.specification))
+        there = self.within(output)
+        write_json(there.folder / "specification.json", to_plain(self.specification))
         if self.published.values:
-            write_json(folder / "published.json", to_plain(self.published))
-        return Reproduction(folder, self.specification, self.published)
+            write_json(there.folder / "published.json", to_plain(self.published))
+        return there
 
 
 def find(name: str, folder: Path) -> list[Reproduction]:

@@ -230,6 +230,11 @@ def steps_done(run: Run) -> int:
         return 0
 
 
+def is_finished(run: Run, data_root: Path | None) -> bool:
+    """Whether a run has been trained to its end."""
+    return steps_done(run) >= total_steps(run.config, training_images(run.config, data_root))
+
+
 def total_steps(config: Config, images: int) -> int:
     """Optimiser steps of a training.
 
@@ -257,7 +262,7 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
         source = ensure(training.begins_from, runs, data_root, resume, console)
         config = replace(config, pretrained=str(source.path.resolve()))
     run = existing(training, runs)
-    if run is not None and steps_done(run) >= total_steps(config, training_images(config, data_root)):
+    if run is not None and is_finished(run, data_root):
         console.print(f"{run.path} has this configuration and is used.", highlight=False, soft_wrap=True)
         return run
     if run is not None and not resume:
