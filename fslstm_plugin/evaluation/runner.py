@@ -22,7 +22,7 @@ Adapters = tuple[Hashable, ...]
 Report = Callable[[int, Sequence[float]], None]
 
 _FEATURES_AT_A_TIME = 16  # Episodes multiplied out together: some 13 MB, little enough for the cache.
-_BATCH_BYTES = 2**28  # Of the features and Gram matrices of a batch, for each thread.
+_BATCH_BYTES = 2**25  # Of the features and Gram matrices of a batch, for each thread.
 _BATCH_EPISODES = 128
 
 
