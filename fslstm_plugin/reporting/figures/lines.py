@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from ...errors import needs_extra
 from ...evaluation.rows import Row
+from ...grammar import parse
+from ..words import display_name
 
 with needs_extra("A figure", "report"):
     from matplotlib import rc_context
@@ -203,6 +205,14 @@ def _unique(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
+BALANCE = "Dirichlet A (∞: balanced)"
+
+
+def balance(row: Row) -> str:
+    """How the queries of a row are shared among the classes, as a tick of the axis `BALANCE`."""
+    return row.query_balance.replace("uniform", "∞").removeprefix("dirichlet:")
+
+
 def gain_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], float | str]) -> list[Point]:
     """A point for each method with modules, gaining over the same without the last; columns are heads.
 
@@ -214,7 +224,7 @@ def gain_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], float | str]) -
         Point(
             f"{model}, {row.shots}-shot",
             row.head.upper(),
-            "+".join(row.modules).upper(),
+            display_name("+".join(map(str, parse(row.method)[-len(row.modules) :]))),
             x(row),
             row.gain,
             row.gain_ci95,

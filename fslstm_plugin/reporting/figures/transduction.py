@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ...evaluation.rows import Row
-from .lines import Lines, NamedRow, Point
+from .lines import BALANCE, Lines, NamedRow, Point, balance
 
 _EQUAL_SHARES = ("tim", "pt-map", "proto-lp", "ilpc")  # Whose prior fills all classes alike.
 
@@ -21,7 +21,7 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
             f"{model}, {row.shots}-shot",
             _column(row),
             _name(row, most[model]),
-            row.query_balance.replace("dirichlet:", "A = ").replace("uniform", "balanced"),
+            balance(row),
             row.gain,
             row.gain_ci95,
             row.accuracy,
@@ -31,7 +31,7 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
         for model, row in rows
         if (row.modules or row.reference == "nn") and row.gain is not None and row.gain_ci95 is not None
     ]
-    return Lines("class balance (Dirichlet A)", "the plain method on the same queries", points)
+    return Lines(BALANCE, "the plain method on the same queries", points)
 
 
 def _column(row: Row) -> str:
