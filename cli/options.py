@@ -104,7 +104,11 @@ def refuse_with_resume(context: typer.Context) -> None:
 
 
 def find_pretrained(pretrained: Path | None, runs: Path) -> Path | None:
-    """The folder or file itself, or else the run of that name in the folder of runs."""
+    """The folder or file itself, or else the run of that name in the folder of runs or in the package."""
+    from fslstm_plugin import builtin
+
+    if pretrained is not None and str(pretrained).startswith(builtin.PREFIX):
+        return builtin.place(str(pretrained), runs)
     if pretrained is not None and not pretrained.exists() and (runs / pretrained).exists():
         return runs / pretrained
     return pretrained

@@ -32,13 +32,17 @@ if TYPE_CHECKING:
 
 RunOption = Annotated[
     Optional[str],
-    typer.Option("--run", help="Run folder, or its name in --runs; the newest if not given.", show_default=False),
+    typer.Option(
+        "--run",
+        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; the newest if not given.",
+        show_default=False,
+    ),
 ]
 RunsOption = Annotated[
     Optional[list[str]],
     typer.Option(
         "--run",
-        help="Run folder, or its name in --runs; repeat it for several. The newest if not given.",
+        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; repeat it for several. Default: the newest.",
         show_default=False,
     ),
 ]

@@ -49,7 +49,8 @@ def train(
     pretrained: Annotated[
         Optional[Path],
         typer.Option(
-            help="Run folder, its name in --runs, or weights file that the backbone begins from.", show_default=False
+            help="Run folder, its name in --runs, builtin:NAME, or weights file that the backbone begins from.",
+            show_default=False,
         ),
     ] = None,
     seed: options.Seed = 0,

@@ -14,6 +14,7 @@ from filelock import Timeout
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 
+from . import builtin
 from .errors import RunError, UsageError
 from .files import exclusive, held, subfolder, write_json
 from .plain import read_plain, to_plain
@@ -177,7 +178,8 @@ class Run:
             return cls.open(weights[0].parent)
         raise RunError(
             f"There is no trained model in {folder}. Get one with 'fslstm demo', or with "
-            "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'."
+            "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'; or take one of "
+            f"the package with --run {', '.join(builtin.PREFIX + name for name in builtin.names())}."
         )
 
     @classmethod
@@ -207,13 +209,16 @@ class Run:
 
     @classmethod
     def find(cls, wanted: str | None, folder: Path) -> Run:
-        """The run that an option names: a path, a name in ``folder``, or the newest with weights.
+        """The run that an option names: a path, a name in ``folder``, ``builtin:NAME``, or the newest with weights.
 
         Raises:
             RunError: If there is none; the message says how to get one.
+            UnknownNameError: If the package has no such model.
         """
         if wanted is None:
             return cls.newest(folder)
+        if wanted.startswith(builtin.PREFIX):
+            return cls.open(builtin.place(wanted, folder))
         return cls.open(Path(wanted) if Path(wanted).is_dir() else folder / wanted)
 
     @property
