@@ -134,9 +134,7 @@ def _unmeasured(
     ]
 
 
-def _forward_seconds(
-    specification: Specification, part: Part, request: Request, columns: Sequence[Setting]
-) -> float:
+def _forward_seconds(specification: Specification, part: Part, request: Request, columns: Sequence[Setting]) -> float:
     """Seconds that the backbone needs."""
     images = len(load_split(part.config.dataset or "", specification.split, request.data_root).labels)
     if any(BATCH_NORM in (each.name for each in parse(name)) for name in part.methods):
