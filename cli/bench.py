@@ -62,7 +62,7 @@ def bench(
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Numbers in a generated feature vector; 2560 for heads and 640 for transduction if not given.",
+            help="Length of the generated feature vectors; 2560 for heads and 640 for transduction if not given.",
             show_default=False,
         ),
     ] = None,
@@ -89,7 +89,7 @@ def bench(
         str, typer.Option(help="accuracy: the data set.", autocompletion=options.complete(options.DATASETS))
     ] = "cifar-fs",
     mark: Annotated[
-        float, typer.Option(min=0, max=100, help="accuracy: percent on 5-shot validation episodes to train for.")
+        float, typer.Option(min=0, max=100, help="accuracy: 5-shot validation accuracy in percent to train for.")
     ] = 68.0,
     max_steps: options.MaxSteps = None,
     data_root: options.DataRoot = None,
@@ -97,12 +97,12 @@ def bench(
     json: options.Json = None,
     **recipe: Any,
 ) -> None:
-    """Time heads, transductive methods, evaluation and training against what a user has today.
+    """Time heads, transductive methods, evaluation and training against the existing alternatives.
 
-    Both sides work in turns, in this process, on the same data, and their answers are compared: if one prediction
-    differs that was no tie, the command fails. Runs on the processor.
+    Both sides work in turns, in this process, on the same data, and their answers are compared: if a prediction
+    differs and is not a tie, the command fails. Runs on the CPU.
 
-    accuracy is the time of a pretraining until LSSVM passes a mark on validation classes.
+    accuracy measures how long a pretraining takes until LSSVM reaches a given accuracy on validation classes.
     """
     if what not in (*GROUPS, "all", "accuracy"):
         raise UnknownNameError("benchmark", what, (*GROUPS, "all", "accuracy"))

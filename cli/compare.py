@@ -59,8 +59,8 @@ def compare(
 ) -> None:
     """Compare any methods, of one run or several, on the same episodes.
 
-    "To the best" is the mean paired difference to the best method with its own 95 % interval, much narrower than the
-    accuracies' intervals suggest.
+    "To the best" is the mean paired difference to the best method, with a 95 % interval of its own that is much
+    narrower than the intervals of the accuracies suggest.
     """
     from rich.console import Console
 

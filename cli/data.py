@@ -52,7 +52,7 @@ def prepare(
     ] = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Bring a data set into the form that the other commands open; it is done once."""
+    """Prepare a data set in the format that the other commands read; needed only once."""
     if archive and folder:
         raise UsageError("--archive and --from cannot be used together: a data set has one source.")
     dataset = DATASETS.get(name)

@@ -28,7 +28,7 @@ def demo(
     episodes: Annotated[int, typer.Option(min=2, help="Episodes of each evaluation.")] = 1000,
     json: options.Json = None,
 ) -> None:
-    """The whole road in minutes, without any download: pretrain, meta-train, evaluate, compare, report.
+    """The whole workflow in minutes, with nothing to download: pretrain, meta-train, evaluate, compare, report.
 
     It draws the data set glyphs, and runs the commands that it shows.
     """

@@ -51,7 +51,7 @@ def evaluate(
     head: Annotated[
         Optional[str],
         typer.Option(
-            help="Another head than the run's; also lssvm(ridge=loo), rr(normalize).",
+            help="A head other than the run's; also lssvm(ridge=loo), rr(normalize).",
             autocompletion=options.complete(HEADS),
             show_default=False,
         ),
@@ -83,8 +83,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run: accuracy with 95 % interval, with and without the modules.
 
-    Also how good its probabilities are, how often sets of labels hold the right one, and how well queries of unknown
-    classes are told apart, in tables of their own.
+    On request, further tables say how good the probabilities are, how often label sets hold the right label, and how
+    well queries of unknown classes are detected.
     """
     if method and (head or can or transduction or iam is not None or bn or psm_iters != 10):
         raise UsageError("--method names whole methods: write head, modules and their arguments in its name.")

@@ -28,7 +28,7 @@ Calibration = Annotated[
 Coverage = Annotated[
     Optional[float],
     typer.Option(
-        help="Sets of labels that hold the right one so often, such as 0.8: what they reach, and their size.",
+        help="Label sets that promise this coverage, such as 0.8: the coverage they reach, and their size.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
@@ -44,7 +44,7 @@ OpenWays = Annotated[
     Optional[int],
     typer.Option(
         min=1,
-        help="Queries of so many classes without support among the others: which scores tell them apart.",
+        help="Queries of this many unknown classes among the others: which scores tell them apart.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),

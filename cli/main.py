@@ -68,7 +68,7 @@ _add("Evaluation", "tune", tune.tune, tune.EXAMPLES)
 _add("Evaluation", "bench", bench.bench, bench.EXAMPLES)
 _add("Reproduction", "reproduce", reproduce.reproduce, reproduce.EXAMPLES)
 _add("Reproduction", "report", report.report, report.EXAMPLES)
-_add("First contact", "demo", demo.demo, demo.EXAMPLES)
+_add("Getting started", "demo", demo.demo, demo.EXAMPLES)
 
 
 def _show_version(wanted: bool) -> None:

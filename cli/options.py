@@ -46,12 +46,14 @@ TrainedDataset = Annotated[
 ]
 MaxSteps = Annotated[
     Optional[int],
-    typer.Option(min=1, max=10**12, help="Stop after so many steps; the schedule fits them.", show_default=False),
+    typer.Option(
+        min=1, max=10**12, help="Stop after this many steps; the schedule is scaled to them.", show_default=False
+    ),
 ]
 Name = Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")]
-RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="What every random choice follows from.")]
+RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random choice.")]
 Json = Annotated[
     Optional[Path],
     typer.Option(

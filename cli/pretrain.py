@@ -48,12 +48,17 @@ def pretrain(
     ] = None,
     images: Annotated[
         Optional[Path],
-        typer.Option(help="Any folder with a folder of images for each class.", show_default=False),
+        typer.Option(help="Any folder with one folder of images per class.", show_default=False),
     ] = None,
     backbone: options.Backbone = "conv4",
     image_size: Annotated[
         Optional[int],
-        typer.Option(min=16, max=1024, help="Side of the crops from --places or --images; 84.", show_default=False),
+        typer.Option(
+            min=16,
+            max=1024,
+            help="Side of the crops from --places or --images in pixels; 84 if not given.",
+            show_default=False,
+        ),
     ] = None,
     seed: options.Seed = 0,
     name: options.Name = None,

@@ -39,7 +39,7 @@ def report(
         "report.html"
     ),
 ) -> None:
-    """Write one page, which needs no network, with the best numbers, tables, figures, settings and provenance."""
+    """Write one page that needs no network, with the best numbers, tables, figures, settings and provenance."""
     from fslstm_plugin.files import write_text
     from fslstm_plugin.reporting.html import page
     from fslstm_plugin.runs import Run

@@ -54,7 +54,7 @@ def reproduce(
     backbone: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="Repeat it for several. Default: the paper's for it.",
+            help="Repeat it for several. Default: those that the paper has there.",
             autocompletion=options.complete(BACKBONES),
             show_default=False,
         ),
@@ -88,7 +88,8 @@ def reproduce(
         bool, typer.Option("--redraw", help="Only make tables and figures again from what was measured.")
     ] = False,
     output: Annotated[
-        Path, typer.Option(help="Folder for what is measured and drawn; what is shipped is only compared with.")
+        Path,
+        typer.Option(help="Folder for measurements, tables and figures; the shipped results are only compared with."),
     ] = Path("reproduced"),
     runs: options.RunsFolder = Path("runs"),
     seed: options.Seed = 0,
@@ -98,8 +99,8 @@ def reproduce(
 ) -> None:
     """A table or figure of the paper with our numbers beside the published ones.
 
-    Trains what is missing by the recipes, at a scale; a run with the same configuration is used again, one with
-    another never.
+    Trains what is missing, by the recipes at the given scale. A run with the same configuration is reused; one with a
+    different configuration never is.
     """
     from rich.console import Console
 

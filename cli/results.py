@@ -60,7 +60,7 @@ OtherDataset = Annotated[
     Optional[str],
     typer.Option(
         "--dataset",
-        help="Another data set than the run's.",
+        help="A data set other than the run's.",
         autocompletion=options.complete(options.DATASETS),
         show_default=False,
     ),
@@ -76,8 +76,8 @@ Queries = Annotated[int, typer.Option(min=1, help="Query images per class.")]
 QueryBalance = Annotated[
     str,
     typer.Option(
-        help="uniform, or dirichlet:A with a number A such as 2: class proportions of the queries drawn for each "
-        "episode, their total the same."
+        help="uniform, or dirichlet:A with a number A such as 2: class proportions of the queries, drawn for "
+        "each episode; their total stays the same."
     ),
 ]
 Interval = Annotated[
@@ -90,12 +90,12 @@ Tuned = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslst
 BatchEpisodes = Annotated[
     Optional[int],
     typer.Option(
-        min=1, help="Episodes at a time: memory and speed, never the result. By their size if not given.",
+        min=1, help="Episodes at a time; changes memory and speed, never the result. Chosen by their size if not given.",
         show_default=False,
     ),
 ]  # fmt: skip
 FeaturePrecision = Annotated[str, typer.Option("--precision", help="Of the backbone's passes: 32, or bf16.")]
-Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and use kept ones.")]
+Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and reuse them.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print every paired difference in words.")]
 Csv = Annotated[
     Optional[Path],

@@ -43,7 +43,7 @@ def train(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="A head (nn, rr, svm, lssvm, or a registered one) with +iam if wanted, or another method with weights."
+            help="A head (nn, rr, svm, lssvm, or a registered one), optionally with +iam, or another method with weights."
         ),
     ] = "lssvm+iam",
     pretrained: Annotated[
@@ -75,7 +75,7 @@ def train(
     val_queries: Annotated[int, typer.Option(min=1, help="Query images per class.", rich_help_panel=VALIDATION)] = 15,
     **more: Any,
 ) -> None:
-    """Meta-train a backbone with a head, and the Inverse Attention Module if wanted, or with another method."""
+    """Meta-train a backbone with a head, optionally with the Inverse Attention Module, or with another method."""
     if resume:
         options.refuse_with_resume(context)
     elif dataset is None:

@@ -47,11 +47,11 @@ def tune(
     data_root: options.DataRoot = None,
     json: options.Json = None,
 ) -> None:
-    """Choose each method's constants, and what is done to the features first, on validation episodes.
+    """Choose each method's constants and feature preprocessing on validation episodes.
 
     Accuracies are averaged over the numbers of shots. The choice and every candidate's accuracy are kept in the
-    run's tuned.json; eval, compare and compare-heads then use it. The choices for a file of features, which should be
-    of other classes than those that are evaluated on, are printed.
+    run's tuned.json; eval, compare and compare-heads then use it. With --features, which should be of other classes
+    than those evaluated later, the choices are printed.
     """
     from rich.console import Console
 

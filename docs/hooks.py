@@ -56,6 +56,7 @@ COPIES = {
         for path in sorted(Path("reproductions").glob(f"*/figure.{kind}"))
     },
 }
+_ROW = re.compile(r"^\|.*", re.MULTILINE)
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -71,7 +72,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links between places in the repository into links between pages of the site."""
+    """Turn links between places in the repository into links between pages; numbers in tables stay whole."""
     here = page.file.src_uri
     sources = {name: source for source, name in COPIES.items()}
     folder = os.path.dirname(sources.get(here, f"docs/{here}"))
@@ -83,6 +84,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             return f"[{text}]({os.path.relpath(name, os.path.dirname(here))}{anchor})"
         return text if Path(target).exists() else link[0]  # a file that is no page stays a name
 
+    markdown = _ROW.sub(lambda row: row[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"), markdown)
     return _LINK.sub(turned, markdown)
 
 

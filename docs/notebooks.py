@@ -54,4 +54,5 @@ def _page(script: Path, text: str) -> str:
         for number in pyplot.get_fignums():
             parts.append(f"<figure>{svg_element(pyplot.figure(number), f'{script.stem}-{len(parts)}')}</figure>\n")
         pyplot.close("all")
+    parts.append(f"*This page is the output of `{script}`, run while the site was built.*\n")
     return "\n".join(parts)

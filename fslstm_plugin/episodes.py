@@ -19,7 +19,7 @@ class Episodes:
         samples: Images or features ``(batch, n + m, *shape)``.
         labels: Class of each sample in [0, ways), int64 ``(batch, n + m)``.
         num_support: Number n of support samples an episode.
-        ways: Number of classes an episode.
+        ways: Number of classes per episode.
 
     Example:
         >>> labels = torch.tensor([[0, 1, 0, 1, 1]])

@@ -101,7 +101,7 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     momentum: Annotated[Share, Meta(description="Nesterov momentum; 0 for none.")] = 0.9
     weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")] = 5e-4
     clip_norm: Annotated[
-        Amount, Meta(description="Bound of the gradient's norm, of backbone and method each; 0 for none.")
+        Amount, Meta(description="Gradient norm to clip at, for backbone and method separately; 0 for none.")
     ] = 0.0
     frozen_backbone: Annotated[bool, Meta(description="Leave the backbone as it is, in evaluation mode.")] = False
     schedule: Annotated[
@@ -110,11 +110,13 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.1
     milestones: Annotated[
         tuple[Annotated[float, Meta(ge=0, le=1)], ...],
-        Meta(description="Share of the training after which the rates fall; repeat it, with a --factor for each."),
+        Meta(description="Fraction of the training after which the rates fall; repeat it, with a --factor for each."),
     ] = (20 / 60, 40 / 60, 50 / 60)
-    factors: Annotated[
-        tuple[Amount, ...], Meta(description="What the initial rates are multiplied with after each milestone.")
-    ] = (0.06, 0.012, 0.0024)
+    factors: Annotated[tuple[Amount, ...], Meta(description="Factor on the initial rates after each milestone.")] = (
+        0.06,
+        0.012,
+        0.0024,
+    )
 
     def __post_init__(self) -> None:
         if len(self.milestones) != len(self.factors) or list(self.milestones) != sorted(self.milestones):
@@ -157,14 +159,12 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     momentum: Annotated[Share, Meta(description="Momentum of gradient descent.")] = 0.9
     nesterov: Annotated[bool, Meta(description="Nesterov's form of the momentum.")] = False
     label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.0
-    dropout: Annotated[
-        float, Meta(ge=0, le=1, description="What the backbone's own rates of dropout are multiplied with.")
-    ] = 1.0
+    dropout: Annotated[float, Meta(ge=0, le=1, description="Factor on the backbone's own dropout rates.")] = 1.0
     sizes: Annotated[
         tuple[Part, ...],
-        Meta(description="Side of the images as a part of the whole side; repeat it, with a --share for each."),
+        Meta(description="Side of the images as a fraction of full size; repeat it, with a --share for each."),
     ] = (1.0,)
-    shares: Annotated[tuple[Part, ...], Meta(description="Share of the training at each --size; they sum to 1.")] = (
+    shares: Annotated[tuple[Part, ...], Meta(description="Fraction of the training at each --size; they sum to 1.")] = (
         1.0,
     )
     augmentation: Augmentation | None = None

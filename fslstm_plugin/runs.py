@@ -45,8 +45,8 @@ class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     Args:
         backbone: Registered name.
         image_size: Side of the images in pixels.
-        max_steps: Stop after so many steps; the schedule shrinks with it. None for all epochs.
-        seed: What every random choice follows from.
+        max_steps: Stop after this many steps; the schedule is scaled to them. None for all epochs.
+        seed: Seed of every random choice.
         precision: Of the training.
         format: Of the configuration.
     """

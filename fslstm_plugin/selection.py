@@ -61,7 +61,7 @@ def choose_method(
     equally many correctly, and the one that does by luck is no better than the others. Points that are the only ones of
     their class are not judged; where all are, the first candidate is taken.
 
-    The interval is Wilson's for a share of that many points. With few points a class the accuracy is on the low side,
+    The interval is Wilson's for a share of that many points. With few points per class the accuracy is on the low side,
     since the class of the point left out has one point less than the others.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927.

@@ -71,7 +71,7 @@ def few_episodes(monkeypatch):
 
 @pytest.fixture(scope="module")
 def small_cifarfs(tmp_path_factory):
-    """CIFAR-FS in learn2learn's layout and prepared, with 20 images a class of a colour of its own."""
+    """CIFAR-FS in learn2learn's layout and prepared, with 20 images per class of a colour of its own."""
     root = tmp_path_factory.mktemp("cifarfs")
     random = np.random.default_rng(0)
     with pytest.MonkeyPatch.context() as patch:

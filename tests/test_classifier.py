@@ -172,7 +172,7 @@ def test_transductive_adds_psm_to_what_is_not() -> None:
 
 @pytest.mark.parametrize("method", ["svm", "simpleshot"])
 def test_a_temperature_without_closed_form_is_that_of_points_left_out(method: str) -> None:
-    """With at most ten points a class, of which each is left out with one of every other class."""
+    """With at most ten points per class, of which each is left out with one of every other class."""
     X, y, _ = draw(points=9)
     X = np.concatenate([X, np.full((1, 6), 5.0)])
     labels = torch.tensor([*np.searchsorted(np.sort(CLASSES), y), 3])  # and the only one of a class

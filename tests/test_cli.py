@@ -325,7 +325,7 @@ def test_help_holds_no_picture_that_nobody_typed(command, fslstm):
 WRONG_ON_A_RUN = [
     (("eval", "--split", "tests"), 2, "no split 'tests'. Did you mean 'test'"),
     (("eval", "--ways", 7), 2, "7 ways were asked for, but the split has only 6 classes"),
-    (("eval", "--shots", 20, "--queries", 15), 2, "need 35 images a class, but class 'test0' has 30"),
+    (("eval", "--shots", 20, "--queries", 15), 2, "need 35 images per class, but class 'test0' has 30"),
     (("eval", "--head", "lsvm"), 2, "Did you mean 'lssvm'"),
     (("eval", "--run", "base", "--iam"), 2, "There is no IAM for lssvm in this run"),
     (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
@@ -333,7 +333,7 @@ WRONG_ON_A_RUN = [
     (("eval", "--head", ""), 2, "with arguments such as"),
     (("compare-heads", "--head", "rr(ridge=0)"), 2, "positive and finite"),
     (("eval", "--query-balance", "dirichlet:-1"), 2, "above 0 and at most 1e6"),
-    (("eval", "--query-balance", "dirichlet:1"), 2, "up to 75 queries need 76 images a class"),
+    (("eval", "--query-balance", "dirichlet:1"), 2, "up to 75 queries need 76 images per class"),
     (("eval", "--interval", "class"), 2, "Did you mean 'classes'"),
     (("eval", "--interval", "classes", "--ways", 6, "--queries", 5), 2, "more classes than ways"),
     (("eval", "--json", "/proc/r.json"), 1, "/proc/r.json"),

@@ -61,7 +61,7 @@ def test_a_column_solves_the_points_of_its_own_classes_alone(code, monkeypatch: 
 
     solved = []
     monkeypatch.setattr(lssvm, "solve_spd", lambda matrix, right: solved.append(matrix) or solve_spd(matrix, right))
-    support, labels, query = episode(3, ways=4, points=13)  # three points a class, but four of class 0
+    support, labels, query = episode(3, ways=4, points=13)  # three points per class, but four of class 0
     code = torch.as_tensor(code)
     head = LSSVMClassifier(support, labels, coding=code, decoding="soft")
     head(query)

@@ -26,7 +26,7 @@ class Case:
     """A small training.
 
     Args:
-        algorithm: The rival, for episodes of 4 ways, 2 shots and 4 queries a class.
+        algorithm: The rival, for episodes of 4 ways, 2 shots and 4 queries per class.
         transductive: Whether it is.
         others: What else its run can be asked for, beside methods without weights.
         refused: Another shape of episodes, and what is said of it; none where it takes any.
@@ -42,7 +42,7 @@ CASES = {
     "feat": Case("feat", False, ("feat(variant=semi)", "feat(variant=semi-proto)")),
     "sib": Case(
         "sib(ways=4,queries=4)", True, ("sib(ways=4,queries=4,steps=0)",),
-        (("--queries", 3), r"sib was built for 16 queries an episode, over which its steps are sums, but got 12"),
+        (("--queries", 3), r"sib was built for 16 queries per episode, over which its steps are sums, but got 12"),
     ),
     "dpgn": Case(
         "dpgn(ways=4,shots=2,width=8,generations=2,loss_generations=2)", True, (),

@@ -51,7 +51,7 @@ def test_features_that_ask_for_normalisation_get_it() -> None:
 
 
 def test_the_accuracy_is_that_of_new_points() -> None:
-    """Of 20 points a class; it is judged by the share of intervals that hold the accuracy on new points."""
+    """Of 20 points per class; it is judged by the share of intervals that hold the accuracy on new points."""
     held = []
     for seed in range(40):
         features, labels = draw(seed, shots=120)

@@ -161,7 +161,7 @@ def counted(*counts: int) -> Tensor:
 
 
 def test_tested_weights_by_hand() -> None:
-    """20 queries a class: evidence 10, expected 1 + 5 with one shot, and so the exponent 2."""
+    """20 queries per class: evidence 10, expected 1 + 5 with one shot, and so the exponent 2."""
     weights = average_weights(counted(30, 10), torch.ones(2))
     torch.testing.assert_close(weights, torch.tensor([1 / 2, 1 / 4], dtype=torch.float64) ** 2)
     # Shots 1 and 1/3 of that on average: expected 1 + 5 (1 + 1/3) / 2.

@@ -1,15 +1,14 @@
 # %% [markdown]
 # # Own features, probabilities and label sets
 #
-# `FewShotClassifier` takes any matrix of features. Here these are the 64 pixels of scikit-learn's digits; 5 images of
-# each digit are labelled.
+# `FewShotClassifier` takes any matrix of features. Here these are the 64 pixels of
+# scikit-learn's digits; 5 images of each digit are labelled.
 
 # %%
 import numpy as np
+from fslstm_plugin import FewShotClassifier
 from matplotlib import pyplot as plt
 from sklearn.datasets import load_digits
-
-from fslstm_plugin import FewShotClassifier
 
 X, y = load_digits(return_X_y=True)
 
@@ -28,39 +27,50 @@ print(f"correctly predicted: {classifier.score(X[new], y[new]):.1%}")
 # %% [markdown]
 # ## Are the probabilities right?
 #
-# Logits become probabilities by a temperature, which is fitted to the labelled images, each left out in turn; no
-# validation images are needed. Of the predictions made with 70 % probability, 70 % should be correct. Here are 20
-# draws of labelled images, with and without that temperature.
+# Logits become probabilities by a temperature, which is fitted to the labelled
+# images, each left out in turn; no validation images are needed. Of the predictions
+# made with 70 % probability, 70 % should be correct. Here are 20 draws of labelled
+# images, with and without that temperature.
 
 # %%
 draws = [drawn(seed) for seed in range(20)]
 figure, panel = plt.subplots(figsize=(3.6, 3.2), layout="constrained")
-for temperature, label, marker in ((1.0, "temperature 1", "s"), ("leave-one-out", "fitted temperature", "o")):
+for temperature, label, marker in (
+    (1.0, "temperature 1", "s"),
+    ("leave-one-out", "fitted temperature", "o"),
+):
     sure, right = [], []
     for labelled, new in draws:
-        fitted = FewShotClassifier("lssvm(ridge=loo)", temperature=temperature).fit(X[labelled], y[labelled])
+        fitted = FewShotClassifier("lssvm(ridge=loo)", temperature=temperature).fit(
+            X[labelled], y[labelled]
+        )
         likely = fitted.predict_proba(X[new])
         sure.append(likely.max(-1))
         right.append(fitted.classes_[likely.argmax(-1)] == y[new])
     sure, right = np.concatenate(sure), np.concatenate(right)
     bins = np.minimum((10 * sure).astype(int), 9)
     filled = [number for number in range(10) if (bins == number).sum() >= 50]
-    panel.plot(
-        [sure[bins == number].mean() for number in filled], [right[bins == number].mean() for number in filled],
-        marker=marker, markersize=4, label=label,
-    )  # fmt: skip
+    believed = [sure[bins == number].mean() for number in filled]
+    correct = [right[bins == number].mean() for number in filled]
+    panel.plot(believed, correct, marker=marker, markersize=4, label=label)
     print(f"{label}: {sure.mean():.1%} sure on average, {right.mean():.1%} correct")
 panel.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
-panel.set(xlabel="probability of the prediction", ylabel="correctly predicted", aspect="equal")
+panel.set(
+    xlabel="probability of the prediction",
+    ylabel="correctly predicted",
+    aspect="equal",
+)
 panel.legend(frameon=False, fontsize=8)
 plt.show()
 
 # %% [markdown]
 # ## Sets that hold the right label as often as promised
 #
-# A label set says more than a probability: the share of the sets that hold the right label is promised, however bad
-# the features are. Worse features give larger sets. The promise is on average over draws of labelled images, and is
-# kept a little too well here, since as many images of each digit were labelled and not as many as come.
+# A label set says more than a probability: the share of the sets that hold the
+# right label is promised, however bad the features are. Worse features give larger
+# sets. The promise is on average over draws of labelled images, and is kept a
+# little too well here, since as many images of each digit were labelled and not as
+# many as come.
 
 # %%
 print("promised   kept   labels in a set")
@@ -69,7 +79,9 @@ for coverage in (0.6, 0.8, 0.9, 0.95):
     for labelled, new in draws[:10]:
         fitted = FewShotClassifier("lssvm(ridge=loo)").fit(X[labelled], y[labelled])
         sets = fitted.predict_set(X[new[:100]], coverage=coverage)
-        held += [label in each for label, each in zip(y[new[:100]], sets, strict=True)]
+        held += [
+            label in each for label, each in zip(y[new[:100]], sets, strict=True)
+        ]
         sizes += [len(each) for each in sets]
     print(f"{coverage:8.0%} {np.mean(held):6.1%} {np.mean(sizes):9.2f}")
 
@@ -78,12 +90,16 @@ for coverage in (0.6, 0.8, 0.9, 0.95):
 
 # %%
 unclear = [number for number, each in enumerate(sets) if len(each) != 1][:5]
-figure, panels = plt.subplots(1, len(unclear), figsize=(5, 1.4), layout="constrained")
+figure, panels = plt.subplots(
+    1, len(unclear), figsize=(5, 1.4), layout="constrained"
+)
 for panel, number in zip(panels, unclear, strict=True):
     panel.imshow(X[new[number]].reshape(8, 8), cmap="gray_r")
-    panel.set(xticks=[], yticks=[], title="{" + ", ".join(map(str, sets[number])) + "}")
+    panel.set(xticks=[], yticks=[])
+    panel.set_title(" ".join(map(str, sets[number])), fontsize=8)
 plt.show()
 
 # %% [markdown]
-# [Label sets with a guarantee](../mathematics/conformal.md) proves the promise, and says what it does not cover.
-# [Your own pictures](../guides/pictures.md) does the same from folders of pictures.
+# [Label sets with a guarantee](../mathematics/conformal.md) proves the promise, and
+# says what it does not cover. [Your own pictures](../guides/pictures.md) does the
+# same from folders of pictures.

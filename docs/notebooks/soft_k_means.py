@@ -1,15 +1,14 @@
-"""Soft k-means: prototypes that are refined by the queries they are likely to own."""
+"""Soft k-means: prototypes that are refined by the queries."""
 
 import torch
-
 from fslstm_plugin import Method
 
 
 class SoftKMeans(Method):
     """Prototypes, refined by soft assignments of the queries.
 
-    Source: Ren et al., "Meta-learning for semi-supervised few-shot classification", 2018, section 3.1.1; here the
-    distances are divided by the number of features.
+    Source: Ren et al., "Meta-learning for semi-supervised few-shot classification",
+    2018, section 3.1.1; here distances are divided by the number of features.
 
     Args:
         steps: Number of refinements; default 3.
@@ -27,7 +26,9 @@ class SoftKMeans(Method):
         logits = self._nearness(features.query, sums / counts)
         for _ in range(self.steps):
             shares = logits.softmax(-1)
-            prototypes = (sums + shares.mT @ features.query) / (counts + shares.sum(-2).unsqueeze(-1))
+            prototypes = (sums + shares.mT @ features.query) / (
+                counts + shares.sum(-2).unsqueeze(-1)
+            )
             logits = self._nearness(features.query, prototypes)
         return logits
 

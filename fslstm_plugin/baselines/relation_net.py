@@ -39,7 +39,7 @@ class RelationNet(Method):
     Images are normalised for the backbone (published: by a mean and deviation that are apparently Omniglot's).
 
     Not repeated: the published 5-shot script keeps the weights that are best on the *test* classes, the 1-shot script
-    those that are best on 3 queries a class of the validation classes.
+    those that are best on 3 queries per class of the validation classes.
 
     Source: Sung et al., "Learning to compare: relation network for few-shot learning", CVPR 2018; its released code.
 

@@ -75,7 +75,7 @@ class SIB(Method):
             )
         if num_query != ways * self.queries:
             raise UsageError(
-                f"sib was built for {ways * self.queries} queries an episode, over which its steps are sums, but got "
+                f"sib was built for {ways * self.queries} queries per episode, over which its steps are sums, but got "
                 f"{num_query}: take as many everywhere, or name sib(queries={max(num_query // ways, 1)})."
             )
 

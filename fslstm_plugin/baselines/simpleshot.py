@@ -15,7 +15,7 @@ class SimpleShot(Method):
     r"""Nearest class mean of centred features of unit length: ``logit_c = -||q - p_c||``.
 
     Inductive: no prior over the classes of the queries, each is classified alone. The means p_c are not brought to
-    unit length again, so at several shots a class whose points disagree has a shorter one. The logits are distances,
+    unit length again, so at several shots per class whose points disagree has a shorter one. The logits are distances,
     not log-probabilities of a model.
 
     Use this as the baseline that unlabelled queries have to beat, and wherever queries come one at a time; with several

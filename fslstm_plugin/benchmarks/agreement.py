@@ -76,7 +76,7 @@ def require_same_accuracies(case: str, ours: Tensor, expected: Tensor, reference
 
     Args:
         case: For the error message.
-        ours: Percent, one an episode ``(episodes,)``.
+        ours: Percent, one per episode ``(episodes,)``.
         expected: The same from the predictions.
         reference: The reference's logits ``(fits, episodes, queries, ways)``; episodes without ties must be equal.
         tie: What is a tie, see `TIE`.

@@ -130,7 +130,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     ties = sum(line.agreement.ties for line in comparisons)
     differing = f"{ties:,} differ, all where the other side's two best logits tie" if ties else "all are the same"
     table = Table(
-        title=f"Median milliseconds an episode or step, ± interquartile range, of {rounds} rounds in turns",
+        title=f"Median milliseconds per episode or step, ± interquartile range, of {rounds} rounds in turns",
         title_justify="left",
         caption=f"{compared:,} predictions compared: {differing}.",
         caption_justify="left",

@@ -47,8 +47,8 @@ class StockTasks:
     Args:
         taskset: learn2learn's ``Taskset``.
         ways: Classes a task.
-        shots: Support images a class.
-        queries: Query images a class.
+        shots: Support images per class.
+        queries: Query images per class.
     """
 
     taskset: Any
@@ -67,8 +67,8 @@ class StockTasks:
             mode: ``"train"`` or ``"test"``.
             transform: From a PIL image to a tensor ``(3, 32, 32)``.
             ways: Classes a task.
-            shots: Support images a class.
-            queries: Query images a class.
+            shots: Support images per class.
+            queries: Query images per class.
         """
         from learn2learn.data import MetaDataset, Taskset
         from learn2learn.data.transforms import ConsecutiveLabels, KShots, LoadData, NWays, RemapLabels

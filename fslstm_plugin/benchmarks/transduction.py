@@ -35,7 +35,7 @@ class Case:
         batch: Episodes that it takes at a time: 64 where the published code works on batches, else 1.
         episodes: Episodes that it solves a round: few where it is slow.
         ours: Episodes that ours solves a round.
-        at_most: Milliseconds an episode that ours should not exceed on two cores, or None.
+        at_most: Milliseconds per episode that ours should not exceed on two cores, or None.
         tie: See `agreement.compare`; larger where ours takes many steps in single precision.
     """
 

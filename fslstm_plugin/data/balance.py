@@ -64,7 +64,7 @@ class QueryBalance:
 
         Args:
             ways: Number of classes.
-            queries: Queries a class, on average.
+            queries: Queries per class, on average.
             seed: What the episodes follow from.
             episode: Number of the episode.
         """

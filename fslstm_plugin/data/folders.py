@@ -1,4 +1,4 @@
-"""Data sets that are folders of pictures, one a class."""
+"""Data sets that are folders of pictures, one per class."""
 
 from __future__ import annotations
 

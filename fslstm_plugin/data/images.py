@@ -90,7 +90,7 @@ def make_images(
         normalization: Mean and standard deviation of each channel.
         augmentation: Random changes of each image; none by default.
         keys: Seeds from which the random changes follow, one (a few non-negative integers) for each equal share of
-            the indices, for example one an episode. Needed with ``augmentation``.
+            the indices, for example one per episode. Needed with ``augmentation``.
 
     Returns:
         float32 ``(..., 3, H, W)`` in channels-last memory.

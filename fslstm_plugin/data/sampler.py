@@ -22,9 +22,9 @@ class EpisodeSampler:
 
     Args:
         labels: Class of each image of the split, int64 ``(N,)``.
-        ways: Classes an episode.
-        shots: Support images a class.
-        queries: Query images a class; on average, where they are not balanced.
+        ways: Classes per episode.
+        shots: Support images per class.
+        queries: Query images per class; on average, where they are not balanced.
         seed: Any non-negative integer.
         class_names: Names for error messages, by label.
         balance: How the ``ways * queries`` query images are shared among the classes; equally by default.
@@ -72,7 +72,7 @@ class EpisodeSampler:
 
     @property
     def num_support(self) -> int:
-        """Support images an episode."""
+        """Support images per episode."""
         return self.ways * self.shots
 
     @property

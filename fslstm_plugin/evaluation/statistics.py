@@ -27,7 +27,7 @@ def estimate(values: Tensor) -> Estimate:
     5 episodes holds the true mean in 88 % of the cases.
 
     Args:
-        values: One number an episode ``(n,)``.
+        values: One number per episode ``(n,)``.
 
     Returns:
         The estimate; the interval of a single episode is infinite.
@@ -105,7 +105,7 @@ def require_classes(ways: int, classes: int, episodes: int) -> None:
     """Check that an interval over classes can be taken, before anything is computed.
 
     Args:
-        ways: Classes an episode.
+        ways: Classes per episode.
         classes: Classes of the split.
         episodes: Number of episodes.
 
@@ -138,7 +138,7 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
     Student's t with one degree of freedom less than there are classes.
 
     Args:
-        values: One number an episode ``(n,)``.
+        values: One number per episode ``(n,)``.
         classes: The classes of each episode, int64 ``(n, ways)``.
 
     Returns:

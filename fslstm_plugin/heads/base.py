@@ -49,7 +49,7 @@ class Head(nn.Module, ABC):
 
     Args:
         support: Features ``(..., n, d)`` to fit at once. Default None: call `fit_` later.
-        labels: int64 in [0, ways), any order, any number a class: ``(..., n)``, or ``(n,)`` for all episodes.
+        labels: int64 in [0, ways), any order, any number per class: ``(..., n)``, or ``(n,)`` for all episodes.
         ways: Number of classes; default the greatest label + 1.
         kernel: ``"linear"`` (default), ``"rbf"``, ``"polynomial"``, ``"cosine"`` or a `Kernel`.
 

@@ -63,9 +63,9 @@ def tasksets(
     Args:
         dataset: A registered name.
         train_ways: Classes of a training task.
-        train_samples: Images a class of a training task, shots and queries together.
+        train_samples: Images per class of a training task, shots and queries together.
         test_ways: Classes of a validation or test task.
-        test_samples: Images a class of a validation or test task.
+        test_samples: Images per class of a validation or test task.
         root: Where the data sets are. learn2learn always passes one, so its default, ``~/data``, counts as not
             given, and :func:`~fslstm_plugin.data.root.data_root` decides.
         device: Where the images are kept; None, the default, leaves them memory-mapped.

@@ -45,7 +45,7 @@ class Request:
         given: Runs to evaluate, in place of trainings.
         weights: Run or weights file that trainings begin from, in place of base-class pretraining.
         episodes: Number of episodes, in place of the scale's.
-        seed: What every random choice follows from.
+        seed: Seed of every random choice.
         resume: Whether what was interrupted may be continued: trainings, and measurements by the same code.
         data_root: Where the data sets are; the default root if None.
         batch_episodes: Episodes at a time; by their size if None.

@@ -120,7 +120,7 @@ def wanted_training(
         dataset: Name of the data set.
         backbone: Registered name.
         scale: How much of it.
-        seed: What every random choice follows from.
+        seed: Seed of every random choice.
         pretrained: Whether it begins from a pretrained backbone at every scale.
         weights: Run or weights file to begin from, in place of a pretraining on the base classes.
         test_shots: Shots that will be tested, on which miniImageNet's training shots depend.

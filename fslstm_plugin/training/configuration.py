@@ -46,8 +46,8 @@ def pretrain_config(
         places: Folder of Places365-standard.
         folder: Folder of class folders.
         image_size: Side of the crops from a folder in pixels; default 84.
-        max_steps: Stop after so many steps; the schedule shrinks with it. Default None: all epochs.
-        seed: What every random choice follows from.
+        max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
+        seed: Seed of every random choice.
         precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
         accelerator: Lightning's, on which ``"auto"`` precision depends.
         given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
@@ -106,8 +106,8 @@ def train_config(
         backbone: Registered name.
         algorithm: Name of the method; an IAM without a reduction ratio gets the data set's.
         pretrained: Run folder or weights file that the backbone begins from. Default None: fresh weights.
-        max_steps: Stop after so many steps; the schedule shrinks with it. Default None: all epochs.
-        seed: What every random choice follows from.
+        max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
+        seed: Seed of every random choice.
         precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
         accelerator: Lightning's, on which ``"auto"`` precision depends.
         validation: How the best weights are chosen; default the paper's 2,000 episodes.
