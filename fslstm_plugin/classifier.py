@@ -210,7 +210,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict_set(self, X: Any, coverage: float = 0.9, kind: str = "marginal") -> list[np.ndarray]:
         """For each point the labels that it may have: a set that holds the right one as often as promised.
 
-        An empty set says that no class fits the point as well as nearly all labelled points fit theirs.
+        An empty set says that each label would be more surprising than it is for so many labelled points. Whether a
+        point is of none of the classes is told better by `familiarity`.
 
         Args:
             X: Features ``(m, d)``, or m pictures.
@@ -228,6 +229,21 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         query = self._query(X)
         found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
         return [self.classes_[each] for each in found.numpy()]
+
+    def familiarity(self, X: Any) -> np.ndarray:
+        """How familiar each point is, by its rank among the labelled ones: small for what is of none of the classes.
+
+        Of points of the classes a share e has at most the familiarity e, so that one takes those with less than 0.05
+        for unknown, say; n labelled points give ranks from ``1 / (n + 1)`` on.
+
+        Args:
+            X: Features ``(m, d)``, or m pictures.
+
+        Returns:
+            ``(m,)``, above 0 and at most 1; see `familiarity.familiarity_rank`.
+        """
+        query = self._query(X)
+        return self._fitted_.familiarity(query).numpy()
 
     @property
     def fitted(self) -> FittedMethod:
