@@ -21,6 +21,7 @@ from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import StorageError
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
+from fslstm_plugin.weights import load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -72,8 +73,7 @@ def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
     done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--coverage", 0.6)
     assert done.code == 0, done.err
     rows = rows_of(tmp_path / "out.csv")
-    first = [tmp_path / row["path"] for row in rows[:8]]  # a batch
-    sets = FewShotClassifier.load(model).predict_set(first, coverage=0.6)
+    sets = FewShotClassifier.load(model).predict_set([tmp_path / row["path"] for row in rows], coverage=0.6)
     assert [row["set"] for row in rows[:8]] == [";".join(each) or "{}" for each in sets]
 
 
@@ -112,6 +112,24 @@ def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Pat
     assert fslstm(*fit).code == 0
     done = fslstm("predict", tmp_path / "m", new)
     assert (done.code, "No picture is taken for none of these" in done.out) == (0, True)
+
+
+def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -> None:
+    before = tmp_path / "conv4.safetensors"
+    moved = before.rename(tmp_path / "moved.safetensors")
+    done = fslstm("predict", model, new)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert f"no run folder or weights file at {before}" in done.err
+    assert "give the file or the run as --weights" in done.err
+    assert fslstm("predict", model, new, "--weights", moved).code == 0
+    assert fslstm("update", model, "--forget", "red", "--weights", moved).code == 0
+    assert fslstm("suggest", model, new).code == 0  # the updated file knows the new place
+    other = load_tensors(moved)
+    other[next(iter(other))] += 1
+    save_tensors(tmp_path / "other.safetensors", other)
+    done = fslstm("predict", model, new, "--weights", tmp_path / "other.safetensors")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "of other weights" in done.err
 
 
 def test_five_pictures_of_a_class_cannot_promise_nine_tenths_of_it(fslstm, model, new) -> None:
@@ -157,7 +175,7 @@ def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> Non
     whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
     assert fslstm("predict", model, new, "--csv", whole).code == 0
     lines = whole.read_bytes().split(b"\r\n")
-    half = b"\r\n".join(lines[:9]) + b"\r\n" + lines[9][:20]  # eight pictures, a batch, and half of a line
+    half = b"\r\n".join(lines[:9]) + b"\r\n" + lines[9][:20]  # eight pictures, and half of a line
     part.write_bytes(half)
     done = fslstm("predict", model, new, "--csv", part)
     assert done.code == 0, done.err
