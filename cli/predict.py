@@ -128,7 +128,12 @@ def predict(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
         file = csv or Path(folder) / "predictions.csv"
         table = PredictionTable(file, identity_of(model, promise, accepted, transductive))
-        unreadable = _predict_all(found, predictor, table, console)
+        try:
+            unreadable = _predict_all(found, predictor, table, console)
+        except KeyboardInterrupt:
+            if csv is not None:
+                results.say(console, f"Stopped. What is in {printable(str(csv))} is whole; the same command continues it.")
+            raise
         summary = Summary.of(table, [str(each) for each in classifier.classes_])
         summary.show(table, promise is not None, source)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
@@ -310,7 +315,7 @@ def accepting(accepted: float) -> str:
         return f"No picture is taken for {NONE}."
     return (
         f"A picture is {NONE} where it is less like any class than {100 * accepted:g} % of the labelled pictures are, "
-        f"each left out; so are {100 - 100 * accepted:.2g} % of the pictures of the classes."
+        f"each left out. Expect that of {100 - 100 * accepted:.2g} % of the pictures of the classes too."
     )
 
 

@@ -74,7 +74,7 @@ def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
     assert done.code == 0, done.err
     rows = rows_of(tmp_path / "out.csv")
     sets = FewShotClassifier.load(model).predict_set([tmp_path / row["path"] for row in rows], coverage=0.6)
-    assert [row["set"] for row in rows[:8]] == [";".join(each) or "{}" for each in sets]
+    assert [row["set"] for row in rows] == [";".join(each) or "{}" for each in sets]
 
 
 def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path: Path, model, new) -> None:
@@ -193,11 +193,10 @@ def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, 
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    before = out.read_bytes()
-    assert before.endswith(b"\r\n")
+    before, end, _ = out.read_bytes().rpartition(b"\r\n")  # a kill may fall within a write
     done = fslstm("predict", model, new, "--csv", out)
     assert done.code == 0, done.err
-    assert out.read_bytes().startswith(before)
+    assert out.read_bytes().startswith(before + end)
     paths = [row["path"] for row in rows_of(out)]
     assert sorted(paths) == sorted(f"many/{file.name}" for file in new.iterdir())
 

@@ -178,7 +178,7 @@ class PredictionTable:
     r"""A CSV file that grows by whole lines, and is continued where it was stopped.
 
     A batch is one write at the end of the file. One that fails, as on a full disk, is taken back; half a line that a
-    crash of the machine left is cut off when the file is opened again. A line that is there is never written again.
+    kill or a crash left is cut off when the file is opened again. A line that is there is never written again.
 
     The columns are those of `Prediction`, and which model it is by. Paths are as `path_beside` gives them. A set
     has its labels separated by semicolons; ``{}`` is an empty one, and an empty cell says that there are none. A label
