@@ -132,7 +132,7 @@ def predict(
             unreadable = _predict_all(found, predictor, table, console)
         except KeyboardInterrupt:
             if csv is not None:
-                results.say(console, f"Stopped. What is in {printable(str(csv))} is whole; the same command continues it.")
+                results.say(console, f"Stopped; the same command continues {printable(str(csv))}, which is whole.")
             raise
         summary = Summary.of(table, [str(each) for each in classifier.classes_])
         summary.show(table, promise is not None, source)

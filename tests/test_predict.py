@@ -201,6 +201,18 @@ def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, 
     assert sorted(paths) == sorted(f"many/{file.name}" for file in new.iterdir())
 
 
+def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PredictionTable, "append", stopped)
+        done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert (done.code, "the same command continues" in done.err, "Traceback" in done.err) == (130, True, False)
+    assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv").code == 0
+    assert len(rows_of(tmp_path / "out.csv")) == 12
+
+
 def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("path,label\na,b\n")
