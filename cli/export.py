@@ -31,6 +31,7 @@ def export(
         Optional[Path],
         typer.Option(help="Pictures to check it with; the labelled ones if not given.", show_default=False),
     ] = None,
+    weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
 ) -> None:
     """Write backbone and head as one ONNX graph, for programs without PyTorch.
@@ -51,7 +52,7 @@ def export(
         raise UsageError(f"{onnx} is there already and is not replaced, since its name does not end with .onnx.")
     if max_pixels is not None:
         allow_pixels(max_pixels)
-    classifier = pictures.load(model, "cpu")
+    classifier = pictures.load(model, "cpu", weights)
     found = [Picture(Path(name)) for name in classifier.pictures_ if name] if check is None else pictures_in(check)
     found = random.Random(0).sample(found, min(len(found), _CHECKED))
     images = []

@@ -49,6 +49,15 @@ Weights = Annotated[
     Optional[Path],
     typer.Option(help="The backbone's weights: safetensors, or tensors only.", show_default=False, dir_okay=False),
 ]
+Moved = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--weights",
+        help="Where the backbone's weights, or its run, lie now, if they were moved since 'fit'.",
+        show_default=False,
+        exists=True,
+    ),
+]
 Pooling = Annotated[
     Optional[str],
     typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.", show_default=False),
@@ -73,8 +82,13 @@ def open_backbone(
     return opened(name, None if weights is None else weights.absolute(), pooling).to(where)
 
 
-def load(model: Path, device: str) -> FewShotClassifier:
+def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassifier:
     """The classifier of a file, its backbone on its device.
+
+    Args:
+        model: The file.
+        device: As it was typed.
+        weights: Where the backbone's weights lie now, or its run; None for where they were.
 
     Raises:
         RunError: If the file is damaged, of something else, or has no backbone.
@@ -83,7 +97,7 @@ def load(model: Path, device: str) -> FewShotClassifier:
     from fslstm_plugin.errors import RunError
 
     where = results.join_ranks().device(device)
-    classifier = FewShotClassifier.load(model)
+    classifier = FewShotClassifier.load(model, weights=weights)
     if classifier.backbone is None:
         raise RunError(f"{model} was fitted to features, not to pictures, and names no backbone: use it from Python.")
     classifier.open_backbone().to(where)

@@ -36,6 +36,7 @@ fslstm predict birds.fslstm pictures/ --transductive --json labels.json
 """
 
 _LISTED = 25  # Pictures that are printed one by one; of more there is a summary.
+_PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
 _TOGETHER = 10_000  # Pictures whose predictions can use each other: their similarities take 0.8 GB.
 
 
@@ -78,20 +79,29 @@ def predict(
             "--per-class", help="With --coverage: promise it for each class, however many pictures of it were labelled."
         ),
     ] = False,
+    accept: Annotated[
+        Optional[float],
+        typer.Option(
+            help="Share of the pictures of the classes that is accepted; what is less familiar is none of these. 1 "
+            "accepts all. If not given 0.95, or what so few labelled pictures can tell.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
     device: results.Device = "auto",
 ) -> None:
     """Label pictures, say how sure each label is, and which are none of the classes.
 
     Each picture gets its likeliest label with a probability, and the set of labels that it may have: sets hold the
-    right label as often as --coverage promises, where labelled and new pictures are drawn alike. A picture that fits
-    no class has an empty set: none of these. Pictures are never changed or moved.
+    right label as often as --coverage promises, where labelled and new pictures are drawn alike. A picture that is
+    less like any class than nearly all labelled pictures are is none of these. Pictures are never changed or moved.
     """
     from rich.console import Console
 
     from fslstm_plugin.data.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
-    from fslstm_plugin.pictures.predictions import Predictor, identity_of
+    from fslstm_plugin.pictures.predictions import PredictionTable, Predictor, acceptance, identity_of
 
     _check(source, sort_into, link, transductive, coverage, per_class)
     pictures.require_apart(model, source, csv, json, html)
@@ -106,27 +116,38 @@ def predict(
         import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
     found = pictures_in(source)
-    classifier = pictures.load(model, device)
+    classifier = pictures.load(model, device, weights)
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
     promise = _promise(classifier, coverage, per_class, transductive, console)
-    predictor = Predictor(classifier, promise)
+    accepted = acceptance(classifier, accept)
+    predictor = Predictor(classifier, promise, accepted)
     with ExitStack() as stack:
         if csv is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
         file = csv or Path(folder) / "predictions.csv"
-        table = _table(file, identity_of(model, promise, transductive))
-        unreadable = _predict_all(found, predictor, table, console)
+        table = PredictionTable(file, identity_of(model, promise, accepted, transductive))
+        try:
+            unreadable = _predict_all(found, predictor, table, console)
+        except KeyboardInterrupt:
+            if csv is not None:
+                results.say(console, f"Stopped; the same command continues {printable(str(csv))}, which is whole.")
+            raise
         summary = Summary.of(table, [str(each) for each in classifier.classes_])
-        summary.show(table, promise, unreadable, source)
+        summary.show(table, promise is not None, source)
+        left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
+        typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
+        lead = [*promised(promise), accepting(accepted)]
+        for sentence in lead:
+            typer.echo(sentence)
         places = pictures.escaped(found)
         if csv is not None:
             typer.echo(f"Written: {printable(str(csv))}.")
         if json is not None:
-            _write_json(json, table, promise)
+            _write_json(json, table, promise, accepted)
         if html is not None:
-            _write_gallery(html, table, summary, model, promise, places)
+            _write_gallery(html, table, summary, model, lead, places)
         if sort_into is not None:
             _sort(sort_into, table, summary, places, link, console)
 
@@ -169,14 +190,8 @@ def _promise(
     try:
         return usual_promise(classifier)
     except UsageError as error:
-        results.say(console, f"Labels and probabilities only: {error}")
+        results.say(console, f"Without sets of labels: {error}")
         return None
-
-
-def _table(file: Path, identity: str) -> PredictionTable:
-    from fslstm_plugin.pictures.predictions import PredictionTable
-
-    return PredictionTable(file, identity)
 
 
 def _predict_all(found: Sequence[Picture], predictor: Predictor, table: PredictionTable, console: Console) -> int:
@@ -203,8 +218,8 @@ def _predict_all(found: Sequence[Picture], predictor: Predictor, table: Predicti
             unreadable += len(batch.problems)
             paths += [pictures.text_of(each.path) for each in batch.pictures]
             features.append(batch.features)
-            if not together:
-                table.append(predictor(paths, batch.features))
+            if len(paths) >= _PART and not together:
+                table.append(predictor(paths, torch.cat(features)))
                 paths, features = [], []
             advance(len(batch.pictures) + len(batch.problems))
     if paths:
@@ -232,7 +247,7 @@ class Summary:
 
         counts = {printable(name): _Count() for name in classes}
         for each in predictions:
-            count = counts.setdefault(each.group, _Count())
+            count = counts.setdefault(each.label, _Count())
             count.pictures += 1
             count.single += each.labels is not None and len(each.labels) == 1
             count.probability += each.probability
@@ -243,38 +258,41 @@ class Summary:
         """Pictures with a prediction."""
         return sum(each.pictures for each in self.counts.values())
 
-    def show(self, table: PredictionTable, promise: Promise | None, unreadable: int, source: Path) -> None:
-        """Print it; of few pictures each of them."""
+    def show(self, table: PredictionTable, sets: bool, source: Path) -> None:
+        """Print it; of few pictures each of them.
+
+        Args:
+            table: The predictions.
+            sets: Whether there are sets of labels.
+            source: Where the pictures are from.
+        """
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
         if self.total <= _LISTED:
-            shown = Table("Picture", "Label", "%", *(["May be"] if promise else []))
+            shown = Table("Picture", "Label", "%", *(["May be"] if sets else []))
             for each in table:
-                cells = [pictures.shown(each.path, source), each.group, f"{100 * each.probability:.0f}", *_labels(each)]
+                label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
+                cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
         else:
-            shown = Table("Label", *(["Pictures", "mean %"]), *(["one label possible"] if promise else []))
+            shown = Table("Label", *(["Pictures", "mean %"]), *(["one label possible"] if sets else []))
             for name, count in self.counts.items():
                 if count.pictures:
                     cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
-                    cells += [f"{count.single:,}"] if promise else []
+                    cells += [f"{count.single:,}"] if sets else []
                     shown.add_row(*(Text(printable(cell)) for cell in cells))
         for column in shown.columns:
             column.justify = "right" if column.header in ("%", "mean %", "Pictures", "one label possible") else "left"
         Console().print(shown)
-        left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
-        typer.echo(f"{pictures.count_of(self.total)}{left_out}.")
-        for sentence in promised(promise):
-            typer.echo(sentence)
 
 
 def _labels(prediction: Prediction) -> list[str]:
     """The cell of the set, none where there are no sets."""
     if prediction.labels is None:
         return []
-    return [", ".join(prediction.labels) or "none of these"]
+    return [", ".join(prediction.labels) or "empty set"]
 
 
 def promised(promise: Promise | None) -> list[str]:
@@ -289,7 +307,19 @@ def promised(promise: Promise | None) -> list[str]:
     return [f"The sets hold the right label of {100 * promise.coverage:g} % of the pictures, {whom}."]
 
 
-def _write_json(file: Path, table: PredictionTable, promise: Promise | None) -> None:
+def accepting(accepted: float) -> str:
+    """What 'none of these' means, in a sentence."""
+    from fslstm_plugin.pictures.predictions import NONE
+
+    if accepted == 1:
+        return f"No picture is taken for {NONE}."
+    return (
+        f"A picture is {NONE} where it is less like any class than {100 * accepted:g} % of the labelled pictures are, "
+        f"each left out. Expect that of {100 - 100 * accepted:.2g} % of the pictures of the classes too."
+    )
+
+
+def _write_json(file: Path, table: PredictionTable, promise: Promise | None, accepted: float) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
 
@@ -302,6 +332,7 @@ def _write_json(file: Path, table: PredictionTable, promise: Promise | None) -> 
         "version": __version__,
         "model": table.model,
         "coverage": promise and {"share": promise.coverage, "kind": promise.kind},
+        "accept": accepted,
     }
     with _opened(file) as text:
         text.write(json.dumps(about)[:-1] + ', "pictures": [')
@@ -309,9 +340,11 @@ def _write_json(file: Path, table: PredictionTable, promise: Promise | None) -> 
             row = {
                 "path": path_beside(file, each.path),
                 "label": each.label,
+                "likeliest": each.likeliest,
                 "probability": each.probability,
+                "familiarity": each.familiarity,
                 "set": None if each.labels is None else list(each.labels),
-                "nearest": each.nearest,
+                "nearest": path_beside(file, each.nearest),
             }
             text.write((",\n" if number else "\n") + json.dumps(row))
         text.write("\n]}\n")
@@ -340,14 +373,14 @@ def _write_gallery(
     table: PredictionTable,
     summary: Summary,
     model: Path,
-    promise: Promise | None,
+    lead: Sequence[str],
     places: Mapping[str, Path],
 ) -> None:
     from fslstm_plugin.files import write_text
     from fslstm_plugin.pictures.gallery import gallery
 
     title = f"{summary.total:,} pictures by {model.name}"
-    write_text(file, gallery(table, list(summary.counts), title, promised(promise), places))
+    write_text(file, gallery(table, list(summary.counts), title, lead, places, file))
     typer.echo(f"Written: {printable(str(file))}.")
 
 
@@ -361,7 +394,7 @@ def _sort(
 ) -> None:
     from fslstm_plugin.pictures.sorting import sort_into
 
-    found = ((places.get(each.path, Path(each.path)), each.group) for each in table)
+    found = ((places.get(each.path, Path(each.path)), each.label) for each in table)
     for sentence in sort_into(folder, found, list(summary.counts), link):
         results.say(console, printable(sentence))
     typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

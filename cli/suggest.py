@@ -24,6 +24,7 @@ def suggest(
     model: pictures.Model,
     source: pictures.Pictures,
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many pictures.")] = 10,
+    weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
     device: results.Device = "auto",
     json: options.Json = None,
@@ -45,7 +46,7 @@ def suggest(
         allow_pixels(max_pixels)
     console = Console(stderr=True)
     found = pictures_in(source)
-    classifier = pictures.load(model, device)
+    classifier = pictures.load(model, device, weights)
     known = set(classifier.pictures_)
     new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
     if not new:

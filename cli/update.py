@@ -46,6 +46,7 @@ def update(
             show_default=False,
         ),
     ] = None,
+    weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
     device: results.Device = "auto",
 ) -> None:
@@ -65,7 +66,7 @@ def update(
         allow_pixels(max_pixels)
     if output is not None:
         pictures.require_replaceable(output)
-    classifier = pictures.load(model, device)
+    classifier = pictures.load(model, device, weights)
     classes = dict(zip(map(str, classifier.classes_), classifier.classes_.tolist(), strict=True))
     if forget:
         classifier.forget([classes.get(each, each) for each in forget])

@@ -210,7 +210,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def predict_set(self, X: Any, coverage: float = 0.9, kind: str = "marginal") -> list[np.ndarray]:
         """For each point the labels that it may have: a set that holds the right one as often as promised.
 
-        An empty set says that no class fits the point as well as nearly all labelled points fit theirs.
+        An empty set says that each label would be more surprising than it is for so many labelled points. Whether a
+        point is of none of the classes is told better by `familiarity`.
 
         Args:
             X: Features ``(m, d)``, or m pictures.
@@ -228,6 +229,21 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         query = self._query(X)
         found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
         return [self.classes_[each] for each in found.numpy()]
+
+    def familiarity(self, X: Any) -> np.ndarray:
+        """How familiar each point is, by its rank among the labelled ones: small for what is of none of the classes.
+
+        Of points of the classes a share e has at most the familiarity e, so that one takes those with less than 0.05
+        for unknown, say; n labelled points give ranks from ``1 / (n + 1)`` on.
+
+        Args:
+            X: Features ``(m, d)``, or m pictures.
+
+        Returns:
+            ``(m,)``, above 0 and at most 1; see `familiarity.familiarity_rank`.
+        """
+        query = self._query(X)
+        return self._fitted_.familiarity(query).numpy()
 
     @property
     def fitted(self) -> FittedMethod:
@@ -279,19 +295,22 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         ).write(Path(file))
 
     @classmethod
-    def load(cls, file: Path | str, backbone: str | Path | nn.Module | None = None) -> Self:
+    def load(
+        cls, file: Path | str, backbone: str | Path | nn.Module | None = None, weights: Path | str | None = None
+    ) -> Self:
         """The classifier of a file.
 
         Args:
             file: Its place.
             backbone: The backbone, where it cannot be opened by the name that is in the file. Default None.
+            weights: Where the backbone's weights, or the run that it is from, lie now. Default None: where they were.
 
         Raises:
             RunError: If the file is missing, damaged, of a newer version, or made with another backbone.
         """
         content = ModelFile.read(Path(file))
         if backbone is None and content.backbone is not None:
-            backbone = _reopened(content.backbone)
+            backbone = _reopened(content.backbone, None if weights is None else Path(weights).absolute())
         classifier = cls(
             content.method,
             backbone=backbone,
@@ -411,19 +430,34 @@ def _identity(backbone: PictureBackbone) -> BackboneIdentity:
     )
 
 
-def _reopened(identity: BackboneIdentity) -> PictureBackbone:
-    return open_backbone(
-        identity.name,
-        weights=None if identity.weights is None else Path(identity.weights),
-        pooling=identity.pooling,
-        image_size=identity.image_size[0] if identity.name in BACKBONES.names() else None,
-    )
+def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbone:
+    """The backbone of a file; its weights, or its run, from another place if one is given."""
+    if weights is not None and weights.is_dir():
+        return open_backbone(weights)
+    known = None if identity.weights is None else Path(identity.weights)
+    try:
+        return open_backbone(
+            identity.name,
+            weights=weights or known,
+            pooling=identity.pooling,
+            image_size=identity.image_size[0] if identity.name in BACKBONES.names() else None,
+        )
+    except RunError as error:
+        if weights is not None:
+            raise
+        raise RunError(f"{error} If they lie elsewhere now, give the file or the run as --weights.") from error
 
 
 def _require_same(backbone: PictureBackbone, identity: BackboneIdentity, file: Path) -> None:
-    """Refuse features of other weights, which would mean something else."""
+    """Refuse features of other weights or of images of another size, which would mean something else."""
     if backbone.digest != identity.digest:
         raise RunError(
             f"{file} was made with the backbone {identity.name} of other weights ({identity.digest[:12]}) than those "
             f"of {backbone.name} here ({backbone.digest[:12]}): give the same weights, or fit again."
+        )
+    if backbone.image_size != identity.image_size:
+        raise RunError(
+            f"{file} was made with images of {identity.image_size[0]} x {identity.image_size[1]} pixels, but "
+            f"{backbone.name} takes {backbone.image_size[0]} x {backbone.image_size[1]}: give the same backbone, or "
+            "fit again."
         )

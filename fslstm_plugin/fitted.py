@@ -8,6 +8,7 @@ from torch import Tensor
 from .calibration import fit_temperature
 from .conformal import p_values, require_attainable, require_label_sets
 from .errors import UsageError
+from .familiarity import familiarity_rank
 from .features import EpisodeFeatures
 from .gram import EpisodeGram
 from .heads import Head, one_hot
@@ -109,6 +110,12 @@ class FittedMethod:
         if self.method.is_transductive:
             return self.method.logits(self._episode(query.double())).double()
         return torch.cat([self._inductive(part.double()) for part in query.split(_QUERIES)])
+
+    @torch.no_grad()
+    def familiarity(self, query: Tensor) -> Tensor:
+        """See `familiarity_rank`, ``(m,)``; among features after the method's adapters."""
+        parts = (query,) if self.method.is_transductive else query.split(_QUERIES)
+        return torch.cat([familiarity_rank(self.method.prepare(self._episode(part.double()))) for part in parts])
 
     def _inductive(self, query: Tensor) -> Tensor:
         if self._head is None:

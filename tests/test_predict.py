@@ -12,13 +12,16 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import painted
 import pytest
+from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import StorageError
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
+from fslstm_plugin.weights import load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -51,17 +54,18 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     assert "12 pictures." in done.out
     assert "The sets hold the right label of 90 % of the pictures" in done.out
     rows = rows_of(tmp_path / "out.csv")
-    assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["label"] for row in rows]
+    assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["likeliest"] for row in rows]
     classifier = FewShotClassifier.load(model)
     likely = classifier.predict_proba([tmp_path / row["path"] for row in rows]).max(1)
     assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
     content = json.loads((tmp_path / "out.json").read_text())
     assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
     assert content["coverage"] == {"share": 0.9, "kind": "marginal"}
-    assert all(Path(each["nearest"]).parent.name == each["label"] for each in content["pictures"])
+    assert all(Path(each["nearest"]).parent.name == each["likeliest"] for each in content["pictures"])
+    assert {each["nearest"] for each in content["pictures"]} == {row["nearest"] for row in rows}
     copies = {file for file in (tmp_path / "sorted").rglob("*") if file.is_file()}
     assert sorted(file.name for file in copies) == sorted(file.name for file in new.iterdir())
-    assert all(file.parent.name in (file.name.split("-")[0], NONE) for file in copies)
+    assert {file.name: file.parent.name for file in copies} == {Path(row["path"]).name: row["label"] for row in rows}
     assert {file: file.read_bytes() for file in new.iterdir()} == before
 
 
@@ -69,9 +73,63 @@ def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
     done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--coverage", 0.6)
     assert done.code == 0, done.err
     rows = rows_of(tmp_path / "out.csv")
-    first = [tmp_path / row["path"] for row in rows[:8]]  # a batch
-    sets = FewShotClassifier.load(model).predict_set(first, coverage=0.6)
-    assert [row["set"] for row in rows[:8]] == [";".join(each) or NONE for each in sets]
+    sets = FewShotClassifier.load(model).predict_set([tmp_path / row["path"] for row in rows], coverage=0.6)
+    assert [row["set"] for row in rows] == [";".join(each) or "{}" for each in sets]
+
+
+def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path: Path, model, new) -> None:
+    for number in range(3):
+        noise = np.random.default_rng(number).integers(0, 256, (40, 48, 3))
+        Image.fromarray(noise.astype(np.uint8)).save(new / f"noise-{number}.png")
+    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert "is none of these where it is less like any class than 93 % of the labelled pictures are" in done.out
+    rows = rows_of(tmp_path / "out.csv")
+    familiarity = FewShotClassifier.load(model).familiarity([tmp_path / row["path"] for row in rows])
+    assert [float(row["familiarity"]) for row in rows] == pytest.approx(familiarity, abs=1e-4)
+    refused = {row["path"] for row in rows if row["label"] == NONE}
+    assert refused == {row["path"] for row, rank in zip(rows, familiarity, strict=True) if rank <= 0.07}
+    assert {f"new/noise-{number}.png" for number in range(3)} <= refused
+    done = fslstm("predict", model, new, "--json", tmp_path / "out.json", "--accept", 1)
+    assert "No picture is taken for none of these" in done.out
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert all(each["label"] == each["likeliest"] for each in content["pictures"])
+    done = fslstm("predict", model, new, "--accept", 0.95)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "15 labelled pictures of classes with two or more: accept 0.93 or less, or 1" in done.err
+
+
+def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Path, new) -> None:
+    folder = painted.labelled(tmp_path / "labelled", each=4)
+    fit = ("fit", folder, "-o", tmp_path / "m", "--method", "svm", *painted.backbone(tmp_path))
+    assert fslstm(*fit).code == 0
+    Image.new("RGB", (9, 9), "black").save(new / "black.png")
+    done = fslstm("predict", tmp_path / "m", new, "--csv", tmp_path / "out.csv")
+    assert (done.code, "Without sets of labels" in done.err) == (0, True)
+    found = {Path(row["path"]).name: (row["label"], row["set"]) for row in rows_of(tmp_path / "out.csv")}
+    assert found["black.png"] == (NONE, "")
+    for file in folder.rglob("[1-9].png"):
+        file.unlink()
+    assert fslstm(*fit).code == 0
+    done = fslstm("predict", tmp_path / "m", new)
+    assert (done.code, "No picture is taken for none of these" in done.out) == (0, True)
+
+
+def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -> None:
+    before = tmp_path / "conv4.safetensors"
+    moved = before.rename(tmp_path / "moved.safetensors")
+    done = fslstm("predict", model, new)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert f"no run folder or weights file at {before}" in done.err
+    assert "give the file or the run as --weights" in done.err
+    assert fslstm("predict", model, new, "--weights", moved).code == 0
+    assert fslstm("update", model, "--forget", "red", "--weights", moved).code == 0
+    assert fslstm("suggest", model, new).code == 0  # the updated file knows the new place
+    other = load_tensors(moved)
+    other[next(iter(other))] += 1
+    save_tensors(tmp_path / "other.safetensors", other)
+    done = fslstm("predict", model, new, "--weights", tmp_path / "other.safetensors")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "of other weights" in done.err
 
 
 def test_five_pictures_of_a_class_cannot_promise_nine_tenths_of_it(fslstm, model, new) -> None:
@@ -117,7 +175,7 @@ def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> Non
     whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
     assert fslstm("predict", model, new, "--csv", whole).code == 0
     lines = whole.read_bytes().split(b"\r\n")
-    half = b"\r\n".join(lines[:9]) + b"\r\n" + lines[9][:20]  # eight pictures, a batch, and half of a line
+    half = b"\r\n".join(lines[:9]) + b"\r\n" + lines[9][:20]  # eight pictures, and half of a line
     part.write_bytes(half)
     done = fslstm("predict", model, new, "--csv", part)
     assert done.code == 0, done.err
@@ -135,13 +193,24 @@ def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, 
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    before = out.read_bytes()
-    assert before.endswith(b"\r\n")
+    before, end, _ = out.read_bytes().rpartition(b"\r\n")  # a kill may fall within a write
     done = fslstm("predict", model, new, "--csv", out)
     assert done.code == 0, done.err
-    assert out.read_bytes().startswith(before)
+    assert out.read_bytes().startswith(before + end)
     paths = [row["path"] for row in rows_of(out)]
     assert sorted(paths) == sorted(f"many/{file.name}" for file in new.iterdir())
+
+
+def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PredictionTable, "append", stopped)
+        done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert (done.code, "the same command continues" in done.err, "Traceback" in done.err) == (130, True, False)
+    assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv").code == 0
+    assert len(rows_of(tmp_path / "out.csv")) == 12
 
 
 def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
@@ -153,12 +222,12 @@ def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> N
     out = tmp_path / "out.csv"
     assert fslstm("predict", model, new, "--csv", out).code == 0
     done = fslstm("predict", model, new, "--csv", out, "--coverage", 0.7)
-    assert (done.code, "another model, or another coverage" in done.err) == (2, True)
+    assert (done.code, "another model, or other options" in done.err) == (2, True)
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
-    table.append([Prediction("/1.png", "a", 0.5, None, "")])
+    table.append([Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")])
     before = table.file.read_bytes()
 
     class Full:
@@ -185,7 +254,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda self, *a, **k: Full(plain(self, *a, **k)))
         with pytest.raises(StorageError, match=r"No space left on device\. What is in it is whole"):
-            table.append([Prediction("/2.png", "a", 0.5, None, "")])
+            table.append([Prediction("/2.png", "a", "a", 0.5, 1.0, None, "")])
     assert table.file.read_bytes() == before
     assert PredictionTable(table.file, "m").done == {"/1.png"}
 
@@ -224,7 +293,9 @@ def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
 def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
     labels = ["=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
-    given = [Prediction(f"/{number}.png", label, 0.5, (label, "b"), "") for number, label in enumerate(labels)]
+    given = [
+        Prediction(f"/{number}.png", label, label, 0.5, 1.0, (label, "b"), "") for number, label in enumerate(labels)
+    ]
     table.append(given)
     assert list(PredictionTable(table.file, "m")) == given
     assert not re.search(r"(^|,)\"?[=+@-]", table.file.read_text(), re.MULTILINE)

@@ -16,7 +16,7 @@ from PIL import Image
 from .. import __version__
 from ..data.decode import read_picture
 from ..errors import DataError, needs_extra
-from .predictions import NONE, Prediction
+from .predictions import NONE, Prediction, path_beside
 
 with needs_extra("A gallery", "pictures"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -53,6 +53,7 @@ class _Card:
     label: str
     percent: str
     others: Sequence[str]
+    empty: bool
     image: str | None
     near: int | None
     near_name: str
@@ -64,6 +65,7 @@ def gallery(
     title: str,
     lead: Sequence[str] = (),
     places: Mapping[str, Path] | None = None,
+    file: Path = Path("gallery.html"),
     most: int = _MOST,
 ) -> str:
     """The page, in HTML, with nothing from the network and nothing that is run.
@@ -77,17 +79,18 @@ def gallery(
         title: Its heading.
         lead: Sentences below it.
         places: Where a picture is whose path is not its name in the predictions. Default: none.
+        file: Where the page will lie, from whose folder pictures are named. Default: in the working folder.
         most: How many pictures it may show. Default 600.
 
     Example:
-        >>> text = gallery([Prediction("/<b>.png", "owl", 0.5, ("owl",), "")], ["owl"], "Birds")
+        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 1, None, "")], ["owl"], "Birds")
         >>> "&lt;b&gt;.png" in text, "<b>" in text
         (True, False)
     """
     groups = {label: _Group(label) for label in (NONE, *classes)}
     each = max(1, most // len(groups))
     for prediction in predictions:
-        groups.setdefault(prediction.group, _Group(prediction.group)).add(prediction, each)
+        groups.setdefault(prediction.label, _Group(prediction.label)).add(prediction, each)
     shown = [group for group in groups.values() if group.count]
     wanted = [prediction for group in shown for prediction in group.shown]
     near = list(dict.fromkeys(prediction.nearest for prediction in wanted if prediction.nearest))
@@ -95,7 +98,7 @@ def gallery(
     with ThreadPoolExecutor() as pool:
         images = pool.map(_thumbnail, [places.get(each.path, Path(each.path)) for each in wanted])
         near_images = list(pool.map(_thumbnail, map(Path, near)))
-        cards = [(group, list(_cards(group, images, near, near_images))) for group in shown]
+        cards = [(group, list(_cards(group, images, near, near_images, file))) for group in shown]
     environment = Environment(
         loader=PackageLoader("fslstm_plugin.reporting"),
         autoescape=True,
@@ -115,17 +118,18 @@ def gallery(
 
 
 def _cards(
-    group: _Group, images: Iterator[str | None], near: Sequence[str], near_images: Sequence[str | None]
+    group: _Group, images: Iterator[str | None], near: Sequence[str], near_images: Sequence[str | None], file: Path
 ) -> Iterator[_Card]:
     numbers = {name: number for number, name in enumerate(near)}
     for prediction in group.shown:
         number = numbers.get(prediction.nearest)
         yield _Card(
             Path(prediction.path).name,
-            prediction.path,
-            prediction.label,
+            path_beside(file, prediction.path),
+            prediction.likeliest,
             f"{100 * prediction.probability:.0f} %",
-            [each for each in prediction.labels or () if each != prediction.label],
+            [each for each in prediction.labels or () if each != prediction.likeliest],
+            prediction.labels == (),
             next(images),
             None if number is None or near_images[number] is None else number,
             "/".join(Path(prediction.nearest).parts[-2:]),

@@ -12,19 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..conformal import attained_coverage
-from ..errors import DataError, StorageError, UsageError, printable
+from ..errors import DataError, StorageError, UsageError, printable, require_share
 
 if TYPE_CHECKING:
     from ..classifier import FewShotClassifier
 
 NONE = "none of these"
-_USUAL = 0.9
-_COLUMNS = ("path", "label", "probability", "set", "nearest", "model")
+_COVERAGE, _ACCEPTED = 0.9, 0.95  # Unless something else is asked for.
+_COLUMNS = ("path", "label", "likeliest", "probability", "familiarity", "set", "nearest", "model")
+_EMPTY = "{}"
+_ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 _FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
 
 
@@ -33,22 +36,21 @@ class Prediction(NamedTuple):
 
     Args:
         path: The picture, from the root of the file system.
-        label: The likeliest.
+        label: The likeliest class, or `NONE` where the picture is too unfamiliar.
+        likeliest: The likeliest class in any case.
         probability: Its probability.
-        labels: The labels that it may have; none of them, or None where nothing is guaranteed.
+        familiarity: Of the picture, see `FewShotClassifier.familiarity`.
+        labels: The labels that it may have; perhaps none of them, or None where nothing is guaranteed.
         nearest: The labelled picture that is most like it; empty where its name is not known.
     """
 
     path: str
     label: str
+    likeliest: str
     probability: float
+    familiarity: float
     labels: tuple[str, ...] | None
     nearest: str
-
-    @property
-    def group(self) -> str:
-        """Where it belongs: its label, or `NONE` where no label is possible."""
-        return NONE if self.labels == () else self.label
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,7 @@ def usual_promise(classifier: FewShotClassifier) -> Promise:
     Raises:
         UsageError: If the classifier can promise none, with the reason.
     """
-    points = len(classifier.support_)
-    most = math.floor(100 * points / (points + 1)) / 100
-    return checked(Promise(_USUAL if attained_coverage(_USUAL, points) < 1 else most), classifier)
+    return checked(Promise(_at_most(_COVERAGE, len(classifier.support_))), classifier)
 
 
 def checked(promise: Promise, classifier: FewShotClassifier) -> Promise:
@@ -85,22 +85,54 @@ def checked(promise: Promise, classifier: FewShotClassifier) -> Promise:
     return promise
 
 
+def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
+    """The share of pictures of the classes that are accepted as such.
+
+    Args:
+        classifier: A fitted one.
+        asked: What is asked for; 1 accepts all pictures. Default None: 0.95, or the greatest of two digits that so few
+            labelled pictures can tell; 1 where each class has one picture only.
+
+    Raises:
+        UsageError: If it is out of range, or there are too few labelled pictures for it.
+    """
+    counts = np.bincount(classifier.support_labels_)
+    points = int(counts[counts > 1].sum())
+    if asked is None:
+        return _at_most(_ACCEPTED, points) if points else 1.0
+    require_share(accept=asked)
+    if asked < 1 and attained_coverage(asked, points) == 1:
+        most, enough = math.floor(100 * points / (points + 1)) / 100, math.ceil(asked / (1 - asked) - _ROUNDING)
+        raise UsageError(
+            f"What {100 * asked:g} % of the pictures of the classes have cannot be told by {points} labelled pictures "
+            f"of classes with two or more: accept {f'{most:g} or less, or ' if points else ''}1, which is all, or "
+            f"label {enough}."
+        )
+    return asked
+
+
+def _at_most(share: float, points: int) -> float:
+    """The share, or the greatest of two digits that so many points can tell."""
+    return share if attained_coverage(share, points) < 1 else math.floor(100 * points / (points + 1)) / 100
+
+
 class Predictor:
     """Predicts pictures by their features, any number at a time.
 
     Args:
         classifier: A fitted one.
         promise: Of the sets of labels. Default None: there are none.
+        accepted: See `acceptance`. Default 1: no picture is none of the classes.
 
     Example:
         >>> from fslstm_plugin.classifier import FewShotClassifier
         >>> classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"], ["/1.png", "/2.png"])
-        >>> Predictor(classifier)(["/new.png"], torch.tensor([[0.1, 1.0]]))
-        [Prediction(path='/new.png', label='owl', probability=0..., labels=None, nearest='/1.png')]
+        >>> Predictor(classifier)(["/new.png"], torch.tensor([[0.1, 1.0]]))[0].label
+        'owl'
     """
 
-    def __init__(self, classifier: FewShotClassifier, promise: Promise | None = None) -> None:
-        self.classifier, self.promise = classifier, promise
+    def __init__(self, classifier: FewShotClassifier, promise: Promise | None = None, accepted: float = 1.0) -> None:
+        self.classifier, self.promise, self.accepted = classifier, promise, accepted
         self._classes = [printable(str(each)) for each in classifier.classes_]
         self._places = dict(zip(classifier.classes_.tolist(), self._classes, strict=True))
         self._support = F.normalize(torch.from_numpy(classifier.support_).float(), dim=-1)
@@ -111,14 +143,24 @@ class Predictor:
             return []
         X = features.numpy()
         best = torch.from_numpy(self.classifier.predict_proba(X)).max(-1)
+        familiarity = self.classifier.familiarity(X).tolist()
         sets = self._sets(X)
         nearest = (F.normalize(features.float(), dim=-1) @ self._support.mT).argmax(-1).tolist()
-        return [
-            Prediction(path, self._classes[label], probability, labels, self.classifier.pictures_[near])
-            for path, label, probability, labels, near in zip(
-                paths, best.indices.tolist(), best.values.tolist(), sets, nearest, strict=True
+        found = []
+        for place, path in enumerate(paths):
+            likeliest, near = self._classes[best.indices[place]], self.classifier.pictures_[nearest[place]]
+            found.append(
+                Prediction(
+                    path,
+                    likeliest if familiarity[place] > 1 - self.accepted + _ROUNDING else NONE,
+                    likeliest,
+                    float(best.values[place]),
+                    familiarity[place],
+                    sets[place],
+                    os.path.abspath(near) if near else "",
+                )
             )
-        ]
+        return found
 
     def _sets(self, X: object) -> Sequence[tuple[str, ...] | None]:
         if self.promise is None:
@@ -136,11 +178,11 @@ class PredictionTable:
     r"""A CSV file that grows by whole lines, and is continued where it was stopped.
 
     A batch is one write at the end of the file. One that fails, as on a full disk, is taken back; half a line that a
-    crash of the machine left is cut off when the file is opened again. A line that is there is never written again.
+    kill or a crash left is cut off when the file is opened again. A line that is there is never written again.
 
-    The columns are path, label, probability, set, nearest and model. Paths are as `path_beside` gives them. A cell of
-    the set has its labels separated by semicolons, or says `NONE`. A label that a spreadsheet would take for a formula
-    begins with ``'``.
+    The columns are those of `Prediction`, and which model it is by. Paths are as `path_beside` gives them. A set
+    has its labels separated by semicolons; ``{}`` is an empty one, and an empty cell says that there are none. A label
+    that a spreadsheet would take for a formula begins with ``'``.
 
     Args:
         file: Its place. It is made, or continued.
@@ -154,10 +196,10 @@ class PredictionTable:
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "out.csv"
-        >>> PredictionTable(file, "m").append([Prediction("/a, b.png", "=wren", 0.5, (), "/1.png")])
+        >>> PredictionTable(file, "m").append([Prediction("/a, b.png", NONE, "=wren", 0.5, 0.04, (), "/1.png")])
         >>> print(file.read_text().replace("\r", ""))
-        path,label,probability,set,nearest,model
-        "/a, b.png",'=wren,0.5000,none of these,/1.png,m
+        path,label,likeliest,probability,familiarity,set,nearest,model
+        "/a, b.png",none of these,'=wren,0.5000,0.0400,{},/1.png,m
         <BLANKLINE>
         >>> PredictionTable(file, "m").done
         {'/a, b.png'}
@@ -183,10 +225,10 @@ class PredictionTable:
         for row in self._cells():
             if row["model"] != self.model:
                 raise UsageError(
-                    f"{self.file} has predictions of another model, or another coverage, and is not continued: name "
+                    f"{self.file} has predictions of another model, or other options, and is not continued: name "
                     "another file, or remove it."
                 )
-            self.done.add(self._path(row))
+            self.done.add(self._path(row["path"]))
 
     def append(self, predictions: Sequence[Prediction]) -> None:
         """Write predictions, all of them or none.
@@ -199,9 +241,11 @@ class PredictionTable:
                 (
                     path_beside(self.file, each.path),
                     _guarded(each.label),
+                    _guarded(each.likeliest),
                     f"{each.probability:.4f}",
+                    f"{each.familiarity:.4f}",
                     _guarded(_set_cell(each.labels)),
-                    each.nearest,
+                    path_beside(self.file, each.nearest),
                     self.model,
                 )
                 for each in predictions
@@ -232,15 +276,17 @@ class PredictionTable:
         """The predictions from the file, one at a time."""
         for row in self._cells():
             yield Prediction(
-                self._path(row),
+                self._path(row["path"]),
                 _unguarded(row["label"]),
+                _unguarded(row["likeliest"]),
                 float(row["probability"]),
+                float(row["familiarity"]),
                 _set_of(_unguarded(row["set"])),
-                row["nearest"],
+                row["nearest"] and self._path(row["nearest"]),
             )
 
-    def _path(self, row: dict[str, str]) -> str:
-        return os.path.normpath(os.path.join(os.path.abspath(self.file.parent), row["path"]))
+    def _path(self, cell: str) -> str:
+        return os.path.normpath(os.path.join(os.path.abspath(self.file.parent), cell))
 
     def _cells(self) -> Iterator[dict[str, str]]:
         try:
@@ -299,13 +345,13 @@ def _unguarded(text: str) -> str:
 
 def _set_cell(labels: tuple[str, ...] | None) -> str:
     if not labels:
-        return "" if labels is None else NONE
+        return "" if labels is None else _EMPTY
     text = io.StringIO()
     csv.writer(text, delimiter=";", lineterminator="").writerow(labels)
     return text.getvalue()
 
 
 def _set_of(cell: str) -> tuple[str, ...] | None:
-    if cell in ("", NONE):
+    if cell in ("", _EMPTY):
         return () if cell else None
     return tuple(next(csv.reader([cell], delimiter=";")))
