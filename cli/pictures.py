@@ -187,6 +187,15 @@ def without_copies(gathered: Gathered) -> tuple[Gathered, list[list[Picture]]]:
     return once, copies
 
 
+def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
+    """A sentence on each group of pictures that are the same."""
+    from fslstm_plugin.errors import printable
+
+    return [
+        f"The same picture, used once: {printable(', '.join(str(each.path) for each in group))}." for group in copies
+    ]
+
+
 def name_unreadable(problems: Sequence[Problem], console: Console, before: int = 0) -> None:
     """A sentence on each of these pictures, the first of all; after them their number is enough.
 
