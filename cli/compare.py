@@ -11,7 +11,8 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS
 
 from . import options, results
-from .signatures import with_fields
+from .signatures import split, with_fields
+from .sources import Source
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
@@ -26,6 +27,8 @@ fslstm compare tim pt-map lssvm+psm "rr(center,normalize)+psm"
 fslstm compare lssvm lssvm+iam --run conv4-lssvm --run conv4-iam --episodes 10000
 
 fslstm compare "tim(steps=50)" "lssvm(ridge=loo)" --shots 5 --query-balance dirichlet:2 --latex table.tex
+
+fslstm compare nn lssvm "lssvm(normalize)" --pictures birds/ --backbone torchvision:resnet50
 """
 
 HEADS_EXAMPLES = """
@@ -44,6 +47,7 @@ PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
 
 
 @with_fields(results.Evaluation)
+@with_fields(Source)
 def compare(
     methods: Annotated[
         Optional[list[str]],
@@ -64,10 +68,11 @@ def compare(
     """
     from rich.console import Console
 
-    asked = results.Evaluation(**more)
+    source, rest = split(Source, more)
+    asked = results.Evaluation(**rest)
     _ = asked.setting  # what is wrong is said before a run is looked for
     console = Console(stderr=True)
-    sessions = asked.sessions(run, console)
+    sessions = asked.sessions(run, source, console)
     if methods:
         parts = _where_possible(sessions, methods)
     elif len(sessions) > 1:
@@ -110,6 +115,7 @@ def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[t
 
 
 @with_fields(results.Evaluation)
+@with_fields(Source)
 def compare_heads(
     run: results.RunOption = None,
     head: Annotated[

@@ -12,6 +12,7 @@ from fslstm_plugin.registry import HEADS, TRANSDUCTION
 from . import options, results
 from .further import Further
 from .signatures import split, with_fields
+from .sources import Source
 
 if TYPE_CHECKING:
     from fslstm_plugin.methods import Method
@@ -34,10 +35,13 @@ fslstm eval --calibration --coverage 0.8 --coverage-kind per-class --shots 5
 fslstm eval --open-ways 5 --split val
 
 fslstm eval --features dinov3.npz --method "lssvm(normalize)" --method tim
+
+fslstm eval --pictures birds/ --backbone timm:vit_small_patch16_dinov3 --pooling token
 """
 
 
 @with_fields(results.Evaluation)
+@with_fields(Source)
 @with_fields(Further)
 def evaluate(
     run: results.RunOption = None,
@@ -92,13 +96,14 @@ def evaluate(
     from rich.console import Console
 
     beside, rest = split(Further, more)
+    source, rest = split(Source, rest)
     asked = results.Evaluation(**rest)
     _ = asked.setting  # what is wrong is said before a run is looked for
     for name in transduction or []:
         TRANSDUCTION.get(name)
     results.join_ranks().device(asked.device)
     console = Console(stderr=True)
-    (session,) = asked.sessions([run] if run else None, console)
+    (session,) = asked.sessions([run] if run else None, source, console)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
     names = method or rows_for(session.method, head, refits, iam, bn)

@@ -87,8 +87,8 @@ def fit(
     classifier.save(output)
     unreadable = pictures.count_of(len(once.unreadable))
     typer.echo(f"{pictures.count_of(len(names))}, {len(said.pictures)} classes; {unreadable} could not be read.")
-    for first, *others in copies:
-        typer.echo(f"The same picture, used once: {', '.join(printable(str(each.path)) for each in (first, *others))}.")
+    for sentence in pictures.on_copies(copies):
+        typer.echo(sentence)
     typer.echo(f"Method: {said.method}{'' if method else ', chosen by leaving out each picture in turn'}.")
     for sentence in sentences(said):
         typer.echo(sentence)

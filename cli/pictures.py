@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture, Problem
     from fslstm_plugin.pretrained import PictureBackbone
 
-_MOST_NAMED = 20  # Unreadable pictures; after them only their number is said.
+_MOST_NAMED = 20  # Unreadable pictures, or groups of copies; after them only their number is said.
 
 Labelled = Annotated[
     Path, typer.Argument(help="A folder with a folder of pictures for each class, or a CSV file of path and label.")
@@ -145,18 +145,16 @@ class Gathered:
     Args:
         pictures: The pictures.
         features: Theirs ``(n, d)``.
-        digests: Of their pixels.
         unreadable: The others.
     """
 
     pictures: list[Picture]
     features: torch.Tensor
-    digests: list[str]
     unreadable: list[Problem]
 
 
 def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Console) -> Gathered:
-    """Features and digests of pictures, with progress; unreadable ones are named.
+    """Features of pictures, with progress; unreadable ones are named.
 
     Raises:
         DataError: If none can be read.
@@ -166,39 +164,49 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Cons
     from fslstm_plugin.errors import DataError
     from fslstm_plugin.pictures import features_of
 
-    found = Gathered([], torch.zeros(0), [], [])
+    found = Gathered([], torch.zeros(0), [])
     parts = []
     with progress(console, len(pictures)) as advance:
-        for batch in features_of(pictures, backbone, digests=True):
+        for batch in features_of(pictures, backbone):
             found.pictures.extend(batch.pictures)
-            found.digests.extend(batch.digests)
             found.unreadable.extend(batch.problems)
             parts.append(batch.features)
             advance(len(batch.pictures) + len(batch.problems))
     name_unreadable(found.unreadable, console)
     if not found.pictures:
         raise DataError(f"None of the pictures can be read, of {len(pictures):,} in all.")
-    return Gathered(found.pictures, torch.cat(parts), found.digests, found.unreadable)
+    return Gathered(found.pictures, torch.cat(parts), found.unreadable)
 
 
-def without_copies(gathered: Gathered) -> tuple[Gathered, list[list[Picture]]]:
+def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[Gathered, list[list[Picture]]]:
     """Each picture once, and the groups of those that are the same: a copy would tell leave-one-out the answer.
+
+    Args:
+        gathered: The pictures.
+        known: Others that they are not to be copies of. Default None: there are none.
 
     Raises:
         DataError: If the same picture is in two classes.
     """
+    import torch
+
     from fslstm_plugin.pictures import duplicates
 
-    copies = duplicates(gathered.pictures, gathered.digests)
+    both = [known, gathered] if known else [gathered]
+    copies = duplicates([each for one in both for each in one.pictures], torch.cat([one.features for one in both]))
     again = {id(each) for _, *others in copies for each in others}
     kept = [place for place, each in enumerate(gathered.pictures) if id(each) not in again]
-    once = Gathered(
-        [gathered.pictures[place] for place in kept],
-        gathered.features[kept],
-        [gathered.digests[place] for place in kept],
-        gathered.unreadable,
-    )
+    once = Gathered([gathered.pictures[place] for place in kept], gathered.features[kept], gathered.unreadable)
     return once, copies
+
+
+def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
+    """A sentence on each group of pictures that are the same, the first of all; after them their number is enough."""
+    from fslstm_plugin.errors import printable
+
+    said = [f"The same picture, used once: {', '.join(str(each.path) for each in group)}." for group in copies]
+    more = [f"And {len(said) - _MOST_NAMED:,} more."] if len(said) > _MOST_NAMED else []
+    return [printable(each) for each in said[:_MOST_NAMED] + more]
 
 
 def name_unreadable(problems: Sequence[Problem], console: Console, before: int = 0) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.runs import Run
 
     from .further import Further
+    from .sources import Source
 
 RunOption = Annotated[
     Optional[str],
@@ -44,15 +45,6 @@ RunsOption = Annotated[
         "--run",
         help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; repeat it for several. Default: the newest.",
         show_default=False,
-    ),
-]
-Features = Annotated[
-    Optional[Path],
-    typer.Option(
-        help="Features of any backbone in place of a run: .npz or .safetensors with 'features' (N, d) and 'labels' "
-        "(N,).",
-        show_default=False,
-        dir_okay=False,
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
@@ -119,7 +111,6 @@ class Evaluation:
     """What is evaluated and how, as it is typed."""
 
     runs: options.RunsFolder = Path("runs")
-    features: Features = None
     dataset: OtherDataset = None
     split: SplitName = "test"
     episodes: Episodes = 1000
@@ -158,8 +149,8 @@ class Evaluation:
             interval=self.interval,
         )
 
-    def sessions(self, runs: Sequence[str] | None, console: Console) -> list[Session]:
-        """Of each run that is named, of the newest where none is, or of the file of features.
+    def sessions(self, runs: Sequence[str] | None, source: Source, console: Console) -> list[Session]:
+        """Of each run that is named, of the newest where none is, or of what takes the place of a run.
 
         Raises:
             UsageError: If both are named.
@@ -167,10 +158,10 @@ class Evaluation:
         from fslstm_plugin.errors import UsageError
         from fslstm_plugin.runs import Run
 
-        if self.features is not None:
+        if (option := source.option) is not None:
             if runs or self.dataset is not None:
-                raise UsageError("--features takes the place of a run and its data set: leave out --run and --dataset.")
-            return [open_features(self.features, self.device, console)]
+                raise UsageError(f"{option} takes the place of a run and its data set: leave out --run and --dataset.")
+            return [source.session(self.runs, self.device, console)]
         chosen = [Run.find(name, self.runs) for name in dict.fromkeys(runs)] if runs else [Run.newest(self.runs)]
         return [
             open_session(
@@ -204,7 +195,8 @@ class Evaluation:
         rows = measure(built, shots, self.setting, self.batch_episodes, console)
         more = further.rows(*built[0], settings) if further and join_ranks().rank == 0 else {}
         runs = [session.run for session, _ in parts if session.run is not None]
-        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.verbose, more)
+        notes = list(dict.fromkeys(note for session, _ in parts for note in session.notes))
+        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.verbose, notes, more)
 
 
 @cache
@@ -266,19 +258,6 @@ def open_session(
         lambda title, total: progress(console, title, total),
         lambda sentence: say(console, sentence),
     )
-
-
-def open_features(file: Path, device: str, console: Console) -> Session:
-    """The features of a file.
-
-    Raises:
-        DataError: If it cannot be read or is of another form.
-        UsageError: If there is no such device.
-    """
-    from fslstm_plugin.evaluation.feature_file import open_feature_file
-
-    ranks = join_ranks()
-    return open_feature_file(file, ranks.device(device), ranks, lambda title, total: progress(console, title, total))
 
 
 def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:
@@ -375,6 +354,7 @@ def give_out(
     csv: Path | None = None,
     latex: Path | None = None,
     verbose: bool = False,
+    notes: Sequence[str] = (),
     further: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> None:
     """Print the rows' table, which no full disk prevents, keep them in the runs, write the files that were asked for.
@@ -395,17 +375,17 @@ def give_out(
     from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
 
     console = Console()
-    console.print(rich_table(rows))
+    console.print(rich_table(rows, notes))
     for sentence in statements(rows) if verbose else verdict(rows):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     for name, mine in further.items():
         console.print(TABLES[name](mine))
-    content = _content(rows, further)
+    content = _content(rows, notes, further)
     faults = []
     for file, write in (
         (json, lambda file: write_json(file, content)),
         (csv, lambda file: write_text(file, csv_text(rows))),
-        (latex, lambda file: write_text(file, latex_text(rows))),
+        (latex, lambda file: write_text(file, latex_text(rows, notes))),
     ):
         try:
             if file is not None:
@@ -421,16 +401,18 @@ def give_out(
         raise faults[0]
 
 
-def write_rows(json: Path | None, rows: Sequence[Row]) -> None:
+def write_rows(json: Path | None, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
     """The rows' JSON file, if one was asked for."""
     if json is not None:
         from fslstm_plugin.files import write_json
 
-        write_json(json, _content(rows))
+        write_json(json, _content(rows, notes))
 
 
-def _content(rows: Sequence[Row], further: Mapping[str, Sequence[Any]] = MappingProxyType({})) -> dict[str, Any]:
+def _content(
+    rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]] = MappingProxyType({})
+) -> dict[str, Any]:
     from fslstm_plugin.provenance import command_line
     from fslstm_plugin.reporting.tables import json_content
 
-    return json_content(rows, command_line(), __version__, date.today().isoformat(), **further)
+    return json_content(rows, command_line(), __version__, date.today().isoformat(), notes, **further)

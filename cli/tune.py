@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from fslstm_plugin.errors import UsageError
 
 from . import options, results
+from .signatures import with_fields
+from .sources import Source
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
@@ -22,9 +24,12 @@ fslstm tune
 fslstm tune lssvm rr --run pretrain-cifar-fs-conv4 --shots 5 --episodes 2000
 
 fslstm tune laplacian-shot tim
+
+fslstm tune lssvm nn --pictures birds/ --ways 4 --queries 5
 """
 
 
+@with_fields(Source)
 def tune(
     methods: Annotated[
         Optional[list[str]],
@@ -35,7 +40,6 @@ def tune(
         ),
     ] = None,
     run: results.RunOption = None,
-    features: results.Features = None,
     runs: options.RunsFolder = Path("runs"),
     episodes: results.Episodes = 1000,
     ways: results.Ways = 5,
@@ -46,12 +50,13 @@ def tune(
     device: results.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,
+    **more: Any,
 ) -> None:
     """Choose each method's constants and feature preprocessing on validation episodes.
 
     Accuracies are averaged over the numbers of shots. The choice and every candidate's accuracy are kept in the
-    run's tuned.json; eval, compare and compare-heads then use it. With --features, which should be of other classes
-    than those evaluated later, the choices are printed.
+    run's tuned.json; eval, compare and compare-heads then use it. With --pictures or --features, which should be of
+    other classes than those evaluated later, the choices are printed.
     """
     from rich.console import Console
 
@@ -64,10 +69,11 @@ def tune(
     console = Console(stderr=True)
     setting = Setting(ways=ways, queries=queries, episodes=episodes, seed=seed)
     session: Session
-    if features is not None:
+    source = Source(**more)
+    if (option := source.option) is not None:
         if run is not None:
-            raise UsageError("--features takes the place of a run: leave out --run.")
-        session = results.open_features(features, device, console)
+            raise UsageError(f"{option} takes the place of a run: leave out --run.")
+        session = source.session(runs, device, console)
     else:
         session = results.open_session(Run.find(run, runs), None, tuning.SPLIT, data_root, device, console)
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
@@ -83,4 +89,6 @@ def tune(
         typer.echo(sentence)
     if session.run is not None:
         typer.echo(f"Saved the choices in {session.run.path / 'tuned.json'}.")
-    results.write_rows(json, rows)
+    for note in session.notes:
+        typer.echo(note)
+    results.write_rows(json, rows, session.notes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, UsageError, printable
+from fslstm_plugin.errors import UsageError, printable
 
 from . import options, pictures, results
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.pictures import Picture
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -87,27 +89,34 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     """Add the pictures that are not in it yet.
 
     Raises:
-        DataError: If a picture is in two classes, or one that is in the classifier has another label there.
+        DataError: If a picture is in two classes, or in the classifier in another.
     """
-    from fslstm_plugin.pictures import labelled
+    import torch
+
+    from fslstm_plugin.pictures import Picture, labelled
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classifier's classes are numbers: add pictures to it from Python.")
-    gathered, _ = pictures.without_copies(pictures.gather(labelled(source), classifier.open_backbone(), console))
-    known = dict(zip(classifier.pictures_, classifier.classes_[classifier.support_labels_].tolist(), strict=True))
-    new = []
-    for place, each in enumerate(gathered.pictures):
-        name = pictures.text_of(each.path)
-        if name not in known:
-            new.append(place)
-        elif known[name] != each.label:
-            raise DataError(f"{each.path} is in the classifier as {known[name]}, but is {each.label} in {source}.")
-    if len(new) < len(gathered.pictures):
-        results.say(console, f"{pictures.count_of(len(gathered.pictures) - len(new))} of {source} are in it already.")
-    if new:
-        added = [gathered.pictures[place] for place in new]
+    labels = classifier.classes_[classifier.support_labels_].tolist()
+    names = [Path(name or "a picture without a name") for name in classifier.pictures_]
+    held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
+    known = pictures.Gathered(held, torch.from_numpy(classifier.support_), [])
+    gathered = pictures.gather(labelled(source), classifier.open_backbone(), console)
+    new, copies = pictures.without_copies(gathered, known)
+    if len(new.pictures) < len(gathered.pictures):
+        again = pictures.count_of(len(gathered.pictures) - len(new.pictures))
+        results.say(console, f"{again} of {source} are in it already, or twice in {source}.")
+    before = {id(each) for each in held}
+    for sentence in pictures.on_copies([group for group in copies if _is_news(group, before)]):
+        results.say(console, sentence)
+    if new.pictures:
         classifier.partial_fit(
-            gathered.features[new].numpy(),
-            [str(each.label) for each in added],
-            pictures=[pictures.text_of(each.path) for each in added],
+            new.features.numpy(),
+            [str(each.label) for each in new.pictures],
+            pictures=[pictures.text_of(each.path) for each in new.pictures],
         )
+
+
+def _is_news(copies: Sequence[Picture], before: set[int]) -> bool:
+    """Whether there is a new picture among them, under another name."""
+    return any(id(each) not in before for each in copies) and len({pictures.text_of(each.path) for each in copies}) > 1

@@ -41,7 +41,6 @@ def all_of(batches: Iterator[Batch]) -> Batch:
         [picture for batch in found for picture in batch.pictures],
         torch.cat([batch.features for batch in found]),
         [problem for batch in found for problem in batch.problems],
-        [digest for batch in found for digest in batch.digests],
     )
 
 
@@ -126,7 +125,6 @@ def test_the_order_is_that_of_the_pictures(tmp_path: Path, thumbnails: PictureBa
     batch = all_of(iter(batches))
     assert batch.pictures == pictures[:7] + pictures[8:]
     assert shades(batch.features) == [shade for shade in range(49, -1, -1) if shade != 42]
-    assert batch.digests == []
 
 
 def test_pictures_are_decoded_only_a_little_ahead(tmp_path: Path, thumbnails: PictureBackbone) -> None:
@@ -273,11 +271,11 @@ def test_the_same_picture_in_two_formats_is_found(tmp_path: Path, thumbnails: Pi
     for place in ("cat/a.png", "cat/b.bmp", "dog/c.png"):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         photograph().rotate(90 * place.startswith("dog")).save(tmp_path / place)
-    batch = all_of(features_of(labelled(tmp_path), thumbnails, digests=True))
-    assert [[picture.path.name for picture in group] for group in duplicates(batch.pictures, batch.digests)] == [
+    batch = all_of(features_of(labelled(tmp_path), thumbnails))
+    assert [[picture.path.name for picture in group] for group in duplicates(batch.pictures, batch.features)] == [
         ["a.png", "b.bmp"]
     ]
     photograph().save(tmp_path / "dog" / "d.png")
-    batch = all_of(features_of(labelled(tmp_path), thumbnails, digests=True))
+    batch = all_of(features_of(labelled(tmp_path), thumbnails))
     with pytest.raises(DataError, match=r"in two classes: .*a\.png as 'cat' and .*d\.png as 'dog'"):
-        duplicates(batch.pictures, batch.digests)
+        duplicates(batch.pictures, batch.features)

@@ -80,7 +80,19 @@ def test_the_file_is_replaced_and_pictures_are_added_once(fslstm, tmp_path: Path
     done = fslstm("update", model, "--add", tmp_path / "labelled", "--forget", "blue")
     assert done.code == 0, done.err
     assert "10 pictures of" in done.err
+    assert "used once" not in done.err
     assert len(FewShotClassifier.load(model).support_) == 15
+
+
+def test_a_copy_of_another_name_and_format_is_told(fslstm, tmp_path: Path, model) -> None:
+    copy = tmp_path / "more" / "red" / "copy.bmp"
+    copy.parent.mkdir(parents=True)
+    painted.picture("red", 0).save(copy)
+    painted.picture("red", 60).save(copy.with_name("new.png"))
+    done = fslstm("update", model, "--add", tmp_path / "more")
+    assert done.code == 0, done.err
+    assert f"used once: {tmp_path}/labelled/red/0.png, {copy}." in done.err
+    assert "16 pictures, 3 classes" in done.out
 
 
 def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> None:
@@ -95,5 +107,6 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
         assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
     (tmp_path / "wrong.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,blue\n")
     done = fslstm("update", model, "--add", tmp_path / "wrong.csv")
-    assert "is in the classifier as red, but is blue" in done.err
+    assert "1.png as 'red' and" in done.err
+    assert "1.png as 'blue'" in done.err
     assert model.read_bytes() == before

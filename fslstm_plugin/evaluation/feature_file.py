@@ -3,93 +3,18 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ..data.base import Split
-from ..errors import DataError, UsageError, naming_damage, printable
-from ..methods import Method, parse_method
-from ..runs import Run
+from ..errors import DataError, naming_damage
 from ..weights import load_tensors
+from .feature_session import FeatureSession
 from .ranks import ALONE, Ranks
-from .runner import FeatureSource, indexed
-from .session import Session, Tell, quiet
+from .session import Tell, quiet
 
 _NAMES = ("features", "labels", "base_mean")
-
-
-@dataclass(eq=False)
-class FeatureSession(Session):
-    """Features with their labels; there are no images and no trained methods.
-
-    Args:
-        features: Features ``(N, d)``, float32, on the device.
-        split: Their classes; its images are empty.
-        device: Where to compute.
-        ranks: See `Session`.
-        tell: See `Session`.
-        base_mean: Mean feature ``(d,)`` of other classes. Default None: it is not known.
-    """
-
-    features: Tensor
-    split: Split
-    device: torch.device
-    ranks: Ranks = ALONE
-    tell: Tell = quiet
-    base_mean: Tensor | None = None
-    run: Run | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the file."""
-        return self.split.dataset
-
-    @property
-    def backbone(self) -> str:
-        """Where the features are from, as far as that is known."""
-        return f"features of length {self.features.shape[1]}"
-
-    @cached_property
-    def method(self) -> Method:
-        """LSSVM: the features were trained for nothing that is known."""
-        return parse_method("lssvm")
-
-    def methods(self, names: Iterable[str]) -> list[Method]:
-        """Methods by name, each once, on the device.
-
-        Raises:
-            UsageError: If a name is wrong, or needs trained weights, images, or base classes.
-        """
-        methods = []
-        for name in names:
-            try:
-                method = parse_method(name)
-            except UsageError as error:
-                if "has weights" not in str(error):
-                    raise
-                raise UsageError(
-                    f"{name} has weights that are trained with a backbone, and there is no run here: choose a method "
-                    "without any, or a run with --run in place of --features."
-                ) from error
-            if method.embeds or method.episode_statistics:
-                raise UsageError(f"{name} needs images, and a file of features has none: choose another method.")
-            if method.needs_base_mean and self.base_mean is None:
-                raise UsageError(
-                    f"{name} needs the mean feature of base classes: add 'base_mean' (d,) to {self.name}, or use "
-                    "center=episode."
-                )
-            methods.append(method.to(self.device))
-        return list({str(method): method for method in methods}.values())
-
-    def source(self, methods: Sequence[Method]) -> FeatureSource:
-        """The same features for every method."""
-        return indexed(self.features, base_mean=self.base_mean)
 
 
 def open_feature_file(
@@ -134,22 +59,16 @@ def open_feature_file(
         points = torch.from_numpy(features.astype(np.float32))
     if not points.isfinite().all():
         raise DataError(f"Features in {file} are infinite, or not numbers, or too large for float32.")
-    classes, places = np.unique(labels, return_inverse=True)
-    order = np.argsort(places, kind="stable")  # images of one class together, as in every split
-    split = Split(
-        printable(file.name),
+    return FeatureSession.of(
+        file.name,
         "file",
-        torch.zeros(len(points), 0, 0, 3, dtype=torch.uint8),
-        torch.from_numpy(places[order]),
-        tuple(printable(str(each)) for each in classes),
-    )
-    return FeatureSession(
-        points[torch.from_numpy(order)].to(device),
-        split,
-        torch.device(device),
+        points,
+        labels,
+        f"features of length {features.shape[1]}",
+        device,
         ranks,
         tell,
-        None if mean is None else torch.from_numpy(mean.astype(np.float32)).to(device),
+        None if mean is None else torch.from_numpy(mean.astype(np.float32)),
     )
 
 

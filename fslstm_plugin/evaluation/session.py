@@ -51,6 +51,7 @@ class Session(ABC):
         run: The run whose backbone made the features, and which keeps the evaluations; None without one.
         ranks: The processes that evaluate together.
         tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
+        notes: What whoever reads a table must know of the features, in sentences.
     """
 
     split: Split
@@ -58,6 +59,7 @@ class Session(ABC):
     run: Run | None
     ranks: Ranks
     tell: Tell
+    notes: Sequence[str] = ()
 
     @property
     @abstractmethod

@@ -15,7 +15,6 @@ from torch import Tensor
 from ..data.decode import read_picture
 from ..errors import DataError, require_whole
 from ..pretrained.backbone import PictureBackbone
-from .duplicates import digest_of
 from .listing import Picture
 
 _AHEAD = 2  # Batches that are decoded while the backbone works on another.
@@ -38,18 +37,11 @@ class Batch(NamedTuple):
         pictures: Those that could be read.
         features: Theirs, float32 ``(b, d)`` on the processor; b may be 0.
         problems: Those that could not.
-        digests: Of the pixels of each of ``pictures``, if they were asked for.
     """
 
     pictures: list[Picture]
     features: Tensor
     problems: list[Problem]
-    digests: list[str]
-
-
-class _Prepared(NamedTuple):
-    pixels: Tensor
-    digest: str | None
 
 
 def features_of(
@@ -57,7 +49,6 @@ def features_of(
     backbone: PictureBackbone,
     batch_size: int | None = None,
     workers: int | None = None,
-    digests: bool = False,
 ) -> Iterator[Batch]:
     """Features in the order of the pictures.
 
@@ -66,7 +57,6 @@ def features_of(
         backbone: On the device where it shall compute.
         batch_size: Pictures at a time. Default None: 8 on a processor, 64 on other devices.
         workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
-        digests: Whether digests of the pixels are computed too, for `duplicates`. Default False.
 
     Yields:
         A batch for each ``batch_size`` pictures, in which unreadable ones are told apart.
@@ -86,12 +76,12 @@ def features_of(
     require_whole("batch_size", batch_size, 1)
     workers = _cores() if workers is None else require_whole("workers", workers, 1)
     remaining = iter(pictures)
-    waiting: deque[tuple[list[Picture], list[Future[_Prepared | str]]]] = deque()
+    waiting: deque[tuple[list[Picture], list[Future[Tensor | str]]]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
     try:
         while True:
             while len(waiting) <= _AHEAD and (chunk := list(islice(remaining, batch_size))):
-                waiting.append((chunk, [pool.submit(_prepare, each, backbone, digests) for each in chunk]))
+                waiting.append((chunk, [pool.submit(_prepare, each, backbone) for each in chunk]))
             if not waiting:
                 return
             chunk, futures = waiting.popleft()
@@ -105,26 +95,23 @@ def _cores() -> int:
     return min(allowed, _MOST_WORKERS)
 
 
-def _prepare(picture: Picture, backbone: PictureBackbone, digests: bool) -> _Prepared | str:
+def _prepare(picture: Picture, backbone: PictureBackbone) -> Tensor | str:
     """What the backbone sees of a picture, or why it cannot be read."""
     try:
-        image = read_picture(picture.path)
+        return backbone.preprocess(read_picture(picture.path))
     except DataError as error:
         return str(error)
-    return _Prepared(backbone.preprocess(image), digest_of(image) if digests else None)
 
 
-def _embed(pictures: list[Picture], found: list[_Prepared | str], backbone: PictureBackbone) -> Batch:
-    batch = Batch([], torch.zeros(0, backbone.out_features), [], [])
+def _embed(pictures: list[Picture], found: list[Tensor | str], backbone: PictureBackbone) -> Batch:
+    batch = Batch([], torch.zeros(0, backbone.out_features), [])
     pixels = []
     for picture, each in zip(pictures, found, strict=True):
         if isinstance(each, str):
             batch.problems.append(Problem(picture, each))
             continue
         batch.pictures.append(picture)
-        pixels.append(each.pixels)
-        if each.digest is not None:
-            batch.digests.append(each.digest)
+        pixels.append(each)
     if not pixels:
         return batch
     return batch._replace(features=backbone(torch.stack(pixels).to(backbone.device)).cpu())

@@ -133,9 +133,9 @@ def to_best_text(row: Row) -> str:
 # The terminal.
 
 
-def rich_table(rows: Sequence[Row]) -> ResultsTable:
-    """A table for the terminal."""
-    return ResultsTable(rows)
+def rich_table(rows: Sequence[Row], more: Sequence[str] = ()) -> ResultsTable:
+    """A table for the terminal, with more notes below it than those on how to read it."""
+    return ResultsTable(rows, more)
 
 
 class ResultsTable:
@@ -143,10 +143,11 @@ class ResultsTable:
 
     Args:
         rows: The rows.
+        more: Notes on what was measured, in sentences. Default none.
     """
 
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = rows
+    def __init__(self, rows: Sequence[Row], more: Sequence[str] = ()) -> None:
+        self.rows, self.more = rows, more
         self.several_runs = several_runs(rows)
         self.compared = are_compared(rows)
         self.columns: list[tuple[str, Callable[[Row], Text]]] = [("% ", self._accuracy)]
@@ -165,6 +166,7 @@ class ResultsTable:
         yield Text(title(self.rows), style="bold")
         yield table
         yield Text(" ".join(notes(self.rows, BEST_MARK, "T")), style="dim")
+        yield from map(Text, self.more)
 
     def _across(self) -> Table:
         table = self._table()
@@ -318,10 +320,14 @@ def markdown_escape(text: str) -> str:
     return html.escape(escaped, quote=False).replace("|", "&#124;")
 
 
-def latex_text(rows: Sequence[Row]) -> str:
+def latex_text(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
     r"""A floating table: methods down, shots across; bold what is the best or within noise of it; notes below.
 
     Needs ``\usepackage{booktabs}``.
+
+    Args:
+        rows: The rows.
+        more: See `ResultsTable`.
     """
     groups = by_shots(rows)
     several, compared, shares = several_runs(rows), are_compared(rows), shows_shares(rows)
@@ -343,7 +349,7 @@ def latex_text(rows: Sequence[Row]) -> str:
     first = rows[0]
     features = "" if several else f", features of the run {printable(first.run)}"
     caption = f"Few-shot classification on {setting(rows)}{features}."
-    remarks = [words for words in notes(rows, "Bold", "†") if "s/10k" not in words]
+    remarks = [*(words for words in notes(rows, "Bold", "†") if "s/10k" not in words), *more]
     names = [*(["Run"] if several else []), "Method"]
     columns = [name for shots in groups for name in (f"{first.ways}-way {shots}-shot", *(["shares"] if shares else []))]
     return "\n".join(

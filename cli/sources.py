@@ -1,0 +1,141 @@
+"""What may take the place of a run where methods are evaluated: features in a file, or pictures with a backbone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from . import pictures, results
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fslstm_plugin.evaluation.session import Session
+
+_PANEL = "In place of a run"
+_IMAGENET = (
+    "{name} was trained on ImageNet, which has miniImageNet's test classes in it, and classes like those of other "
+    "benchmarks: on pictures of a benchmark these are not accuracies of classes that it never saw."
+)
+
+Features = Annotated[
+    Optional[Path],
+    typer.Option(
+        help="Features of any backbone: .npz or .safetensors with 'features' (N, d) and 'labels' (N,).",
+        show_default=False,
+        dir_okay=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+Pictures = Annotated[
+    Optional[Path],
+    typer.Option(
+        help="A folder with a folder of pictures for each class, or a CSV file of path and label.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+BackboneName = Annotated[
+    Optional[str],
+    typer.Option(
+        "--backbone",
+        help="For --pictures: timm:NAME, torchvision:NAME, a run, or a registered one with --weights; "
+        "EfficientNet-Lite0, which is installed, if not given.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+Weights = Annotated[
+    Optional[Path],
+    typer.Option(
+        help="The backbone's weights: safetensors, or tensors only.",
+        show_default=False,
+        dir_okay=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+Pooling = Annotated[
+    Optional[str],
+    typer.Option(
+        help="The backbone's: avg, max, avgmax, catavgmax, or token, as for DINOv3.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Features or pictures, as they are typed; by default neither."""
+
+    features: Features = None
+    pictures: Pictures = None
+    backbone: BackboneName = None
+    weights: Weights = None
+    pooling: Pooling = None
+
+    @property
+    def option(self) -> str | None:
+        """The option that takes the place of a run; None where there is none.
+
+        Raises:
+            UsageError: If there are both, or what belongs to pictures without them.
+        """
+        from fslstm_plugin.errors import UsageError
+
+        if self.pictures is not None:
+            if self.features is not None:
+                raise UsageError("--pictures and --features are two sources: give one of them.")
+            return "--pictures"
+        for name in ("backbone", "weights", "pooling"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"--{name} says how --pictures become features: give them too.")
+        return None if self.features is None else "--features"
+
+    def session(self, runs: Path, device: str, console: Console) -> Session:
+        """The features, those of pictures computed first.
+
+        Args:
+            runs: Where a run that is the backbone may be.
+            device: Where to compute.
+            console: Where progress is shown.
+
+        Raises:
+            DataError: If the file or the pictures cannot be read, are of another form, or a picture is in two classes.
+            UsageError: If there is no such device or backbone.
+        """
+        from fslstm_plugin.evaluation.feature_file import open_feature_file
+
+        if self.pictures is not None:
+            return self._embedded(self.pictures, runs, device, console)
+        assert self.features is not None
+        ranks = results.join_ranks()
+        return open_feature_file(self.features, ranks.device(device), ranks, partial(results.progress, console))
+
+    def _embedded(self, source: Path, runs: Path, device: str, console: Console) -> Session:
+        import numpy as np
+
+        from fslstm_plugin.evaluation.feature_session import FeatureSession
+        from fslstm_plugin.pictures import labelled
+
+        found = labelled(source)
+        network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device)
+        gathered, copies = pictures.without_copies(pictures.gather(found, network, console))
+        for sentence in pictures.on_copies(copies):
+            results.say(console, sentence)
+        name = Path(network.name).name  # of a run, whose name is its place
+        return FeatureSession.of(
+            source.resolve().name,
+            "pictures",
+            gathered.features,
+            np.array([each.label for each in gathered.pictures]),
+            name,
+            network.device,
+            results.join_ranks(),
+            partial(results.progress, console),
+            notes=[_IMAGENET.format(name=name)] if network.imagenet else (),
+        )

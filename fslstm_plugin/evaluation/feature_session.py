@@ -1,0 +1,137 @@
+"""Features whose images are not at hand, evaluated as those of a run are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.base import Split
+from ..errors import UsageError, printable
+from ..methods import Method, parse_method
+from ..runs import Run
+from .ranks import ALONE, Ranks
+from .runner import FeatureSource, indexed
+from .session import Session, Tell, quiet
+
+
+@dataclass(eq=False)
+class FeatureSession(Session):
+    """Features with their labels; there are no images and no trained methods.
+
+    Args:
+        features: Features ``(N, d)``, float32, on the device.
+        split: Their classes; its images are empty.
+        made_by: What made the features, as far as that is known.
+        device: Where to compute.
+        ranks: See `Session`.
+        tell: See `Session`.
+        base_mean: Mean feature ``(d,)`` of other classes. Default None: it is not known.
+        notes: See `Session`.
+    """
+
+    features: Tensor
+    split: Split
+    made_by: str
+    device: torch.device
+    ranks: Ranks = ALONE
+    tell: Tell = quiet
+    base_mean: Tensor | None = None
+    notes: Sequence[str] = ()
+    run: Run | None = None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        kind: str,
+        features: Tensor,
+        labels: np.ndarray,
+        made_by: str,
+        device: torch.device | str = "cpu",
+        ranks: Ranks = ALONE,
+        tell: Tell = quiet,
+        base_mean: Tensor | None = None,
+        notes: Sequence[str] = (),
+    ) -> FeatureSession:
+        """Features in any order, with labels of any type that can be sorted.
+
+        Args:
+            name: Name of the data, in tables.
+            kind: What the data are, in the place of a split's name.
+            features: Features ``(N, d)``, float32.
+            labels: Their labels ``(N,)``.
+            made_by: See the class.
+            device: Where to compute; default the processor.
+            ranks: See `Session`.
+            tell: See `Session`.
+            base_mean: Mean feature ``(d,)``, float32. Default None.
+            notes: See `Session`.
+
+        Example:
+            >>> session = FeatureSession.of("toy", "file", torch.eye(4), np.array(["b", "a", "b", "a"]), "none")
+            >>> session.split.class_names, session.split.labels, session.features[0]
+            (('a', 'b'), tensor([0, 0, 1, 1]), tensor([0., 1., 0., 0.]))
+        """
+        classes, places = np.unique(labels, return_inverse=True)
+        order = np.argsort(places, kind="stable")  # images of one class together, as in every split
+        split = Split(
+            printable(name),
+            kind,
+            torch.zeros(len(features), 0, 0, 3, dtype=torch.uint8),
+            torch.from_numpy(places[order]),
+            tuple(printable(str(each)) for each in classes),
+        )
+        mean = None if base_mean is None else base_mean.to(device)
+        points = features[torch.from_numpy(order)].to(device)
+        return cls(points, split, made_by, torch.device(device), ranks, tell, mean, notes)
+
+    @property
+    def name(self) -> str:
+        """Name of the data."""
+        return self.split.dataset
+
+    @property
+    def backbone(self) -> str:
+        """What made the features."""
+        return self.made_by
+
+    @cached_property
+    def method(self) -> Method:
+        """LSSVM: the features were trained for nothing that is known."""
+        return parse_method("lssvm")
+
+    def methods(self, names: Iterable[str]) -> list[Method]:
+        """Methods by name, each once, on the device.
+
+        Raises:
+            UsageError: If a name is wrong, or needs trained weights, images, or base classes.
+        """
+        methods = []
+        for name in names:
+            try:
+                method = parse_method(name)
+            except UsageError as error:
+                if "has weights" not in str(error):
+                    raise
+                raise UsageError(
+                    f"{name} has weights that are trained with a backbone, and there is no run here: choose a method "
+                    f"without any, or a run with --run in place of {self.name}."
+                ) from error
+            if method.embeds or method.episode_statistics:
+                raise UsageError(f"{name} needs images, and of {self.name} there are features only: choose another.")
+            if method.needs_base_mean and self.base_mean is None:
+                raise UsageError(
+                    f"{name} needs the mean feature of base classes, which {self.name} has not: use center=episode, or "
+                    "a file of features with 'base_mean' (d,)."
+                )
+            methods.append(method.to(self.device))
+        return list({str(method): method for method in methods}.values())
+
+    def source(self, methods: Sequence[Method]) -> FeatureSource:
+        """The same features for every method."""
+        return indexed(self.features, base_mean=self.base_mean)

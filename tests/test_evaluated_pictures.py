@@ -1,0 +1,77 @@
+"""``--pictures FOLDER`` of eval, compare and tune."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import painted
+import pytest
+
+from fslstm_plugin.pictures import features_of, labelled
+from fslstm_plugin.pretrained import open_backbone
+
+SHORT = ("--ways", 3, "--shots", 1, "--queries", 3, "--episodes", 20)
+
+
+def test_pictures_are_evaluated_as_their_features_are(fslstm, tmp_path: Path) -> None:
+    small = painted.backbone(tmp_path)
+    folder = painted.labelled(tmp_path / "in")
+    found = labelled(folder)
+    features = next(features_of(found, open_backbone("conv4", Path(small[-1])), batch_size=99)).features
+    np.savez(tmp_path / "some.npz", features=features.numpy(), labels=[each.label for each in found])
+    shutil.copy(folder / "red" / "0.png", folder / "red" / "copy.png")
+    (folder / "red" / "broken.png").write_bytes(b"")
+    results = {}
+    for option, place in (("--pictures", folder), ("--features", tmp_path / "some.npz")):
+        extra = small if option == "--pictures" else []
+        done = fslstm("compare", "nn", "lssvm", option, place, *extra, *SHORT, "--json", tmp_path / "r.json")
+        assert done.code == 0, done.err
+        results[option] = json.loads((tmp_path / "r.json").read_text())
+        told = [words in done.err for words in ("broken.png", f"used once: {folder}/red/0.png, {folder}/red/copy.png")]
+        assert told == [option == "--pictures"] * 2
+    accuracies = [[row["accuracy"] for row in each["rows"]] for each in results.values()]
+    assert accuracies[0] == pytest.approx(accuracies[1])
+    row = results["--pictures"]["rows"][0]
+    assert (row["dataset"], row["split"], row["backbone"]) == ("in", "pictures", "conv4")
+    assert results["--pictures"]["notes"] == []
+
+
+def test_a_backbone_that_saw_imagenet_is_told_in_every_table(fslstm, tmp_path: Path) -> None:
+    folder = painted.labelled(tmp_path / "in", each=2)
+    short = ("--pictures", folder, "--ways", 3, "--shots", 1, "--queries", 1, "--episodes", 2)
+    files = ("--json", tmp_path / "r.json", "--latex", tmp_path / "r.tex")
+    done = fslstm("eval", "--method", "nn", *short, *files)
+    assert done.code == 0, done.err
+    (note,) = json.loads((tmp_path / "r.json").read_text())["notes"]
+    assert note.startswith("efficientnet-lite0 was trained on ImageNet, which has miniImageNet's test classes in it")
+    assert note in (tmp_path / "r.tex").read_text()
+    assert note in " ".join(done.out.split())
+    done = fslstm("tune", "nn", *short)
+    assert done.code == 0, done.err
+    assert note in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--run", "base", "--pictures", "in"], "--pictures takes the place of a run"),
+        (["--features", "some.npz", "--pictures", "in"], "give one of them"),
+        (["--backbone", "conv4"], "--backbone says how --pictures become features"),
+        (["--pooling", "avg"], "--pooling says how --pictures become features"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(fslstm, arguments, words) -> None:
+    done = fslstm("eval", *arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert words in done.err
+
+
+def test_too_few_pictures_are_told(fslstm, tmp_path: Path) -> None:
+    folder = painted.labelled(tmp_path / "in", each=2)
+    done = fslstm("eval", "--pictures", folder, *painted.backbone(tmp_path), "--ways", 3, "--shots", 1)
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert "16" in done.err
+    assert "2" in done.err
