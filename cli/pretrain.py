@@ -56,7 +56,7 @@ def pretrain(
         typer.Option(
             min=16,
             max=1024,
-            help="Side of the crops from --places or --images in pixels; 84 if not given.",
+            help="Side of the crops from --places or --images; 84 pixels if not given.",
             show_default=False,
         ),
     ] = None,

@@ -89,7 +89,7 @@ def reproduce(
     ] = False,
     output: Annotated[
         Path,
-        typer.Option(help="Folder for measurements, tables and figures; the shipped results are only compared with."),
+        typer.Option(help="Folder for measurements, tables and figures; shipped results are only compared with."),
     ] = Path("reproduced"),
     runs: options.RunsFolder = Path("runs"),
     seed: options.Seed = 0,

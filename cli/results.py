@@ -82,7 +82,7 @@ Tuned = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslst
 BatchEpisodes = Annotated[
     Optional[int],
     typer.Option(
-        min=1, help="Episodes at a time; changes memory and speed, never the result. Chosen by their size if not given.",
+        min=1, help="Episodes at a time; affects memory and speed, never results. Chosen by size if not given.",
         show_default=False,
     ),
 ]  # fmt: skip

@@ -43,7 +43,7 @@ def train(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="A head (nn, rr, svm, lssvm, or a registered one), optionally with +iam, or another method with weights."
+            help="A head (nn, rr, svm, lssvm, or a registered one), perhaps with +iam, or another method with weights."
         ),
     ] = "lssvm+iam",
     pretrained: Annotated[

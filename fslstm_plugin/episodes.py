@@ -18,7 +18,7 @@ class Episodes:
     Args:
         samples: Images or features ``(batch, n + m, *shape)``.
         labels: Class of each sample in [0, ways), int64 ``(batch, n + m)``.
-        num_support: Number n of support samples an episode.
+        num_support: Number n of support samples per episode.
         ways: Number of classes per episode.
 
     Example:
@@ -41,7 +41,7 @@ class Episodes:
             data: Samples ``(N, *shape)`` or ``(1, N, *shape)`` in any order of classes.
             labels: Class of each sample, any integers, ``(N,)`` or ``(1, N)``.
             ways: Number of classes expected in the task.
-            shots: Support samples a class.
+            shots: Support samples per class.
 
         Returns:
             A batch of one episode with the labels renumbered from 0 in ascending order.

@@ -1,7 +1,7 @@
 """An episode after the backbone: its Gram matrix, and its extension by mixtures.
 
 Every head of the paper is a kernel machine, so it sees features only through inner products. The linear Gram
-matrix is computed once an episode; kernels are elementwise functions of it, and support points that are
+matrix is computed once per episode; kernels are elementwise functions of it, and support points that are
 averages or copies of queries (pseudo supports, candidates) extend it by small matrix products.
 """
 

@@ -1,4 +1,4 @@
-"""The schedule that the episodic rivals were published with: Adam, one episode a step, its rate halved now and then."""
+"""The schedule that the episodic rivals were published with: Adam, one episode per step, its rate halved at times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Prototypes as combinations of an episode's points, and their distances from the Gram matrix alone.
 
-Here and in the methods matrices have a row per class and a column per point, ``(..., ways, points)``, the support's columns
-first: sums over the few classes are then sums of long rows, which is what a processor does fast.
+Here and in the methods matrices have a row per class and a column per point, ``(..., ways, points)``, the support's
+columns first: sums over the few classes are then sums of long rows, which is what a processor does fast.
 """
 
 from __future__ import annotations

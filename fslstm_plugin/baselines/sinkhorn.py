@@ -15,7 +15,7 @@ def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6
     last episode of a batch is done.
 
     Args:
-        matrix: Above 0, ``(..., ways, points)``: a column a point.
+        matrix: Above 0, ``(..., ways, points)``: a column per point.
         class_sums: Sum wanted for each class, one for all or ``(..., ways)``; in all the number of points.
         tolerance: Above 0, default 1e-6.
         sweeps: The most sweeps; default 1000.

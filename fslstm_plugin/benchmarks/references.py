@@ -70,7 +70,7 @@ def paper_lssvm(support: Tensor, labels: Tensor, query: Tensor, ways: int) -> Te
 
 
 def qpth_ridge(support: Tensor, labels: Tensor, query: Tensor, ways: int) -> Tensor:
-    """Ridge regression as a quadratic programme a class, with an inequality that says nothing, solved by qpth.
+    """Ridge regression as a quadratic programme per class, with an inequality that says nothing, solved by qpth.
 
     Source: Lee et al., "Meta-learning with differentiable convex optimization", 2019, the ridge head of their code.
     """

@@ -46,7 +46,7 @@ class StockTasks:
 
     Args:
         taskset: learn2learn's ``Taskset``.
-        ways: Classes a task.
+        ways: Classes per task.
         shots: Support images per class.
         queries: Query images per class.
     """
@@ -66,7 +66,7 @@ class StockTasks:
             root: The data root.
             mode: ``"train"`` or ``"test"``.
             transform: From a PIL image to a tensor ``(3, 32, 32)``.
-            ways: Classes a task.
+            ways: Classes per task.
             shots: Support images per class.
             queries: Query images per class.
         """

@@ -64,7 +64,7 @@ class EpisodeSampler:
             name = class_names[fewest] if class_names else fewest
             raise UsageError(
                 f"{shots} shots and {'' if most == queries else 'up to '}{most} queries need {shots + most} images "
-                f"a class, but class '{name}' has {int(counts[fewest])}."
+                f"per class, but class '{name}' has {int(counts[fewest])}."
             )
         self.ways, self.shots, self.queries, self.seed, self.balance = ways, shots, queries, seed, balance
         self._images_per_class = shots + most

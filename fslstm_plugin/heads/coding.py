@@ -1,4 +1,4 @@
-"""Coding matrices: how a problem of several classes becomes binary problems, one a column."""
+"""Coding matrices: how a problem of several classes becomes binary problems, one per column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def coding_matrix(coding: str, ways: int) -> Tensor:
     """The coding matrix of that name.
 
     Args:
-        coding: ``"one-vs-all"`` (a column a class), ``"one-vs-one"`` (a column a pair, the other classes 0),
+        coding: ``"one-vs-all"`` (a column per class), ``"one-vs-one"`` (a column per pair, the other classes 0),
             or ``"ecoc"``: `exhaustive_code` up to 7 ways, `random_code` beyond, where that one explodes.
         ways: Number of classes.
 

@@ -224,7 +224,7 @@ def _interior_point(
     """Mehrotra's predictor-corrector method: some 10 to 25 iterations, whatever the spectrum and the guess.
 
     Keeps distances T = bound - A and multipliers L above 0 and drives ``T L`` to 0. The classes are coupled
-    through the row sums only, so a step needs one inverse a class and one more system.
+    through the row sums only, so a step needs one inverse per class and one more system.
     """
     hessian = _add_identity(kernel, 1.0)
     # An absent point has no interior between its bounds; its coefficients are 0 whatever the bounds.

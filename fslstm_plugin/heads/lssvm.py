@@ -160,7 +160,7 @@ class LSSVMClassifier(SmootherHead):
         # A column with fewer of them is filled up with points whose sign is 0: absent ones.
         order = present.to(torch.uint8).argsort(dim=-2, descending=True, stable=True)[..., :size, :].mT
         pairs = order.unsqueeze(-1) * points + order.unsqueeze(-2)
-        # One system a column, along dimension -3: (..., L, size, size).
+        # One system per column, along dimension -3: (..., L, size, size).
         systems = kernel.flatten(-2).gather(-1, pairs.flatten(-3)).unflatten(-1, (columns, size, size))
         column = signs.mT.gather(-1, order).unsqueeze(-1)
         beta = self._solve_systems(systems, column.abs(), column).squeeze(-1)

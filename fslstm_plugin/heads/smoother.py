@@ -91,7 +91,7 @@ class SmootherHead(Head):
             yield torch.cat([others, predicted.unsqueeze(-2)], -2)
 
     def _extended(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor) -> Iterator[Tensor]:
-        """The same where each query and label may choose another ridge: from one eigendecomposition a query.
+        """The same where each query and label may choose another ridge: from one eigendecomposition per query.
 
         The solution of every ridge is ``base + last y^T`` in the codes y of the query's label, and so its leave-one-out
         error is a quadratic function of them.

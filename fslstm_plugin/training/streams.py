@@ -28,7 +28,7 @@ class EpisodeStream:
         normalization: The backbone's.
         augmentation: Random changes of the images.
         episodes_per_step: Episodes a step over all ranks.
-        steps: Steps an epoch.
+        steps: Steps per epoch.
         module: The module in training.
     """
 

@@ -102,7 +102,7 @@ class PseudoSupportModule(TransductiveModule):
 def average_weights(logits: Tensor, shots: Tensor) -> Tensor:
     """Weights of the classes' averages: those of one shot, lower as the predictions speak against balanced queries.
 
-    Let ``r`` be the share of a class among the predictions times the number of classes, and ``q`` the queries per class.
+    Let ``r`` be the share of a class among the predictions times the number of classes, ``q`` the queries per class.
     The spread of balanced predictions, ``q (r - 1)^2`` averaged over classes, would be 1 if they were drawn
     independently. A head of few shots spreads them more, for it prefers some classes whatever the query. So they are
     counted once more, as ``r'``, after the mean logit that the class has for the queries of others is subtracted, and
