@@ -73,11 +73,12 @@ def open_backbone(
         UsageError: If an option is wrong.
         RunError: If its weights cannot be had.
     """
+    from fslstm_plugin import builtin
     from fslstm_plugin.pretrained import open_backbone as opened
     from fslstm_plugin.runs import Run
 
     where = results.join_ranks().device(device)
-    if name is not None and (Path(name).is_dir() or (runs / name).is_dir()):
+    if name is not None and (name.startswith(builtin.PREFIX) or Path(name).is_dir() or (runs / name).is_dir()):
         name = str(Run.find(name, runs).path.absolute())
     return opened(name, None if weights is None else weights.absolute(), pooling).to(where)
 
