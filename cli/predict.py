@@ -128,12 +128,8 @@ def predict(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
         file = csv or Path(folder) / "predictions.csv"
         table = PredictionTable(file, identity_of(model, promise, accepted, transductive))
-        try:
+        with _told_to_go_on(csv, console):
             unreadable = _predict_all(found, predictor, table, console)
-        except KeyboardInterrupt:
-            if csv is not None:
-                results.say(console, f"Stopped; the same command continues {printable(str(csv))}, which is whole.")
-            raise
         summary = Summary.of(table, [str(each) for each in classifier.classes_])
         summary.show(table, promise is not None, source)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
@@ -150,6 +146,21 @@ def predict(
             _write_gallery(html, table, summary, model, lead, places)
         if sort_into is not None:
             _sort(sort_into, table, summary, places, link, console)
+
+
+@contextmanager
+def _told_to_go_on(csv: Path | None, console: Console) -> Iterator[None]:
+    """Say that a table is continued, where its predictions are stopped by Ctrl-C or a full disk."""
+    from fslstm_plugin.errors import StorageError
+
+    advice = "" if csv is None else f"The same command continues {printable(str(csv))}, which is whole."
+    try:
+        yield
+    except KeyboardInterrupt:
+        results.say(console, f"Stopped. {advice}")
+        raise
+    except StorageError as error:
+        raise StorageError(f"{error} {advice}".rstrip()) from error
 
 
 def _check(

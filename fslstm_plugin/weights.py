@@ -89,7 +89,7 @@ def _unreadable(file: Path, error: Exception) -> RunError:
 
 def _reason(error: Exception) -> str:
     """What a reader says, without PyTorch's advice to read the file unprotected."""
-    lines = str(error).splitlines() or [type(error).__name__]
+    lines = str(error).strip().splitlines() or [type(error).__name__]
     refused = [line.partition("WeightsUnpickler error: ")[2] for line in lines if "WeightsUnpickler error: " in line]
     return (refused or lines)[0].partition(" Please use")[0].rstrip(".")
 

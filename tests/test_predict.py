@@ -208,7 +208,7 @@ def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(PredictionTable, "append", stopped)
         done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
-    assert (done.code, "the same command continues" in done.err, "Traceback" in done.err) == (130, True, False)
+    assert (done.code, "The same command continues" in done.err, "Traceback" in done.err) == (130, True, False)
     assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv").code == 0
     assert len(rows_of(tmp_path / "out.csv")) == 12
 
@@ -253,7 +253,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     plain = Path.open
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda self, *a, **k: Full(plain(self, *a, **k)))
-        with pytest.raises(StorageError, match=r"No space left on device\. What is in it is whole"):
+        with pytest.raises(StorageError, match=r"out\.csv: No space left on device\."):
             table.append([Prediction("/2.png", "a", "a", 0.5, 1.0, None, "")])
     assert table.file.read_bytes() == before
     assert PredictionTable(table.file, "m").done == {"/1.png"}

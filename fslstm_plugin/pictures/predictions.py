@@ -267,10 +267,7 @@ class PredictionTable:
                     file.truncate(before)
                     raise
         except OSError as error:
-            raise StorageError(
-                f"Cannot write {self.file}: {error.strerror or error}. What is in it is whole; the same command "
-                "continues it."
-            ) from error
+            raise StorageError(f"Cannot write {self.file}: {error.strerror or error}.") from error
 
     def __iter__(self) -> Iterator[Prediction]:
         """The predictions from the file, one at a time."""
