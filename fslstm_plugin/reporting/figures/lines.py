@@ -186,6 +186,7 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
         panel.set_xticks(range(len(words)), words)
     else:
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    panel.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
     panel.grid()
 
 
