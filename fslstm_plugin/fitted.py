@@ -159,7 +159,9 @@ class FittedMethod:
 
     @torch.no_grad()
     def left_out(self) -> Tensor | None:
-        """Logits ``(n, ways)`` of each point by the method fitted without it, None where these would tell nothing.
+        """Logits ``(n, ways)`` of each point by the method fitted without it and one of each other class.
+
+        None where these would tell nothing.
 
         In closed form, by the head alone of one with a transductive module; of a method without such a form, in ten
         folds. A method that needs many queries at a time has no logits of single ones.
@@ -168,7 +170,7 @@ class FittedMethod:
             return self._system.leave_one_out(self.targets)
         if isinstance(self.method, KernelMethod) and self.method.head.lacks_leave_one_out is None:
             gram = self.method.prepare(self._episode(self.support[:0])).support_gram
-            return self.method.head.leave_one_out(gram, self.targets)
+            return self.method.head.leave_one_out(gram, self.targets, of_each_class=True)
         return None if self.method.is_transductive else self._in_folds()
 
     def _in_folds(self) -> Tensor:

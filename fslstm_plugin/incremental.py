@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .heads import Head
 from .heads.linalg import inverse_spd
-from .heads.smoother import SmootherHead
+from .heads.smoother import SmootherHead, errors_together
 
 _DRIFT = 1e-7  # Of the residual, and so of the inverse; refinement squares it for solutions.
 
@@ -102,7 +102,7 @@ class UpdatableSystem:
         return self._kernel(query, self.points) @ coefficients
 
     def leave_one_out(self, targets: Tensor) -> Tensor:
-        """What the head's `leave_one_out` gives for these points.
+        """What the head's `leave_one_out` gives for these points, with one of each class left out together.
 
         Args:
             targets: One-hot labels ``(n, ways)``, float64.
@@ -115,7 +115,7 @@ class UpdatableSystem:
         """
         encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
         right = targets @ encode
-        return (right - self._solve(right) / self.inverse.diagonal().unsqueeze(-1)) @ decode
+        return (right - errors_together(self.inverse, self._solve(right), targets)) @ decode
 
     def _solve(self, right: Tensor) -> Tensor:
         """``C^-1 right``; an inverse that went astray, as of an almost singular C, is computed anew."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from .calibration import fit_temperature, negative_log_likelihood, probabilities
@@ -13,10 +14,25 @@ from .features import EpisodeFeatures
 from .methods import KernelMethod, parse_method
 
 DEFAULT = "lssvm(ridge=1,normalize)"
-_CHANGES = ("normalize", "power(negative=signed),normalize")
-_CENTERED = ("center,normalize", "power(negative=signed),center,normalize")
-_RIDGES = (0.1, 0.3, 1, 3)  # For points of unit length.
+CANDIDATES = (DEFAULT, "lssvm(ridge=1,power(negative=signed),normalize)")
 _NORMAL = 1.96
+# Both chosen on validation classes, see `expected_accuracy`.
+_EXPONENT = 1 / 3  # Of the learning curve.
+_INDEPENDENT = 0.6  # Share of the points: those of few classes are right or wrong together.
+
+
+class Expected(NamedTuple):
+    """What share of new points to expect to be predicted correctly.
+
+    Attributes:
+        accuracy: The share.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+    """
+
+    accuracy: float
+    low: float
+    high: float
 
 
 class Choice(NamedTuple):
@@ -24,52 +40,46 @@ class Choice(NamedTuple):
 
     Attributes:
         method: Its name.
-        accuracy: Share of the points that it predicts correctly when each is left out; None where no class has two.
-        low: Lower end of the 95 % interval of the accuracy.
-        high: Upper end.
+        expected: The accuracy to expect; None where no class has two points.
     """
 
     method: str
-    accuracy: float | None
-    low: float
-    high: float
-
-
-def default_candidates(with_mean: bool = False) -> list[str]:
-    """Heads and constants for features of any scale: nn, rr and lssvm of points of unit length, and raised to a power.
-
-    Args:
-        with_mean: Whether to center them too, for which a mean of other images must be known. Default False.
-
-    Example:
-        >>> len(default_candidates()), default_candidates()[:3]
-        (19, ['lssvm(ridge=1,normalize)', 'nn(normalize)', 'rr(ridge=0.1,normalize)'])
-    """
-    found = [DEFAULT]
-    for change in (*_CHANGES, *(_CENTERED if with_mean else ())):
-        found.append(f"nn({change})")
-        found += [f"{head}(ridge={ridge},{change})" for head in ("rr", "lssvm") for ridge in _RIDGES]
-    return [*dict.fromkeys(found), "lssvm(ridge=loo)"]
+    expected: Expected | None
 
 
 def choose_method(
-    features: Tensor, labels: Tensor, candidates: Sequence[str] | None = None, base_mean: Tensor | None = None
+    features: Tensor, labels: Tensor, candidates: Sequence[str] = CANDIDATES, base_mean: Tensor | None = None
 ) -> Choice:
-    """The candidate that predicts each point best when it is fitted to the others.
+    """The candidate that predicts points best when it is fitted without them, or the first if none is clearly better.
 
-    Best is the greatest likelihood after each candidate's own temperature: of few points many candidates predict
-    equally many correctly, and the one that does by luck is no better than the others. Points that are the only ones of
-    their class are not judged; where all are, the first candidate is taken.
+    Better is a greater likelihood after each candidate's own temperature, of points that are left out with one of each
+    other class; clearly, by more than one standard error of the mean difference over the points. Of few points many
+    candidates predict equally many correctly, and the one that does by luck is no better than the others. Points that
+    are the only ones of their class are not judged; where all are, the first candidate is taken.
 
-    The interval is Wilson's for a share of that many points. With few points per class the accuracy is on the low side,
-    since the class of the point left out has one point less than the others.
+    The rule and the two default candidates were chosen on CIFAR-FS's validation classes. Mean difference in accuracy to
+    the first candidate, in points with 95 % intervals, at 5 ways:
 
-    Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
+    ======================================  ============  ============  ============
+    features, candidates, standard errors   2 shots       5 shots       20 shots
+    ======================================  ============  ============  ============
+    Conv4, two, 1                           -0.11 ± 0.13  -0.08 ± 0.07  -0.00 ± 0.01
+    Conv4, two, 0                           -0.34 ± 0.20  -0.23 ± 0.13  -0.05 ± 0.05
+    Conv4, nineteen, 0                      -0.86 ± 0.33  -0.54 ± 0.30  -0.44 ± 0.21
+    EfficientNet-Lite0, two, 1                            +0.18 ± 0.11  +0.12 ± 0.07
+    EfficientNet-Lite0, two, 0              +0.30 ± 0.13  +0.40 ± 0.16  +0.09 ± 0.10
+    EfficientNet-Lite0, nineteen, 0         -0.09 ± 0.23  -0.03 ± 0.24  +0.00 ± 0.16
+    ======================================  ============  ============  ============
+
+    The nineteen were nn, rr and lssvm with four ridges, of points of unit length, raised to a power or not.
+
+    Source: the rule of one standard error, Breiman et al., "Classification and regression trees", 1984.
 
     Args:
         features: Features ``(n, d)``, floating point.
         labels: int64 ``(n,)`` in [0, ways).
-        candidates: Names of heads, with adapters that are not transductive. Default None: `default_candidates`.
+        candidates: Names of heads, with adapters that are not transductive; the first is the one to stay with. Default
+            ``CANDIDATES``: LSSVM of points of unit length, and of points that are raised to the power 1/2 before.
         base_mean: Mean feature ``(d,)`` of other images, for candidates with ``center``. Default None.
 
     Returns:
@@ -80,13 +90,11 @@ def choose_method(
             valid.
 
     Example:
-        >>> import torch
         >>> features = torch.tensor([[1.0, 0.1], [1.0, 0.2], [0.9, 0.0], [0.1, 1.0], [0.2, 1.0], [0.0, 0.8]])
         >>> choice = choose_method(features, torch.tensor([0, 0, 0, 1, 1, 1]), ["nn", "rr(ridge=1)"])
-        >>> choice.method, choice.accuracy, round(choice.low, 2)
-        ('nn', 1.0, 0.61)
+        >>> choice.method, choice.expected.accuracy, round(choice.expected.low, 2)
+        ('nn', 1.0, 0.55)
     """
-    candidates = default_candidates(base_mean is not None) if candidates is None else candidates
     if not candidates:
         raise UsageError("There is nothing to choose from: give at least one candidate.")
     support = features.double()
@@ -94,20 +102,22 @@ def choose_method(
     episode = EpisodeFeatures(support, support[:0], labels, base_mean=mean)
     judged = labels.bincount()[labels] > 1
     if not judged.any():
-        return Choice(candidates[0], None, 0.0, 1.0)
-    results = []
+        return Choice(candidates[0], None)
+    all_logits, losses = [], []
     for name in candidates:
         logits = left_out(name, episode)
         likely = probabilities(logits, fit_temperature(logits, episode.targets))[judged]
-        loss = negative_log_likelihood(likely, labels[judged]).mean()
-        results.append((float(loss), float((logits.argmax(-1) == labels)[judged].double().mean())))
-    best = min(range(len(candidates)), key=lambda place: results[place][0])
-    accuracy = results[best][1]
-    return Choice(candidates[best], accuracy, *wilson_interval(accuracy, int(judged.sum())))
+        all_logits.append(logits)
+        losses.append(negative_log_likelihood(likely, labels[judged]))
+    best = int(torch.stack(losses).mean(-1).argmin())
+    gain = losses[0] - losses[best]
+    if gain.mean() <= gain.std() / len(gain) ** 0.5:
+        best = 0
+    return Choice(candidates[best], expected_accuracy(all_logits[best], labels))
 
 
 def left_out(name: str, episode: EpisodeFeatures) -> Tensor:
-    """Logits ``(n, ways)`` of each labelled point by a method that is fitted to the others, in closed form.
+    """Logits ``(n, ways)`` of each labelled point by a method fitted without it and one of each other class.
 
     Raises:
         UsageError: If there is no closed form.
@@ -116,16 +126,59 @@ def left_out(name: str, episode: EpisodeFeatures) -> Tensor:
     if not isinstance(method, KernelMethod) or method.is_transductive:
         raise UsageError(f"{name} cannot be judged by leaving out its points: choose among heads without transduction.")
     features = method.prepare(episode)
-    return method.head.leave_one_out(features.support_gram, features.targets)
+    return method.head.leave_one_out(features.support_gram, features.targets, of_each_class=True)
 
 
-def wilson_interval(share: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share of so many independent points.
+def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
+    """The accuracy on new points of these classes, from the labelled points alone.
+
+    A class of s points has one less where it is predicted without one of them, and few points make much of that: the
+    share of errors is multiplied by ``(1 - 1/s)^(1/3)``, a learning curve. The interval is Wilson's for 0.6 times as
+    many points, since points of one class are right or wrong together.
+
+    Both numbers were chosen on CIFAR-FS's validation classes, for ``lssvm(ridge=1,normalize)`` and features of a
+    pretrained Conv4 (400 episodes each) and of EfficientNet-Lite0 (300). The interval then held the accuracy on 80 to
+    100 other images per class in
+
+    ======================  =======  =======  ========  ========
+    share of the episodes   2 shots  5 shots  10 shots  20 shots
+    ======================  =======  =======  ========  ========
+    Conv4, 5 ways              97 %     98 %      98 %      97 %
+    Conv4, 10 ways             97 %     98 %      97 %      99 %
+    Lite0, 5 ways              93 %     95 %      97 %      97 %
+    Lite0, 10 ways             94 %     98 %
+    ======================  =======  =======  ========  ========
+
+    where Wilson's for all points, each left out alone and without the curve, held it in 3 to 8 % at 2 shots and 56 to
+    63 % at 5: the class that lacks a point is predicted much more rarely than the others.
+
+    Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927; learning curves that
+    are powers, Cortes et al., "Learning curves: asymptotic values and rate of convergence", 1993.
+
+    Args:
+        logits: Of each point by a method that was fitted without it and one of each other class ``(n, ways)``.
+        labels: int64 ``(n,)``.
+
+    Returns:
+        The accuracy with its interval, of the points whose class has another; None where there is none.
 
     Example:
-        >>> [round(end, 3) for end in wilson_interval(0.5, 10)]
-        [0.237, 0.763]
+        >>> found = expected_accuracy(torch.eye(2).repeat(5, 1), torch.tensor([0, 1] * 5))
+        >>> found.accuracy, round(found.low, 2), found.high
+        (1.0, 0.64, 1.0)
     """
+    counts = labels.bincount()[labels]
+    judged = counts > 1
+    if not judged.any():
+        return None
+    wrong = float((logits.argmax(-1) != labels)[judged].double().mean())
+    shrink = float((1 - 1 / counts[judged].double()).pow(_EXPONENT).mean())
+    low, high = _wilson_interval(wrong, _INDEPENDENT * int(judged.sum()))
+    return Expected(1 - shrink * wrong, 1 - shrink * high, 1 - shrink * low)
+
+
+def _wilson_interval(share: float, count: float) -> tuple[float, float]:
+    """The 95 % interval of a share of so many independent points."""
     square = _NORMAL**2 / count
     half = _NORMAL * (share * (1 - share) / count + square / (4 * count)) ** 0.5
     low, high = (share + square / 2 - half) / (1 + square), (share + square / 2 + half) / (1 + square)

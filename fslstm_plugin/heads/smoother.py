@@ -14,6 +14,8 @@ from .base import Head
 from .leave_one_out import candidate_ridges, one_of_each_class
 from .linalg import inverse_spd, solve_spd
 
+_BLOCKS = 10**7  # Numbers of the blocks that leave together, at a time and for each episode.
+
 
 class SmootherHead(Head):
     """A head that solves ``C B = Y``, ``C = K + c 11^T + ridge I``, and predicts ``(K + c) B``.
@@ -71,7 +73,7 @@ class SmootherHead(Head):
         ridge = torch.as_tensor(self.ridge_of(kernel, right)).to(kernel)[..., None, None]
         inverse = inverse_spd(kernel + self.offset + ridge * _eye(kernel))
         solution = inverse @ right
-        error = _errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
+        error = errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
         return (right - error) @ decode
 
     def _bordered(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor, ridge: float) -> Iterator[Tensor]:
@@ -123,16 +125,29 @@ def _errors(inverse: Tensor, solution: Tensor) -> Tensor:
     return solution / _diagonal(inverse).unsqueeze(-1)
 
 
-def _errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tensor:
-    """Of each point when one of each class is left out: ``(C^-1)_SS^-1 B_S`` of those that leave, its own row."""
+def errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tensor:
+    """Of each point when one of each class is left out: ``(C^-1)_SS^-1 B_S`` of those that leave, its own row.
+
+    Args:
+        inverse: ``C^-1``, ``(..., n, n)``.
+        solution: B ``(..., n, L)``.
+        targets: One-hot labels ``(..., n, ways)``, every point present once.
+
+    Returns:
+        ``(..., n, L)``.
+    """
     points, leave = one_of_each_class(targets)
     size = inverse.shape[-1]
-    pairs = points.unsqueeze(-1) * size + points.unsqueeze(-2)
-    blocks = inverse.flatten(-2).gather(-1, pairs.flatten(-3)).view(pairs.shape)
-    blocks = torch.where(leave.unsqueeze(-1) & leave.unsqueeze(-2), blocks, _eye(blocks))
-    rows = points.flatten(-2).unsqueeze(-1).expand(*points.shape[:-2], -1, solution.shape[-1])
-    sides = solution.gather(-2, rows).unflatten(-2, points.shape[-2:]) * leave.unsqueeze(-1)
-    return (solve_spd(blocks, sides) * targets.unsqueeze(-1)).sum(-2)
+    found = []
+    for part in torch.arange(size).split(max(1, _BLOCKS // points.shape[-1] ** 2)):
+        mine, gone = points[..., part, :], leave[..., part, :]
+        pairs = mine.unsqueeze(-1) * size + mine.unsqueeze(-2)
+        blocks = inverse.flatten(-2).gather(-1, pairs.flatten(-3)).view(pairs.shape)
+        blocks = torch.where(gone.unsqueeze(-1) & gone.unsqueeze(-2), blocks, _eye(blocks))
+        rows = mine.flatten(-2).unsqueeze(-1).expand(*mine.shape[:-2], -1, solution.shape[-1])
+        sides = solution.gather(-2, rows).unflatten(-2, mine.shape[-2:]) * gone.unsqueeze(-1)
+        found.append((solve_spd(blocks, sides) * targets[..., part, :].unsqueeze(-1)).sum(-2))
+    return torch.cat(found, -2)
 
 
 def _eye(kernel: Tensor) -> Tensor:

@@ -39,19 +39,19 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
         [['a.png', 'c.png']]
     """
     features = features.double()
-    first: dict[int, int] = {}
+    earliest: dict[int, int] = {}
     for one, other in near_duplicates(features, 1 - _SAME**2):
         if (features[one] - features[other]).norm() <= _SAME * features[one].norm():
-            first.setdefault(other, first.get(one, one))
+            earliest.setdefault(other, earliest.get(one, one))
     groups: dict[int, list[Picture]] = defaultdict(list)
     for place, picture in enumerate(pictures):
-        groups[first.get(place, place)].append(picture)
+        groups[earliest.get(place, place)].append(picture)
     found = [group for group in groups.values() if len(group) > 1]
-    for leader, *others in found:
+    for kept, *others in found:
         for other in others:
-            if other.label != leader.label:
+            if other.label != kept.label:
                 raise DataError(
-                    f"The same picture is in two classes: {leader.path} as '{leader.label}' and {other.path} as "
+                    f"The same picture is in two classes: {kept.path} as '{kept.label}' and {other.path} as "
                     f"'{other.label}'. Remove it from one of them."
                 )
     return found

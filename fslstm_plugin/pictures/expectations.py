@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 import torch
 
-from ..errors import printable
+from ..conformal import require_label_sets
+from ..errors import UsageError, printable
 from ..inspection import confused_classes, near_duplicates, odd_labels
-from ..selection import wilson_interval
+from ..selection import expected_accuracy
 
 if TYPE_CHECKING:
     from ..classifier import FewShotClassifier
@@ -42,12 +44,15 @@ class Expectations(msgspec.Struct, frozen=True):
         method: Name of the method.
         pictures: Labelled pictures of each class.
         judged: How many were left out: those that are not the only one of their class.
-        accuracy: Share of these that are predicted correctly; None where there is none, or the method cannot say.
+        accuracy: Share of new pictures to expect to be predicted correctly, see `expected_accuracy`; None where there
+            is none to judge by, or the method cannot say.
         low: Lower end of its 95 % interval.
         high: Upper end.
         confused: Classes that are taken for each other, the most often confused first.
         odd: Pictures that look mislabelled, the oddest first.
         alike: Pairs of pictures that are nearly the same.
+        coverage: The most that label sets can promise, n / (n + 1) of n pictures; None if the method has none.
+        coverage_per_class: The same for each class by itself, where n are the pictures of the smallest class.
     """
 
     method: str
@@ -59,6 +64,8 @@ class Expectations(msgspec.Struct, frozen=True):
     confused: list[Confused]
     odd: list[Odd]
     alike: list[tuple[str, str]]
+    coverage: float | None
+    coverage_per_class: float | None
 
 
 def expectations(classifier: FewShotClassifier) -> Expectations:
@@ -76,13 +83,14 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     counts = labels.bincount()
     judged = counts[labels] > 1
     left_out = classifier.left_out()
-    accuracy, low, high = None, 0.0, 1.0
+    accuracy: float | None = None
+    low, high = 0.0, 1.0
     confused: list[Confused] = []
     odd: list[Odd] = []
     if left_out is not None and judged.any():
         likely = torch.from_numpy(left_out)
-        accuracy = float((likely.argmax(-1) == labels)[judged].double().mean())
-        low, high = wilson_interval(accuracy, int(judged.sum()))
+        if (expected := expected_accuracy(likely, labels)) is not None:
+            accuracy, low, high = expected
         pairs = confused_classes(likely[judged], labels[judged])
         confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
         odd = [
@@ -91,12 +99,32 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         ]
     alike = [(names[one], names[other]) for one, other in near_duplicates(torch.from_numpy(classifier.support_))]
     pictures = dict(zip(classes, counts.tolist(), strict=True))
-    return Expectations(classifier.method, pictures, int(judged.sum()), accuracy, low, high, confused, odd, alike)
+    return Expectations(
+        classifier.method,
+        pictures,
+        int(judged.sum()),
+        accuracy,
+        low,
+        high,
+        confused,
+        odd,
+        alike,
+        *_most_coverage(classifier, len(labels), int(counts.min())),
+    )
+
+
+def _most_coverage(classifier: FewShotClassifier, points: int, fewest: int) -> tuple[float, float] | tuple[None, None]:
+    """What label sets can promise at most: `attained_coverage` steps by 1 over the points and one."""
+    try:
+        require_label_sets(classifier.fitted.method)
+    except UsageError:
+        return None, None
+    return points / (points + 1), fewest / (fewest + 1)
 
 
 def sentences(found: Expectations) -> list[str]:
     """The expectations in words, for a terminal."""
-    said = [_of_accuracy(found)]
+    said = [_of_accuracy(found), *_of_coverage(found)]
     single = [name for name, count in found.pictures.items() if count == 1]
     if single:
         said.append(
@@ -122,8 +150,23 @@ def _of_accuracy(found: Expectations) -> str:
     return (
         f"Of new pictures like these expect about {100 * found.accuracy:.0f} % to be predicted correctly (95 % "
         f"interval {100 * found.low:.0f} to {100 * found.high:.0f} %, from {found.judged} pictures, each left out in "
-        "turn)."
+        "turn with one of each other class)."
     )
+
+
+def _of_coverage(found: Expectations) -> list[str]:
+    if found.coverage is None or found.coverage_per_class is None:
+        return []
+    fewest = min(found.pictures, key=lambda name: found.pictures[name])
+    return [
+        f"Label sets can promise a coverage of up to {_floored(found.coverage)}; for each class by itself up to "
+        f"{_floored(found.coverage_per_class)}, by the {found.pictures[fewest]} of {fewest}."
+    ]
+
+
+def _floored(share: float) -> str:
+    """A coverage that can be asked for, not rounded up to one that cannot."""
+    return f"{math.floor(100 * share) / 100:g}"
 
 
 def _several(items: Iterable[str], title: str) -> list[str]:
