@@ -113,16 +113,12 @@ def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, tmp_path: Path, sm
     assert fslstm("fit", folder, "-o", output, "--method", "rr", *small).code == 0
 
 
-def test_a_run_by_its_name_is_a_backbone(fslstm, tmp_path: Path, data_root) -> None:
-    runs = tmp_path / "runs"
-    trained = fslstm(
-        "train", "--dataset", "dots", "--name", "own", "--runs", runs, "--max-steps", 1, "--backbone", "conv4",
-        "--accelerator", "cpu",
-    )  # fmt: skip
-    assert trained.code == 0, trained.err
-    folder = painted.labelled(tmp_path / "in", each=2)
-    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--backbone", "own", "--runs", runs)
-    assert done.code == 0, done.err
-    assert FewShotClassifier.load(tmp_path / "c.fslstm").open_backbone().name == str(runs / "own")
+def test_a_run_by_its_name_is_a_backbone(fslstm, tmp_path: Path) -> None:
+    runs, folder = tmp_path / "runs", painted.labelled(tmp_path / "in", each=2)
+    for name in ("builtin:cifar-fs-conv4", "builtin-cifar-fs-conv4"):
+        done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--backbone", name, "--runs", runs)
+        assert done.code == 0, done.err
+        backbone = FewShotClassifier.load(tmp_path / "c.fslstm").open_backbone()
+        assert backbone.name == str(runs / "builtin-cifar-fs-conv4")
     missing = fslstm("fit", folder, "-o", tmp_path / "d.fslstm", "--backbone", "effecientnet-lite0")
     assert "Did you mean 'efficientnet-lite0'?" in missing.err
