@@ -48,10 +48,10 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
         groups[earliest.get(place, place)].append(picture)
     found = [group for group in groups.values() if len(group) > 1]
     for kept, *others in found:
-        for other in others:
-            if other.label != kept.label:
+        for copy in others:
+            if copy.label != kept.label:
                 raise DataError(
-                    f"The same picture is in two classes: {kept.path} as '{kept.label}' and {other.path} as "
-                    f"'{other.label}'. Remove it from one of them."
+                    f"The same picture is in two classes: {kept.path} as '{kept.label}' and {copy.path} as "
+                    f"'{copy.label}'. Remove it from one of them."
                 )
     return found
