@@ -58,7 +58,7 @@ def choose_method(
     are the only ones of their class are not judged; where all are, the first candidate is taken.
 
     The rule and the two default candidates were chosen on CIFAR-FS's validation classes. Mean difference in accuracy to
-    the first candidate, in points with 95 % intervals, over 120 episodes of 5 ways (300 for EfficientNet-Lite0, 2 shots):
+    the first candidate, in points with 95 % intervals, over 120 episodes of 5 ways (300 for Lite0 at 2 shots):
 
     ======================================  ============  ============  ============
     features, candidates, standard errors   2 shots       5 shots       20 shots
