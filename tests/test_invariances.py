@@ -218,7 +218,7 @@ def test_an_episode_stays_within_its_split(sizes: list[int], seed: int) -> None:
         assert all(len(classes[sampler.labels == label].unique()) == 1 for label in range(3))
 
 
-@pytest.mark.parametrize(("ways", "shots", "queries", "most"), [(5, 5, 15, 128), (20, 5, 100, 4)])
+@pytest.mark.parametrize(("ways", "shots", "queries", "most"), [(5, 1, 5, 128), (20, 5, 100, 4)])
 def test_large_episodes_go_together_in_small_batches(ways: int, shots: int, queries: int, most: int) -> None:
     sizes: list[int] = []
 

@@ -810,7 +810,7 @@ def test_runs_are_told_apart_by_their_pretraining_too(trained):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "epochs", "steps", "lr"), [("conv4", 16, 2000, 0.005), ("resnet12", 3, 60, 0.0005)]
+    ("backbone", "epochs", "steps", "lr"), [("conv4", 16, 2000, 0.005), ("resnet12", 16, 300, 0.0005)]
 )
 def test_the_cpu_scale_fits_the_backbone_and_always_begins_from_a_pretraining(backbone, epochs, steps, lr):
     training = trainings.wanted_training("rr", "cifar-fs", backbone, trainings.SCALES["cpu"], 0, pretrained=False)
