@@ -69,7 +69,7 @@ SCALES = {
     scale.name: scale
     for scale in (
         Scale("quick", Amount(1, 50), 2, True, 200, 200, {"resnet12": Amount(1, 20)}),
-        Scale("cpu", Amount(None, 2000), 2, True, 1000, 10_000, {"resnet12": Amount(None, 300)}),
+        Scale("cpu", Amount(None, 2000), 2, True, 2000, 10_000, {"resnet12": Amount(None, 300)}),
         Scale("paper", Amount(None, None), None, False, 1000, 1000),
     )
 }
