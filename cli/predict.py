@@ -68,17 +68,12 @@ def predict(
     coverage: Annotated[
         Optional[float],
         typer.Option(
-            help="Share of the pictures whose set of labels is to hold the right one. If not given 0.9, or what so "
-            "few labelled pictures can promise.",
+            help="Share of the pictures whose set of labels is to hold the right one. If not given 0.9, or the most "
+            "that so few labelled pictures can promise.",
             show_default=False,
         ),
     ] = None,
-    per_class: Annotated[
-        bool,
-        typer.Option(
-            "--per-class", help="With --coverage: promise it for each class, however many pictures of it were labelled."
-        ),
-    ] = False,
+    coverage_kind: Annotated[str, typer.Option(help=options.KIND_HELP)] = options.PER_CLASS,
     accept: Annotated[
         Optional[float],
         typer.Option(
@@ -93,9 +88,9 @@ def predict(
 ) -> None:
     """Label pictures, say how sure each label is, and which are none of the classes.
 
-    Each picture gets its likeliest label with a probability, and the set of labels that it may have: sets hold the
-    right label as often as --coverage promises, where labelled and new pictures are drawn alike. A picture that is
-    less like any class than nearly all labelled pictures are is none of these. Pictures are never changed or moved.
+    Each picture gets its likeliest label with a probability, and the set of labels that it may have: for each class,
+    the sets hold the right label as often as --coverage promises. A picture that is less like any class than nearly
+    all labelled pictures are is "none of these". Pictures are never changed or moved.
     """
     from rich.console import Console
 
@@ -103,7 +98,7 @@ def predict(
     from fslstm_plugin.pictures import pictures_in
     from fslstm_plugin.pictures.predictions import PredictionTable, Predictor, acceptance, identity_of
 
-    _check(source, sort_into, link, transductive, coverage, per_class)
+    _check(source, sort_into, link, transductive, coverage, coverage_kind)
     pictures.require_apart(model, source, csv, json, html)
     if transductive and csv is not None and csv.exists():
         raise UsageError(
@@ -120,7 +115,7 @@ def predict(
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
-    promise = _promise(classifier, coverage, per_class, transductive, console)
+    promise = _promise(classifier, coverage, coverage_kind, transductive, console)
     accepted = acceptance(classifier, accept)
     predictor = Predictor(classifier, promise, accepted)
     with ExitStack() as stack:
@@ -169,16 +164,14 @@ def _check(
     link: bool,
     transductive: bool,
     coverage: float | None,
-    per_class: bool,
+    kind: str,
 ) -> None:
     """Refuse what does not go together, before anything is computed."""
-    if transductive and (coverage is not None or per_class):
+    if transductive and (coverage is not None or kind != options.PER_CLASS):
         raise UsageError(
             "--coverage cannot be promised with --transductive: what is predicted for a picture then depends on the "
             "other pictures, so that labelled and new ones are not treated alike. Leave out one of them."
         )
-    if per_class and coverage is None:
-        raise UsageError("--per-class says whom --coverage is promised for: give --coverage too.")
     if link and sort_into is None:
         raise UsageError("--link is how --sort-into places the pictures: give --sort-into too.")
     if sort_into is not None and source.is_dir() and sort_into.resolve().is_relative_to(source.resolve()):
@@ -189,18 +182,18 @@ def _check(
 
 
 def _promise(
-    classifier: FewShotClassifier, coverage: float | None, per_class: bool, transductive: bool, console: Console
+    classifier: FewShotClassifier, coverage: float | None, kind: str, transductive: bool, console: Console
 ) -> Promise | None:
     """What the sets promise, None where there are no sets."""
-    from fslstm_plugin.pictures.predictions import Promise, checked, usual_promise
+    from fslstm_plugin.pictures.predictions import Promise
 
-    if coverage is not None:
-        return checked(Promise(coverage, "per-class" if per_class else "marginal"), classifier)
     if transductive:
         return None
     try:
-        return usual_promise(classifier)
+        return Promise.of(classifier, coverage, kind)
     except UsageError as error:
+        if coverage is not None or kind != options.PER_CLASS:
+            raise
         results.say(console, f"Without sets of labels: {error}")
         return None
 
@@ -311,11 +304,11 @@ def promised(promise: Promise | None) -> list[str]:
     if promise is None:
         return []
     whom = (
-        "for each class, however many pictures of it were labelled"
-        if promise.kind == "per-class"
-        else "where labelled and new pictures are drawn alike"
+        "the pictures of each class"
+        if promise.kind == options.PER_CLASS
+        else "all pictures, where labelled and new ones are drawn alike"
     )
-    return [f"The sets hold the right label of {100 * promise.coverage:g} % of the pictures, {whom}."]
+    return [f"The sets hold the right label of {100 * promise.coverage:g} % of {whom}."]
 
 
 def accepting(accepted: float) -> str:

@@ -65,7 +65,7 @@ def test_a_class_of_one_picture_says_what_is_offered(fslstm, tmp_path: Path, sma
     done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
     assert done.code == 0, done.err
     assert "With one picture: red." in done.out
-    assert "a coverage of up to 0.87; for each class by itself up to 0.5, by the 1 of red." in done.out
+    assert "promise each class a coverage of up to 0.5, which the 1 of red allow; on average" in done.out
     assert "from 6 pictures, each left out in turn with one of each other class" in done.out
 
 

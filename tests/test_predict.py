@@ -52,7 +52,7 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "12 pictures." in done.out
-    assert "The sets hold the right label of 90 % of the pictures" in done.out
+    assert "The sets hold the right label of 83 % of the pictures of each class." in done.out
     rows = rows_of(tmp_path / "out.csv")
     assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["likeliest"] for row in rows]
     classifier = FewShotClassifier.load(model)
@@ -60,7 +60,7 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
     content = json.loads((tmp_path / "out.json").read_text())
     assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
-    assert content["coverage"] == {"share": 0.9, "kind": "marginal"}
+    assert content["coverage"] == {"share": 0.83, "kind": "per-class"}
     assert all(Path(each["nearest"]).parent.name == each["likeliest"] for each in content["pictures"])
     assert {each["nearest"] for each in content["pictures"]} == {row["nearest"] for row in rows}
     copies = {file for file in (tmp_path / "sorted").rglob("*") if file.is_file()}
@@ -133,10 +133,16 @@ def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -
 
 
 def test_five_pictures_of_a_class_cannot_promise_nine_tenths_of_it(fslstm, model, new) -> None:
-    done = fslstm("predict", model, new, "--coverage", 0.9, "--per-class")
+    done = fslstm("predict", model, new, "--coverage", 0.9)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "can promise a coverage of at most 83.3 %" in done.err
-    assert fslstm("predict", model, new, "--coverage", 0.8, "--per-class").code == 0
+    assert (
+        "5 labelled images per class can promise a coverage of at most 83.3 %, not 90 %: the nearest is 0.83."
+        in done.err
+    )
+    done = fslstm("predict", model, new, "--coverage", 0.9, "--coverage-kind", "marginal")
+    assert "The sets hold the right label of 90 % of all pictures, where labelled and new ones are" in done.out, (
+        done.err
+    )
 
 
 def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new) -> None:
@@ -144,7 +150,7 @@ def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new)
     assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
     done = fslstm("predict", tmp_path / "m", new)
     assert done.code == 0, done.err
-    assert "The sets hold the right label of 85 % of the pictures" in done.out
+    assert "The sets hold the right label of 66 % of the pictures of each class." in done.out
 
 
 @pytest.mark.parametrize(
@@ -152,7 +158,8 @@ def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new)
     [
         (["--transductive", "--coverage", "0.8"], "cannot be promised with --transductive"),
         (["--link"], "give --sort-into too"),
-        (["--per-class"], "give --coverage too"),
+        (["--transductive", "--coverage-kind", "marginal"], "cannot be promised with --transductive"),
+        (["--coverage-kind", "class"], "no kind of coverage 'class'"),
         (["--sort-into", "{new}/sorted"], "name a folder outside of it"),
         (["--coverage", "1.5"], "must be above 0 and below 1"),
     ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from ..conformal import require_label_sets
+from ..conformal import MARGINAL, PER_CLASS, greatest_coverage, require_label_sets
 from ..errors import UsageError, printable
 from ..inspection import confused_classes, near_duplicates, odd_labels
 from ..selection import expected_accuracy
@@ -51,8 +51,9 @@ class Expectations(msgspec.Struct, frozen=True):
         confused: Classes that are taken for each other, the most often confused first.
         odd: Pictures that look mislabelled, the oddest first.
         alike: Pairs of pictures that are nearly the same.
-        coverage: The most that label sets can promise, n / (n + 1) of n pictures; None if the method has none.
-        coverage_per_class: The same for each class by itself, where n are the pictures of the smallest class.
+        coverage_per_class: The most that label sets can promise for each class, n / (n + 1), n the pictures of the
+            smallest class; None if the method has none.
+        coverage_marginal: The same on average over the classes, where n are all pictures.
     """
 
     method: str
@@ -64,8 +65,8 @@ class Expectations(msgspec.Struct, frozen=True):
     confused: list[Confused]
     odd: list[Odd]
     alike: list[tuple[str, str]]
-    coverage: float | None
     coverage_per_class: float | None
+    coverage_marginal: float | None
 
 
 def expectations(classifier: FewShotClassifier) -> Expectations:
@@ -109,17 +110,18 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         confused,
         odd,
         alike,
-        *_most_coverage(classifier, len(labels), int(counts.min())),
+        *_greatest_coverages(classifier),
     )
 
 
-def _most_coverage(classifier: FewShotClassifier, points: int, fewest: int) -> tuple[float, float] | tuple[None, None]:
-    """What label sets can promise at most: `attained_coverage` steps by 1 over the points and one."""
+def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | tuple[None, None]:
+    """What label sets can promise at most, for each class and on average."""
     try:
         require_label_sets(classifier.fitted.method)
     except UsageError:
         return None, None
-    return points / (points + 1), fewest / (fewest + 1)
+    targets = classifier.fitted.targets
+    return greatest_coverage(targets, PER_CLASS), greatest_coverage(targets, MARGINAL)
 
 
 def sentences(found: Expectations) -> list[str]:
@@ -155,12 +157,13 @@ def _of_accuracy(found: Expectations) -> str:
 
 
 def _of_coverage(found: Expectations) -> list[str]:
-    if found.coverage is None or found.coverage_per_class is None:
+    if found.coverage_per_class is None or found.coverage_marginal is None:
         return []
     fewest = min(found.pictures, key=lambda name: found.pictures[name])
     return [
-        f"Label sets can promise a coverage of up to {_floored(found.coverage)}; for each class by itself up to "
-        f"{_floored(found.coverage_per_class)}, by the {found.pictures[fewest]} of {fewest}."
+        f"Label sets can promise each class a coverage of up to {_floored(found.coverage_per_class)}, which the "
+        f"{found.pictures[fewest]} of {fewest} allow; on average over the classes, if labelled and new pictures are "
+        f"drawn alike, up to {_floored(found.coverage_marginal)} (--coverage-kind marginal)."
     ]
 
 

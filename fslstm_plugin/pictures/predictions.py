@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..conformal import attained_coverage
+from ..conformal import PER_CLASS, attained_coverage
 from ..errors import DataError, StorageError, UsageError, printable, require_share
 
 if TYPE_CHECKING:
     from ..classifier import FewShotClassifier
 
 NONE = "none of these"
-_COVERAGE, _ACCEPTED = 0.9, 0.95  # Unless something else is asked for.
+_ACCEPTED = 0.95  # Unless something else is asked for.
 _COLUMNS = ("path", "label", "likeliest", "probability", "familiarity", "set", "nearest", "model")
 _EMPTY = "{}"
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
@@ -63,26 +63,22 @@ class Promise:
     """
 
     coverage: float
-    kind: str = "marginal"
+    kind: str = PER_CLASS
 
+    @classmethod
+    def of(cls, classifier: FewShotClassifier, coverage: float | None = None, kind: str = PER_CLASS) -> Promise:
+        """What a classifier is to promise.
 
-def usual_promise(classifier: FewShotClassifier) -> Promise:
-    """A coverage of 0.9, or the greatest of two digits that this number of labelled pictures can promise.
+        Args:
+            classifier: A fitted one.
+            coverage: What is asked for. Default None: what `FewShotClassifier.predict_set` does then.
+            kind: See `conformal.p_values`.
 
-    Raises:
-        UsageError: If the classifier can promise none, with the reason.
-    """
-    return checked(Promise(_at_most(_COVERAGE, len(classifier.support_))), classifier)
-
-
-def checked(promise: Promise, classifier: FewShotClassifier) -> Promise:
-    """The promise, if the classifier can keep it.
-
-    Raises:
-        UsageError: If it cannot, with the reason and what it can.
-    """
-    classifier.predict_set(classifier.support_[:1], promise.coverage, promise.kind)
-    return promise
+        Raises:
+            UsageError: If the classifier cannot promise that, with the reason and what it can.
+        """
+        classifier.predict_set(classifier.support_[:1], coverage, kind)  # what is wrong is said before anything else
+        return cls(classifier.fitted.usual_coverage(kind) if coverage is None else coverage, kind)
 
 
 def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
