@@ -65,7 +65,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         >>> classifier = FewShotClassifier().fit(X, ["owl", "owl", "wren", "wren"])
         >>> classifier.predict([[0.1, 0.1], [0.9, 0.9]])
         array(['owl', 'wren'], dtype='<U4')
-        >>> classifier.predict_set([[0.1, 0.0], [0.9, 0.9]], coverage=0.6)
+        >>> classifier.predict_set([[0.1, 0.0], [0.9, 0.9]], coverage=0.7, kind="marginal")
         [array(['owl'], dtype='<U4'), array(['wren'], dtype='<U4')]
         >>> classifier.partial_fit([[0.9, 0.0]], ["tit"]).forget("owl").predict([[0.9, 0.1]])
         array(['tit'], dtype='<U4')

@@ -25,7 +25,7 @@ from .methods import KernelMethod, Method
 
 PER_CLASS, MARGINAL = "per-class", "marginal"
 KINDS = (PER_CLASS, MARGINAL)
-_USUAL = 0.9  # Coverage, unless another is asked for.
+USUAL_COVERAGE = 0.9  # Unless another is asked for.
 _ROUNDING = 1e-9  # P-values are whole numbers over n + 1; 1 less a coverage such as 0.8 is not exactly its complement.
 
 
@@ -144,7 +144,7 @@ def usual_coverage(targets: Tensor, kind: str = PER_CLASS) -> float:
         >>> [usual_coverage(torch.eye(5).repeat(shots, 1)) for shots in (1, 5, 9, 20)]
         [0.5, 0.83, 0.9, 0.9]
     """
-    return min(_USUAL, _two_digits(greatest_coverage(targets, kind)))
+    return min(USUAL_COVERAGE, _two_digits(greatest_coverage(targets, kind)))
 
 
 def require_attainable(coverage: float, targets: Tensor, kind: str = PER_CLASS) -> None:

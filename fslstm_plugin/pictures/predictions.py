@@ -100,9 +100,9 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
     if asked < 1 and attained_coverage(asked, points) == 1:
         most, enough = math.floor(100 * points / (points + 1)) / 100, math.ceil(asked / (1 - asked) - _ROUNDING)
         raise UsageError(
-            f"What {100 * asked:g} % of the pictures of the classes have cannot be told by {points} labelled pictures "
-            f"of classes with two or more: accept {f'{most:g} or less, or ' if points else ''}1, which is all, or "
-            f"label {enough}."
+            f"To accept {100 * asked:g} % of the pictures of the classes takes {enough} labelled pictures in classes "
+            f"with two or more, but there are {points}: label more, or accept "
+            f"{f'{most:g} or less, or ' if points else ''}1, which accepts all."
         )
     return asked
 
@@ -213,7 +213,7 @@ class PredictionTable:
         with self.file.open("rb") as lines:
             begins = next(lines).rstrip(b"\r\n")
         if begins != ",".join(_COLUMNS).encode():
-            raise DataError(f"{self.file} is there already and is no table of 'fslstm predict': name another file.")
+            raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         whole = _whole_lines(self.file)
         if whole < self.file.stat().st_size:
             with self.file.open("rb+") as file:
@@ -221,7 +221,7 @@ class PredictionTable:
         for row in self._cells():
             if row["model"] != self.model:
                 raise UsageError(
-                    f"{self.file} has predictions of another model, or other options, and is not continued: name "
+                    f"{self.file} has predictions by another model or with other options, and is not continued: name "
                     "another file, or remove it."
                 )
             self.done.add(self._path(row["path"]))
@@ -289,9 +289,7 @@ class PredictionTable:
                         raise ValueError("a line with another number of cells")
                     yield row
         except (ValueError, csv.Error) as error:
-            raise DataError(
-                f"{self.file} was changed, and cannot be continued ({error}): name another file."
-            ) from error
+            raise DataError(f"{self.file} was edited and cannot be continued ({error}): name another file.") from error
 
 
 def path_beside(file: Path, path: str) -> str:
