@@ -75,7 +75,7 @@ plt.show()
 print("promised   kept   labels in a set")
 for coverage in (3 / 6, 4 / 6, 5 / 6):
     held, sizes = [], []
-    for labelled, new in draws[:10]:
+    for labelled, new in draws:
         fitted = FewShotClassifier("lssvm(ridge=loo)").fit(X[labelled], y[labelled])
         sets = fitted.predict_set(X[new[:100]], coverage=coverage)
         held += [
