@@ -71,7 +71,9 @@ def choose_method(
     EfficientNet-Lite0, nineteen, 0         -0.09 ± 0.23  -0.03 ± 0.24  +0.00 ± 0.16
     ======================================  ============  ============  ============
 
-    The nineteen were nn, rr and lssvm with four ridges, of points of unit length, raised to a power or not.
+    The nineteen were nn, rr and lssvm with four ridges, of points of unit length, raised to a power or not. On the test
+    classes, once, with EfficientNet-Lite0 (300 episodes of 5 ways, 100 other images per class): the rule gains +0.19 ±
+    0.11 at 2 shots and +0.08 ± 0.05 at 5.
 
     Source: the rule of one standard error, Breiman et al., "Classification and regression trees", 1984.
 
@@ -149,8 +151,10 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
     Lite0, 10 ways             94 %     98 %
     ======================  =======  =======  ========  ========
 
-    where Wilson's for all points, each left out alone and without the curve, held it in 3 to 8 % at 2 shots and 56 to
-    63 % at 5: the class that lacks a point is predicted much more rarely than the others.
+    and on the test classes, once, with Lite0 and 5 ways (300 episodes, 100 other images per class) in 93 % at 2 shots
+    and 95 % at 5. On the validation classes Wilson's for all points, each left out alone and without the curve, held it
+    in 3 to 8 % at 2 shots and 56 to 63 % at 5: the class that lacks a point is predicted much more rarely than the
+    others.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927; learning curves that
     are powers, Cortes et al., "Learning curves: asymptotic values and rate of convergence", 1993.
