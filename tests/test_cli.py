@@ -501,7 +501,7 @@ def test_what_cannot_be_kept_is_said_and_stops_nothing(trained, fslstm, tmp_path
     result = fslstm("eval", "--run", tmp_path / "run", *FEW, "--psm-iters", 0, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     assert "The features are not kept" in result.err
-    assert "The evaluation is not kept" in result.err
+    assert "The evaluation could not be saved" in result.err
     assert len(rows_of(tmp_path / "r.json")) == 2
     assert not list(elsewhere.iterdir())
 
