@@ -106,7 +106,7 @@ class Source:
 
         Raises:
             DataError: If the file or the pictures cannot be read, have an unexpected format, or a picture is in two
-            classes.
+                classes.
             UsageError: If there is no such device or backbone.
         """
         from fslstm_plugin.evaluation.feature_file import open_feature_file

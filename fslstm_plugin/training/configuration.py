@@ -105,13 +105,13 @@ def train_config(
         dataset: Name of the data set.
         backbone: Registered name.
         algorithm: Name of the method; an IAM without a reduction ratio gets the data set's.
-        pretrained: Run folder or weights file that the backbone begins from. Default None: fresh weights.
+        pretrained: Run folder or weights file that the backbone starts from. Default None: fresh weights.
         max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
         seed: Seed of every random choice.
         precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
         accelerator: Lightning's, on which ``"auto"`` precision depends.
         validation: How the best weights are chosen; default the paper's 2,000 episodes.
-        test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
+        test_shots: Shots of the later tests, on which miniImageNet's training shots depend.
         given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
 
     Raises:
