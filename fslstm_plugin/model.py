@@ -88,7 +88,7 @@ class FewShotModel(nn.Module):
         """The method of a name, with this model's trained parts.
 
         Raises:
-            UsageError: If the name is wrong, or needs weights that this model has not; see `parse_method`.
+            UsageError: If the name is wrong, or needs weights that this model does not have; see `parse_method`.
         """
         return parse_method(name, dim=feature_size(self.backbone), learned=self.method, backbone=self.backbone)
 

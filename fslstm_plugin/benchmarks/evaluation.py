@@ -50,7 +50,7 @@ def bench_evaluation(
         root: The data root; CIFAR-FS is there.
         episodes: Episodes of our evaluation; the stock path runs a few and is scaled.
         rounds: How often each is timed.
-        seed: What the episodes follow from.
+        seed: Seed of the episodes.
         report: Called with what comes next.
 
     Raises:

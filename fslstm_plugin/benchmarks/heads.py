@@ -98,7 +98,7 @@ def bench_heads(
         labels: Of its images ``(N,)``, int64.
         shots: Support images per class.
         rounds: How often each is timed.
-        seed: What the episodes follow from.
+        seed: Seed of the episodes.
         report: Called with what comes next.
 
     Raises:

@@ -76,7 +76,7 @@ def tasksets(
         ``(3, H, W)`` in [0, 1].
 
     Raises:
-        DataError: If the data set is not prepared; the message has the command that mends it.
+        DataError: If the data set is not prepared; the message has the command that fixes it.
     """
     from learn2learn.data import MetaDataset
     from learn2learn.data.transforms import ConsecutiveLabels, FusedNWaysKShots, LoadData, RemapLabels

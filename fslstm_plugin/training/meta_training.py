@@ -33,7 +33,7 @@ class KeepBest(pl.Callback):
         run: Where to save them.
         split: The validation split.
         validation: Number and shape of the episodes, the same ones each time.
-        seed: What the episodes follow from.
+        seed: Seed of the episodes.
         console: Where the result is reported.
     """
 
