@@ -47,7 +47,7 @@ def bench_training(
         backbone: Registered name; its weights are fresh.
         root: The data root; CIFAR-FS is there.
         rounds: How often each is timed.
-        seed: What weights and episodes follow from.
+        seed: Seed of weights and episodes.
         report: Called with what comes next.
 
     Raises:
