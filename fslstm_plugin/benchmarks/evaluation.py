@@ -51,7 +51,7 @@ def bench_evaluation(
         episodes: Episodes of our evaluation; the stock path runs a few and is scaled.
         rounds: How often each is timed.
         seed: Seed of the episodes.
-        report: Called with what comes next.
+        report: Called with the next step.
 
     Raises:
         Disagreement: If the two paths differ in an image or in a prediction.

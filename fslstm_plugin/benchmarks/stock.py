@@ -1,4 +1,4 @@
-"""learn2learn's own road to CIFAR-FS: PNG files, decoded again for each task, one task at a time."""
+"""learn2learn's own path to CIFAR-FS: PNG files, decoded again for each task, one task at a time."""
 
 from __future__ import annotations
 
