@@ -1,4 +1,4 @@
-"""The ridge with the least leave-one-out error, from one eigendecomposition for all; and which points leave together."""
+"""The ridge with the least leave-one-out error, by one eigendecomposition for all; which points leave together."""
 
 from __future__ import annotations
 
