@@ -79,7 +79,7 @@ def test_numbers_follow_from_the_seed_and_reports_read_them(pretrained, fslstm, 
     first, again = (evaluated(fslstm, pretrained, tmp_path / name, *arguments)[1] for name in ("a.json", "b.json"))
     for name in ("calibration", "coverage", "open"):
         assert first[name] == again[name]
-    report = fslstm("report", "--runs", pretrained)
+    report = fslstm("report", "--runs", pretrained, "--output", tmp_path / "report.html")
     assert report.code == 0, report.err
 
 
