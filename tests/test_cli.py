@@ -1,4 +1,4 @@
-"""The command line through its entry point: the road that a user takes, and the ways to get lost."""
+"""The command line through its entry point: the usual path of a user, and wrong turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a stranger's file or a slip of the fingers holds: one of our errors, nothing run, nothing written.
+"""Whatever an untrusted file or a typing error holds: one of our errors, nothing run, nothing written.
 
     pytest tests/test_fuzz.py --hypothesis-profile=fuzz
 
