@@ -169,19 +169,43 @@ def test_every_rival_of_table_1_is_trained_and_measured(narrow, fslstm, tmp_path
     assert measured == {(method, shots) for method in wanted for shots in (1, 5)}
 
 
+def rival_training(scale, backbone, algorithm, shots):
+    return trainings.wanted_training(
+        algorithm, "cifar-fs", backbone, trainings.find_scale(scale), 0, pretrained=True, test_shots=shots, rival=True
+    ).config
+
+
 @pytest.mark.parametrize(
     ("algorithm", "shots", "trained_as"),
     [("dpgn", 1, "dpgn(shots=1)"), ("dpgn", 5, "dpgn"), ("reptile", 1, "reptile"), ("feat", 1, "feat")],
 )
 def test_a_rival_that_is_built_for_some_shots_is_trained_for_those_tested(algorithm, shots, trained_as):
-    wanted = trainings.wanted_training(
-        algorithm, "cifar-fs", "conv4", trainings.find_scale("cpu"), 0, pretrained=True, test_shots=shots, rival=True
-    )
-    assert wanted.config.algorithm == trained_as
-    whole = trainings.wanted_training(
-        algorithm, "cifar-fs", "conv4", trainings.find_scale("paper"), 0, pretrained=True, test_shots=shots, rival=True
-    )
-    assert whole.config.max_steps is None, "the recipe's own length"
+    assert rival_training("cpu", "conv4", algorithm, shots).algorithm == trained_as
+
+
+@pytest.mark.parametrize(("backbone", "shots"), [("conv4", 1), ("resnet12", 5)])
+@pytest.mark.parametrize("rival", Reproduction.read(REPRODUCTIONS / "table1").specification.rivals)
+def test_a_rival_is_trained_as_published_or_in_few_steps_that_all_count(rival, backbone, shots):
+    published = rival_training("paper", backbone, rival, shots)
+    assert published.max_steps is None, "the recipe's own length"
+    whole = train_config(
+        "cifar-fs", backbone, published.algorithm, pretrained=Path("weights"), test_shots=shots,
+        validation=published.validation,
+    )  # fmt: skip
+    assert published.recipe == whole.recipe
+    cpu = trainings.find_scale("cpu")
+    ours = trainings.wanted_training("lssvm+iam", "cifar-fs", backbone, cpu, 0, pretrained=True).config
+    short = rival_training("cpu", backbone, rival, shots)
+    images, each = ours.max_steps * trainings.images_per_step(ours), trainings.images_per_step(short)
+    assert 0 <= images - short.max_steps * each < each, "as many images as ours"
+    assert short.recipe.episodes_per_step <= ours.recipe.episodes_per_step, "in no few large steps"
+    rates = [short.recipe.factor(step / short.max_steps) for step in range(short.max_steps)]
+    assert rates[0] == 1
+    assert rates[-1] == pytest.approx(1 / short.max_steps)
+    assert sum(rates) / short.max_steps == pytest.approx(0.5, abs=0.01)
+    decay = {"schedule", "milestones", "factors", "epochs", "steps_per_epoch", "episodes_per_step"}
+    kept = set(short.recipe.__struct_fields__) - decay
+    assert all(getattr(short.recipe, name) == getattr(published.recipe, name) for name in kept)
 
 
 def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(trained, reproduce, output):

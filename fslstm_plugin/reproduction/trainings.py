@@ -15,7 +15,7 @@ from rich.console import Console
 from ..data.root import load_split
 from ..errors import RunError, UnknownNameError
 from ..grammar import Part, options, parse
-from ..recipes import PretrainRecipe
+from ..recipes import MetaRecipe, PretrainRecipe
 from ..registry import METHODS
 from ..runs import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
 from ..training.configuration import pretrain_config, train_config
@@ -124,7 +124,8 @@ def wanted_training(
         pretrained: Whether it begins from a pretrained backbone at every scale.
         weights: Run or weights file to begin from, in place of a pretraining on the base classes.
         test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
-        rival: Whether it is another paper's: by its own recipe, but on no more images than LSSVM+IAM at this scale.
+        rival: Whether it is another paper's: by its own recipe, but on no more images than LSSVM+IAM at this scale, and
+            with a decay for so few steps.
     """
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
     amount = scale.amount_for(backbone)
@@ -170,7 +171,30 @@ def _with_images_of(ours: TrainConfig, rival: TrainConfig) -> TrainConfig:
     rival = replace(rival, validation=replace(rival.validation, episodes=episodes, shots=rival.recipe.shots))
     if ours.max_steps is None:
         return rival
+    rival = replace(rival, recipe=_cut_short(rival.recipe, ours.recipe))
     return replace(rival, max_steps=max(1, ours.max_steps * images_per_step(ours) // images_per_step(rival)))
+
+
+def _cut_short(recipe: MetaRecipe, ours: MetaRecipe) -> MetaRecipe:
+    """A rival's recipe for a part of its steps: the rates fall linearly to zero, no step has more episodes than ours.
+
+    The published decays are for 20,000 to 500,000 episodes. In the same shares of a few thousand they leave hardly a
+    step to learn in: TPN's, halved twenty times, the sum of a tenth of the steps at the first rate, DPGN's of a sixth.
+    Some published steps are large: DPGN's would be a few hundred. It is validated as often as ours.
+
+    Source: Li, Yumer, Ramanan, "Budgeted training: rethinking deep neural network training under resource constraints",
+    ICLR 2020: among decays for a budget of steps the linear one to zero is the best or close to it.
+    """
+    whole = recipe.epochs * recipe.steps_per_epoch
+    return replace(
+        recipe,
+        schedule="linear",
+        milestones=(),
+        factors=(),
+        episodes_per_step=min(recipe.episodes_per_step, ours.episodes_per_step),
+        epochs=-(-whole // ours.steps_per_epoch),
+        steps_per_epoch=ours.steps_per_epoch,
+    )
 
 
 def _given(**values: Any) -> dict[str, Any]:
