@@ -25,19 +25,19 @@ _CHECKED = 64  # Pictures; drawn where there are more.
 def export(
     model: pictures.Model,
     onnx: Annotated[
-        Path, typer.Option(help="The graph's file.", dir_okay=False, callback=options.in_a_folder, show_default=False)
+        Path, typer.Option(help="File of the graph.", dir_okay=False, callback=options.in_a_folder, show_default=False)
     ],
     check: Annotated[
         Optional[Path],
-        typer.Option(help="Pictures to check it with; the labelled ones if not given.", show_default=False),
+        typer.Option(help="Pictures to check the graph with. Default: the labelled ones.", show_default=False),
     ] = None,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
 ) -> None:
     """Write backbone and head as one ONNX graph, for programs without PyTorch.
 
-    It is run on pictures, 64 at most, and kept only if it predicts them as the classifier does. The graph takes
-    normalised images; how to make them is in its metadata, and so are the names of the classes.
+    The graph is run on up to 64 pictures, and kept only if it predicts them as the classifier does. It takes normalised
+    images; its metadata say how to prepare them, and name the classes.
     """
     import random
 
@@ -49,7 +49,7 @@ def export(
 
     require_packages()
     if onnx.exists() and (onnx.suffix != ".onnx" or onnx.samefile(model)):
-        raise UsageError(f"{onnx} is there already and is not replaced, since its name does not end with .onnx.")
+        raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
     if max_pixels is not None:
         allow_pixels(max_pixels)
     classifier = pictures.load(model, "cpu", weights)
@@ -64,5 +64,5 @@ def export(
     difference = export_onnx(classifier, onnx, images)
     typer.echo(
         f"Saved in {printable(str(onnx))}; on {pictures.count_of(len(images))} its probabilities are those of the "
-        f"classifier, to {difference:.1g}."
+        f"classifier, to within {difference:.1g}."
     )

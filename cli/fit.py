@@ -31,7 +31,7 @@ fslstm fit labelled/ -o birds.fslstm --method "lssvm(ridge=1,normalize)"
 """
 
 Output = Annotated[
-    Path, typer.Option("--output", "-o", help="The classifier's file.", dir_okay=False, callback=options.in_a_folder)
+    Path, typer.Option("--output", "-o", help="File of the classifier.", dir_okay=False, callback=options.in_a_folder)
 ]
 
 
@@ -40,7 +40,7 @@ def fit(
     output: Output,
     method: Annotated[
         Optional[str],
-        typer.Option(help="A method by its name; chosen by leave-one-out if not given.", show_default=False),
+        typer.Option(help="Name of a method. Default: chosen by leave-one-out.", show_default=False),
     ] = None,
     backbone: pictures.BackboneName = None,
     weights: pictures.Weights = None,
@@ -53,9 +53,8 @@ def fit(
 ) -> None:
     """Learn classes from a few labelled pictures of each, and say what to expect.
 
-    A frozen backbone gives features; head and constants are chosen by leaving out each labelled picture in turn, so
-    that no more pictures are needed than these. The file holds features and names, no pictures, and nothing that is
-    run.
+    A frozen backbone computes features. The head and its constants are chosen by leaving out each labelled picture in
+    turn, so that no further pictures are needed. The file holds features and names: no pictures, and no code.
     """
     from rich.console import Console
 
@@ -116,8 +115,8 @@ def _require_two(found: Sequence[Picture], source: Path) -> None:
     names = class_names(found)
     if len(names) < 2:
         raise DataError(
-            f"{source} has pictures of one class only, {names[0]}: a classifier needs two or more; add a folder of "
-            "others, for example of whatever is none of that class."
+            f"{source} has pictures of one class only, {names[0]}: a classifier needs two or more. Add a folder "
+            "of another class, for example of anything that is not of the first."
         )
 
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from . import options
+
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
     from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.methods import Method
 
 _PANEL = "Beside accuracy"
-_MARGINAL = "marginal"
 
 Calibration = Annotated[
     bool,
@@ -33,13 +34,7 @@ Coverage = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
-CoverageKind = Annotated[
-    str,
-    typer.Option(
-        help="marginal, or per-class, which holds for each class, also with a fixed number of labelled images of it.",
-        rich_help_panel=_PANEL,
-    ),
-]
+CoverageKind = Annotated[str, typer.Option(help=options.KIND_HELP, rich_help_panel=_PANEL)]
 OpenWays = Annotated[
     Optional[int],
     typer.Option(
@@ -57,7 +52,7 @@ class Further:
 
     calibration: Calibration = False
     coverage: Coverage = None
-    coverage_kind: CoverageKind = _MARGINAL
+    coverage_kind: CoverageKind = options.PER_CLASS
     open_ways: OpenWays = None
 
     def check(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> list[str]:
@@ -75,31 +70,32 @@ class Further:
             UsageError: If something cannot be measured.
         """
         from fslstm_plugin.errors import UsageError
-        from fslstm_plugin.evaluation.coverage import require_coverage, why_no_label_sets
+        from fslstm_plugin.evaluation.coverage import require_coverage, why_no_label_sets, why_not_attainable
         from fslstm_plugin.evaluation.open_set import with_unknown
 
-        if self.coverage is None and self.coverage_kind != _MARGINAL:
+        if self.coverage is None and self.coverage_kind != options.PER_CLASS:
             raise UsageError("--coverage-kind qualifies --coverage: give that too.")
         for setting in settings:
             if self.open_ways is not None:
                 with_unknown(setting, session.split, self.open_ways)
-            if self.coverage is not None:
-                require_coverage(methods, setting, self.coverage, self.coverage_kind)
         if self.coverage is None:
             return []
-        return [reason for method in methods if (reason := why_no_label_sets(method)) is not None]
+        require_coverage(methods, settings, self.coverage, self.coverage_kind)
+        reasons = [why_not_attainable(setting, self.coverage, self.coverage_kind) for setting in settings]
+        reasons += [why_no_label_sets(method) for method in methods]
+        return [reason for reason in reasons if reason is not None]
 
     def rows(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> dict[str, list[Any]]:
         """The rows of each table that was asked for, see `fslstm_plugin.reporting.tables.Results`."""
         from fslstm_plugin.evaluation.calibration import calibration_rows
-        from fslstm_plugin.evaluation.coverage import coverage_rows
+        from fslstm_plugin.evaluation.coverage import coverage_rows, why_not_attainable
         from fslstm_plugin.evaluation.open_set import open_rows
 
         found: dict[str, list[Any]] = {}
         for setting in settings:
             if self.calibration:
                 found.setdefault("calibration", []).extend(calibration_rows(session, methods, setting))
-            if self.coverage is not None:
+            if self.coverage is not None and why_not_attainable(setting, self.coverage, self.coverage_kind) is None:
                 mine = coverage_rows(session, methods, setting, self.coverage, self.coverage_kind)
                 found.setdefault("coverage", []).extend(mine)
             if self.open_ways is not None:

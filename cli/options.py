@@ -54,6 +54,11 @@ Name = Annotated[Optional[str], typer.Option(help="Name of the run folder.", sho
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random choice.")]
+PER_CLASS = "per-class"
+KIND_HELP = (
+    "per-class: --coverage holds for each class, however many labelled images it has. marginal: on average over the "
+    "classes, where labelled and new images are drawn alike."
+)
 Json = Annotated[
     Optional[Path],
     typer.Option(

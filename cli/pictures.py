@@ -26,22 +26,29 @@ if TYPE_CHECKING:
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
 
 Labelled = Annotated[
-    Path, typer.Argument(help="A folder with a folder of pictures for each class, or a CSV file of path and label.")
+    Path,
+    typer.Argument(
+        metavar="LABELLED", help="A folder with a folder of pictures for each class, or a CSV file of path and label."
+    ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="What 'fslstm fit' wrote.", dir_okay=False)]
 Pictures = Annotated[
-    Path, typer.Argument(help="A folder of pictures, also within folders; one picture; or a CSV file of path.")
+    Path,
+    typer.Argument(
+        metavar="PICTURES",
+        help="A folder of pictures, which may have folders within it; one picture; or a CSV file of paths.",
+    ),
 ]
 MaxPixels = Annotated[
     Optional[int],
-    typer.Option(min=1, help="Pixels that a picture may have; 89 million if not given.", show_default=False),
+    typer.Option(min=1, help="Most pixels that a picture may have. Default: 89 million.", show_default=False),
 ]
 BackboneName = Annotated[
     Optional[str],
     typer.Option(
         "--backbone",
-        help="timm:NAME, torchvision:NAME, a run, or a registered one with --weights; EfficientNet-Lite0, which is "
-        "installed, if not given.",
+        help="timm:NAME, torchvision:NAME, a run, or a registered backbone with --weights. Default: the installed "
+        "EfficientNet-Lite0.",
         show_default=False,
     ),
 ]
@@ -53,7 +60,7 @@ Moved = Annotated[
     Optional[Path],
     typer.Option(
         "--weights",
-        help="Where the backbone's weights, or its run, are now, if they were moved since 'fit'.",
+        help="New place of the backbone's weights, or of its run, if moved since 'fit'.",
         show_default=False,
         exists=True,
     ),
@@ -100,7 +107,7 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
     where = results.join_ranks().device(device)
     classifier = FewShotClassifier.load(model, weights=weights)
     if classifier.backbone is None:
-        raise RunError(f"{model} was fitted to features, not to pictures, and names no backbone: use it from Python.")
+        raise RunError(f"{model} was fitted to features, not to pictures, and has no backbone: use it from Python.")
     classifier.open_backbone().to(where)
     return classifier
 
@@ -118,7 +125,7 @@ def require_replaceable(output: Path) -> None:
         try:
             ModelFile.read(output)
         except RunError as error:
-            raise UsageError(f"{output} is there already and is not replaced: name another file. ({error})") from error
+            raise UsageError(f"{output} already exists and is not replaced: name another file. ({error})") from error
 
 
 def require_apart(*files: Path | None) -> None:
@@ -135,7 +142,7 @@ def require_apart(*files: Path | None) -> None:
             continue
         place = os.path.realpath(file)
         if place in seen:
-            raise UsageError(f"{file} is named for two things, of which one would be lost: name another file.")
+            raise UsageError(f"{file} is named for two purposes, of which one would be lost: name another file.")
         seen.add(place)
 
 
@@ -175,7 +182,7 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Cons
             advance(len(batch.pictures) + len(batch.problems))
     name_unreadable(found.unreadable, console)
     if not found.pictures:
-        raise DataError(f"None of the pictures can be read, of {len(pictures):,} in all.")
+        raise DataError(f"None of the {len(pictures):,} pictures can be read.")
     return Gathered(found.pictures, torch.cat(parts), found.unreadable)
 
 

@@ -48,42 +48,40 @@ def predict(
     model: pictures.Model,
     source: pictures.Pictures,
     csv: Annotated[
-        Optional[Path], _file("A line for each picture; a table that is there is continued where it was stopped.")
+        Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
     ] = None,
-    json: Annotated[Optional[Path], _file("The same as JSON.")] = None,
-    html: Annotated[Optional[Path], _file("A gallery to look at: by label, least sure first.")] = None,
+    json: Annotated[Optional[Path], _file("The same table as JSON.")] = None,
+    html: Annotated[Optional[Path], _file("A gallery of the pictures by label, least certain first.")] = None,
     sort_into: Annotated[
         Optional[Path],
         typer.Option(
-            help="Copy each picture into a folder of its label in this folder.", show_default=False, file_okay=False
+            help="Copy each picture into a folder for its label within this folder.",
+            show_default=False,
+            file_okay=False,
         ),
     ] = None,
-    link: Annotated[bool, typer.Option("--link", help="With --sort-into: links in place of copies.")] = False,
+    link: Annotated[bool, typer.Option("--link", help="With --sort-into: make links instead of copies.")] = False,
     transductive: Annotated[
         bool,
         typer.Option(
-            "--transductive", help="Let the predictions use the other pictures; without a guarantee, 10,000 at most."
+            "--transductive",
+            help="Let the predictions use the other pictures too: no label sets, 10,000 pictures at most.",
         ),
     ] = False,
     coverage: Annotated[
         Optional[float],
         typer.Option(
-            help="Share of the pictures whose set of labels is to hold the right one. If not given 0.9, or what so "
-            "few labelled pictures can promise.",
+            help="Share of the label sets that hold the right label. Default: 0.9, or the most that so few labelled "
+            "pictures can promise.",
             show_default=False,
         ),
     ] = None,
-    per_class: Annotated[
-        bool,
-        typer.Option(
-            "--per-class", help="With --coverage: promise it for each class, however many pictures of it were labelled."
-        ),
-    ] = False,
+    coverage_kind: Annotated[str, typer.Option(help=options.KIND_HELP)] = options.PER_CLASS,
     accept: Annotated[
         Optional[float],
         typer.Option(
-            help="Share of the pictures of the classes that is accepted; what is less familiar is none of these. 1 "
-            "accepts all. If not given 0.95, or what so few labelled pictures can tell.",
+            help="Share of the pictures of known classes that is accepted; less familiar pictures become 'none of "
+            "these'. 1 accepts all. Default: 0.95, or the most that so few labelled pictures can tell.",
             show_default=False,
         ),
     ] = None,
@@ -91,11 +89,11 @@ def predict(
     max_pixels: pictures.MaxPixels = None,
     device: results.Device = "auto",
 ) -> None:
-    """Label pictures, say how sure each label is, and which are none of the classes.
+    """Label pictures, say how certain each label is, and which pictures belong to none of the classes.
 
-    Each picture gets its likeliest label with a probability, and the set of labels that it may have: sets hold the
-    right label as often as --coverage promises, where labelled and new pictures are drawn alike. A picture that is
-    less like any class than nearly all labelled pictures are is none of these. Pictures are never changed or moved.
+    Each picture gets its likeliest label with a probability, and a set of the labels that it may have: for each class,
+    these label sets hold the right label as often as --coverage promises. A picture that resembles every class less
+    than nearly all labelled pictures do is "none of these". Pictures are never changed or moved.
     """
     from rich.console import Console
 
@@ -103,11 +101,11 @@ def predict(
     from fslstm_plugin.pictures import pictures_in
     from fslstm_plugin.pictures.predictions import PredictionTable, Predictor, acceptance, identity_of
 
-    _check(source, sort_into, link, transductive, coverage, per_class)
+    _check(source, sort_into, link, transductive, coverage, coverage_kind)
     pictures.require_apart(model, source, csv, json, html)
     if transductive and csv is not None and csv.exists():
         raise UsageError(
-            f"{csv} is there already, and predictions that use the other pictures cannot be continued: name another "
+            f"{csv} already exists, and predictions that use the other pictures cannot be continued: name another "
             "file, or remove it."
         )
     if max_pixels is not None:
@@ -120,7 +118,7 @@ def predict(
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
-    promise = _promise(classifier, coverage, per_class, transductive, console)
+    promise = _promise(classifier, coverage, coverage_kind, transductive, console)
     accepted = acceptance(classifier, accept)
     predictor = Predictor(classifier, promise, accepted)
     with ExitStack() as stack:
@@ -134,7 +132,7 @@ def predict(
         summary.show(table, promise is not None, source)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
-        lead = [*promised(promise), accepting(accepted)]
+        lead = [*promised(promise, coverage is None), accepting(accepted)]
         for sentence in lead:
             typer.echo(sentence)
         places = pictures.escaped(found)
@@ -169,39 +167,37 @@ def _check(
     link: bool,
     transductive: bool,
     coverage: float | None,
-    per_class: bool,
+    kind: str,
 ) -> None:
     """Refuse what does not go together, before anything is computed."""
-    if transductive and (coverage is not None or per_class):
+    if transductive and (coverage is not None or kind != options.PER_CLASS):
         raise UsageError(
-            "--coverage cannot be promised with --transductive: what is predicted for a picture then depends on the "
-            "other pictures, so that labelled and new ones are not treated alike. Leave out one of them."
+            "--coverage cannot be promised with --transductive, where the prediction for a picture depends on the "
+            "other pictures, so that labelled and new ones are not treated alike: leave out one of the two."
         )
-    if per_class and coverage is None:
-        raise UsageError("--per-class says whom --coverage is promised for: give --coverage too.")
     if link and sort_into is None:
-        raise UsageError("--link is how --sort-into places the pictures: give --sort-into too.")
+        raise UsageError("--link says how --sort-into places the pictures: give --sort-into too.")
     if sort_into is not None and source.is_dir() and sort_into.resolve().is_relative_to(source.resolve()):
         raise UsageError(
             f"{sort_into} lies within {source}, where sorted pictures would be taken for new ones: name a folder "
-            "outside of it."
+            "outside it."
         )
 
 
 def _promise(
-    classifier: FewShotClassifier, coverage: float | None, per_class: bool, transductive: bool, console: Console
+    classifier: FewShotClassifier, coverage: float | None, kind: str, transductive: bool, console: Console
 ) -> Promise | None:
     """What the sets promise, None where there are no sets."""
-    from fslstm_plugin.pictures.predictions import Promise, checked, usual_promise
+    from fslstm_plugin.pictures.predictions import Promise
 
-    if coverage is not None:
-        return checked(Promise(coverage, "per-class" if per_class else "marginal"), classifier)
     if transductive:
         return None
     try:
-        return usual_promise(classifier)
+        return Promise.of(classifier, coverage, kind)
     except UsageError as error:
-        results.say(console, f"Without sets of labels: {error}")
+        if coverage is not None or kind != options.PER_CLASS:
+            raise
+        results.say(console, f"No label sets: {error}")
         return None
 
 
@@ -213,12 +209,14 @@ def _predict_all(found: Sequence[Picture], predictor: Predictor, table: Predicti
 
     new = [each for each in found if pictures.text_of(each.path) not in table.done]
     if len(new) < len(found):
-        results.say(console, f"Continued: {pictures.count_of(len(found) - len(new))} of {len(found):,} are there.")
+        results.say(
+            console, f"Continued: {pictures.count_of(len(found) - len(new))} of {len(found):,} are already done."
+        )
     together = predictor.classifier.fitted.method.is_transductive
     if together and len(new) > _TOGETHER:
         raise UsageError(
-            f"Predictions that use the other pictures can be made of {_TOGETHER:,} at a time, but there are "
-            f"{len(new):,}: leave out --transductive, or give them in parts."
+            f"Predictions that use the other pictures can be made for {_TOGETHER:,} pictures at a time, but there are "
+            f"{len(new):,}: leave out --transductive, or predict them in parts."
         )
     unreadable = 0
     paths: list[str] = []
@@ -306,16 +304,25 @@ def _labels(prediction: Prediction) -> list[str]:
     return [", ".join(prediction.labels) or "empty set"]
 
 
-def promised(promise: Promise | None) -> list[str]:
-    """What the sets of labels promise, in a sentence."""
+def promised(promise: Promise | None, usual: bool) -> list[str]:
+    """What the sets of labels promise, in a sentence; none where there are no sets.
+
+    Args:
+        promise: The promise.
+        usual: Whether it is what is promised if nothing is asked for.
+    """
+    from fslstm_plugin.conformal import USUAL_COVERAGE
+
     if promise is None:
         return []
     whom = (
-        "for each class, however many pictures of it were labelled"
-        if promise.kind == "per-class"
-        else "where labelled and new pictures are drawn alike"
+        "the pictures of each class"
+        if promise.kind == options.PER_CLASS
+        else "all pictures, where labelled and new ones are drawn alike"
     )
-    return [f"The sets hold the right label of {100 * promise.coverage:g} % of the pictures, {whom}."]
+    less = usual and promise.coverage < USUAL_COVERAGE
+    why = ", the most that so few labelled pictures can promise" if less else ""
+    return [f"The label sets hold the right label for {100 * promise.coverage:g} % of {whom}{why}."]
 
 
 def accepting(accepted: float) -> str:
@@ -323,10 +330,10 @@ def accepting(accepted: float) -> str:
     from fslstm_plugin.pictures.predictions import NONE
 
     if accepted == 1:
-        return f"No picture is taken for {NONE}."
+        return f'No picture is labelled "{NONE}".'
     return (
-        f"A picture is {NONE} where it is less like any class than {100 * accepted:g} % of the labelled pictures are, "
-        f"each left out. Expect that of {100 - 100 * accepted:.2g} % of the pictures of the classes too."
+        f'A picture is "{NONE}" if it resembles every class less than {100 * accepted:g} % of the labelled pictures '
+        f"do, each left out in turn. Expect this of {100 - 100 * accepted:.2g} % of the pictures of the classes, too."
     )
 
 

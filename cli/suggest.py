@@ -23,7 +23,7 @@ fslstm suggest birds.fslstm pictures/ --count 25 --json next.json
 def suggest(
     model: pictures.Model,
     source: pictures.Pictures,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="How many pictures.")] = 10,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="Number of pictures to suggest.")] = 10,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
     device: results.Device = "auto",
@@ -31,8 +31,8 @@ def suggest(
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.
 
-    Of more than 2,000 pictures that many are drawn and looked at. Put the labelled ones into class folders, and add
-    them with 'fslstm update'.
+    Of more than 2,000 pictures, 2,000 are drawn at random and considered. Put the pictures that you label into class
+    folders, and add them with 'fslstm update'.
     """
     from rich.console import Console
     from rich.table import Table
@@ -50,7 +50,7 @@ def suggest(
     known = set(classifier.pictures_)
     new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
     if not new:
-        typer.echo(f"All pictures of {printable(str(source))} are labelled.")
+        typer.echo(f"All pictures in {printable(str(source))} are labelled already.")
         return
     gathered = pictures.gather(new, classifier.open_backbone(), console)
     rows = [

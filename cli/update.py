@@ -31,18 +31,21 @@ def update(
     model: pictures.Model,
     add: Annotated[
         Optional[Path],
-        typer.Option(help="More labelled pictures, of known or new classes: a folder or CSV.", show_default=False),
+        typer.Option(
+            help="More labelled pictures, of known or new classes: a folder of class folders, or a CSV file.",
+            show_default=False,
+        ),
     ] = None,
     forget: Annotated[
         Optional[list[str]],
-        typer.Option(help="A class to take out; repeat it for several.", show_default=False),
+        typer.Option(help="A class to remove; repeat it for several.", show_default=False),
     ] = None,
     output: Annotated[
         Optional[Path],
         typer.Option(
             "--output",
             "-o",
-            help="Where to write the classifier; in place of the old one if not given.",
+            help="File of the updated classifier. Default: the old one is replaced.",
             dir_okay=False,
             callback=options.in_a_folder,
             show_default=False,
@@ -52,10 +55,10 @@ def update(
     max_pixels: pictures.MaxPixels = None,
     device: results.Device = "auto",
 ) -> None:
-    """Add labelled pictures to a classifier, or take classes out; the same as fitting anew to what it then holds.
+    """Add labelled pictures to a classifier, or remove classes; the result is the same as fitting anew.
 
-    The pictures that it was fitted to are not needed. Its method stays; its temperature is fitted again. Classes are
-    taken out before pictures are added.
+    The pictures that it was fitted to are not needed. Its method stays the same; its temperature is fitted again.
+    Classes are removed before pictures are added.
     """
     from rich.console import Console
 
@@ -96,7 +99,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     from fslstm_plugin.pictures import Picture, labelled
 
     if classifier.classes_.dtype.kind not in "UO":
-        raise UsageError("The classifier's classes are numbers: add pictures to it from Python.")
+        raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
     labels = classifier.classes_[classifier.support_labels_].tolist()
     names = [Path(name or "a picture without a name") for name in classifier.pictures_]
     held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
@@ -105,7 +108,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     new, copies = pictures.without_copies(gathered, known)
     if len(new.pictures) < len(gathered.pictures):
         again = pictures.count_of(len(gathered.pictures) - len(new.pictures))
-        results.say(console, f"{again} of {source} are in it already, or twice in {source}.")
+        results.say(console, f"{again} of {source} are already in the classifier, or given twice.")
     before = {id(each) for each in held}
     for sentence in pictures.on_copies([group for group in copies if _is_news(group, before)]):
         results.say(console, sentence)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .calibration import probabilities
-from .conformal import label_sets
+from .conformal import PER_CLASS, label_sets
 from .data.decode import read_picture
 from .errors import RunError, UnknownNameError, UsageError, require_positive, require_whole
 from .fitted import FittedMethod
@@ -65,7 +65,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         >>> classifier = FewShotClassifier().fit(X, ["owl", "owl", "wren", "wren"])
         >>> classifier.predict([[0.1, 0.1], [0.9, 0.9]])
         array(['owl', 'wren'], dtype='<U4')
-        >>> classifier.predict_set([[0.1, 0.0], [0.9, 0.9]], coverage=0.7)
+        >>> classifier.predict_set([[0.1, 0.0], [0.9, 0.9]], coverage=0.7, kind="marginal")
         [array(['owl'], dtype='<U4'), array(['wren'], dtype='<U4')]
         >>> classifier.partial_fit([[0.9, 0.0]], ["tit"]).forget("owl").predict([[0.9, 0.1]])
         array(['tit'], dtype='<U4')
@@ -207,7 +207,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         logits = self._logits(X).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def predict_set(self, X: Any, coverage: float = 0.9, kind: str = "marginal") -> list[np.ndarray]:
+    def predict_set(self, X: Any, coverage: float | None = None, kind: str = PER_CLASS) -> list[np.ndarray]:
         """For each point the labels that it may have: a set that holds the right one as often as promised.
 
         An empty set says that each label would be more surprising than it is for so many labelled points. Whether a
@@ -215,9 +215,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: Features ``(m, d)``, or m pictures.
-            coverage: The share of the sets that are to hold the right label, above 0 and below 1; default 0.9.
-            kind: ``"marginal"`` (default), where labelled and new points are drawn alike; or ``"per-class"``, where the
-                numbers of labelled points were chosen. See `conformal.p_values`.
+            coverage: The share of the sets that are to hold the right label, above 0 and below 1. Default None: 0.9, or
+                the greatest that so few labelled points can promise, which is 0.83 with 5 per class; see
+                `conformal.usual_coverage`.
+            kind: ``"per-class"`` (default), which holds for each class, however many labelled points it has; or
+                ``"marginal"``, which holds on average where labelled and new points are drawn alike. See
+                `conformal.p_values`.
 
         Returns:
             m arrays of labels, most likely an array of one.
@@ -227,6 +230,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
                 for this coverage.
         """
         query = self._query(X)
+        if coverage is None:
+            coverage = self._fitted_.usual_coverage(kind)
         found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
         return [self.classes_[each] for each in found.numpy()]
 

@@ -23,22 +23,25 @@ from .features import EpisodeFeatures
 from .heads import Head
 from .methods import KernelMethod, Method
 
-KINDS = ("marginal", "per-class")
+PER_CLASS, MARGINAL = "per-class", "marginal"
+KINDS = (PER_CLASS, MARGINAL)
+USUAL_COVERAGE = 0.9  # Unless another is asked for.
 _ROUNDING = 1e-9  # P-values are whole numbers over n + 1; 1 less a coverage such as 0.8 is not exactly its complement.
 
 
 def p_values(
-    method: Method, features: EpisodeFeatures, kind: str = "marginal", *, seed: int = 0, first: int = 0
+    method: Method, features: EpisodeFeatures, kind: str = PER_CLASS, *, seed: int = 0, first: int = 0
 ) -> Tensor:
     """How unsurprising each label would be for each query.
 
     Args:
         method: One that `require_label_sets` takes.
         features: A batch of episodes as the backbone gave them.
-        kind: Whom the query is ranked with: ``"marginal"`` (default), all labelled points, and the promise holds where
-            labelled points and queries are drawn alike. With as many labelled points of each class as one chose, sets
-            hold the right label more often: at 5 shots a little, at 1 shot nearly always, since they hold nearly all
-            labels. Or ``"per-class"``, those of the label, and it holds for each class, however many points it has.
+        kind: Which points the query is ranked with. ``"per-class"`` (default): those of the label, and the promise
+            holds for each class, however many labelled points it has and in whatever shares the queries come. Or
+            ``"marginal"``: all labelled points, and the promise holds on average over the classes, where labelled
+            points and queries are drawn alike. With a fixed number of labelled points per class they are not: of the
+            point that is left out, one fewer is labelled of its own class than of the others.
         seed: Of the order of equal scores, which is random, so that the promise is not exceeded.
         first: Number of the first episode, with which the order changes too. Default 0.
 
@@ -56,7 +59,7 @@ def p_values(
         tensor([[0.5000, 0.2500],
                 [0.2500, 0.2500]], dtype=torch.float64)
     """
-    per_class = _known(kind) == "per-class"
+    per_class = _known(kind) == PER_CLASS
     head = require_label_sets(method)
     features = method.prepare(features)
     gram, labels = features.support_gram, features.labels
@@ -99,7 +102,7 @@ def attained_coverage(coverage: float, points: int) -> float:
 
     Args:
         coverage: What is asked for, above 0 and below 1.
-        points: How many a query is ranked with: all n that are labelled, or for ``"per-class"`` those of its class.
+        points: How many a query is ranked with: those of a class, or for ``"marginal"`` all n that are labelled.
 
     Returns:
         The coverage, 1 where only sets of all labels would keep the promise.
@@ -111,7 +114,40 @@ def attained_coverage(coverage: float, points: int) -> float:
     return math.ceil(_checked(coverage) * (points + 1) - _ROUNDING) / (points + 1)
 
 
-def require_attainable(coverage: float, targets: Tensor, kind: str = "marginal") -> None:
+def greatest_coverage(targets: Tensor, kind: str = PER_CLASS) -> float:
+    """The most that the labelled points can promise without sets of all labels.
+
+    Args:
+        targets: One-hot labels ``(..., n, ways)``.
+        kind: See `p_values`.
+
+    Returns:
+        ``n / (n + 1)``, n the points of the smallest class, or for ``"marginal"`` of all.
+
+    Example:
+        >>> targets = torch.eye(5).repeat(5, 1)
+        >>> round(greatest_coverage(targets), 3), round(greatest_coverage(targets, "marginal"), 3)
+        (0.833, 0.962)
+    """
+    points = _ranked(targets, kind)
+    return points / (points + 1)
+
+
+def usual_coverage(targets: Tensor, kind: str = PER_CLASS) -> float:
+    """A coverage of 0.9, or the greatest of two digits that so few labelled points can promise.
+
+    Args:
+        targets: One-hot labels ``(..., n, ways)``.
+        kind: See `p_values`.
+
+    Example:
+        >>> [usual_coverage(torch.eye(5).repeat(shots, 1)) for shots in (1, 5, 9, 20)]
+        [0.5, 0.83, 0.9, 0.9]
+    """
+    return min(USUAL_COVERAGE, _two_digits(greatest_coverage(targets, kind)))
+
+
+def require_attainable(coverage: float, targets: Tensor, kind: str = PER_CLASS) -> None:
     """Refuse a coverage that only sets of all labels would have, for want of labelled points.
 
     Args:
@@ -120,26 +156,37 @@ def require_attainable(coverage: float, targets: Tensor, kind: str = "marginal")
         kind: See `p_values`.
 
     Raises:
-        UsageError: Naming what can be promised, and how many points would be enough.
+        UsageError: Naming the nearest coverage that can be promised, and how many points would be enough.
 
     Example:
-        >>> require_attainable(0.9, torch.eye(5).repeat(5, 1), "per-class")
+        >>> require_attainable(0.9, torch.eye(5).repeat(5, 1))
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: 5 labelled images of a class can promise a coverage ...
+        fslstm_plugin.errors.UsageError: 5 labelled images per class can promise a coverage of at most 83.3 %, ...
     """
-    per_class = _known(kind) == "per-class"
-    points = int((targets.sum(-2) if per_class else targets.sum((-2, -1))).min())
+    points = _ranked(targets, kind)
     if attained_coverage(coverage, points) < 1:
         return
-    images = f"{points} labelled image{'s' if points > 1 else ''}{' of a class' if per_class else ''}"
+    images = f"{points} labelled image{'s' if points > 1 else ''}{' per class' if kind == PER_CLASS else ''}"
     enough = math.ceil(coverage / (1 - coverage) - _ROUNDING)
-    most = points / (points + 1)
+    most = greatest_coverage(targets, kind)
+    others = [f"label {enough}{' of each class' if kind == PER_CLASS else ''}"]
+    if kind == PER_CLASS and attained_coverage(coverage, _ranked(targets, MARGINAL)) < 1:
+        others.append(f"choose the kind '{MARGINAL}', if labelled and new images are drawn alike")
     raise UsageError(
-        f"{images} can promise a coverage of at most {100 * most:.3g} %{' per class' if per_class else ''}, not "
-        f"{100 * coverage:g} %: ask for {math.floor(100 * most) / 100:g} or less, "
-        f"{f'or for the marginal kind, or label {enough} of each class' if per_class else f'or label {enough}'}."
+        f"{images} can promise a coverage of at most {100 * most:.3g} %, not {100 * coverage:g} %: the nearest is "
+        f"{_two_digits(most):g}. For {coverage:g} {', or '.join(others)}."
     )
+
+
+def _ranked(targets: Tensor, kind: str) -> int:
+    """How many points a query is ranked with, of the class that has the fewest."""
+    return int((targets.sum(-2) if _known(kind) == PER_CLASS else targets.sum((-2, -1))).min())
+
+
+def _two_digits(share: float) -> float:
+    """Rounded down to what can be asked for."""
+    return math.floor(100 * share + _ROUNDING) / 100
 
 
 def require_label_sets(method: Method) -> Head:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .calibration import fit_temperature
-from .conformal import p_values, require_attainable, require_label_sets
+from .conformal import p_values, require_attainable, require_label_sets, usual_coverage
 from .errors import UsageError
 from .familiarity import familiarity_rank
 from .features import EpisodeFeatures
@@ -190,6 +190,10 @@ class FittedMethod:
         """The temperature of the logits, see `fit_temperature`; 1 where there is nothing to fit it to."""
         logits = self.left_out()
         return 1.0 if logits is None else float(fit_temperature(logits, self.targets))
+
+    def usual_coverage(self, kind: str) -> float:
+        """See `conformal.usual_coverage`."""
+        return usual_coverage(self.targets, kind)
 
     @torch.no_grad()
     def p_values(self, query: Tensor, coverage: float, kind: str, seed: int) -> Tensor:

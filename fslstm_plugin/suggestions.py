@@ -31,25 +31,48 @@ class Suggestion(NamedTuple):
 def suggest(
     labelled: Tensor, pool: Tensor, probabilities: Tensor, classes: Sequence[object], count: int, seed: int = 0
 ) -> list[Suggestion]:
-    """The points whose labels tell most about those that are uncertain now.
+    """The points whose labels tell most about all of them.
 
-    Each point of the pool is uncertain by 1 less the margin between its two likeliest classes. The score of a point x
-    is how much its label would reduce the variance of a Gaussian process at all points z of the pool, each weighted by
-    its uncertainty, ``sum_z (1 - margin_z) cov(z, x)^2 / (cov(x, x) + noise)``, with the covariance that the labelled
-    points and those chosen before leave. That needs no label, so that points are chosen one after the other for one
-    round of labelling, and none tells what another tells already. The kernel is the inner product of features of unit
-    length less their mean.
+    The score of a point x is how much its label would reduce the variance of a Gaussian process, summed over all points
+    z of the pool, ``sum_z cov(z, x)^2 / (cov(x, x) + noise)``, with the covariance that the labelled points and those
+    chosen before leave. That needs no label, so that points are chosen one after the other for one round of labelling,
+    and none tells what another tells already. The kernel is the inner product of features of unit length less their
+    mean; the noise is 0.1 of the mean squared length of these.
 
     So a point is chosen for the others that are like it. Choosing the most uncertain points instead, which is common,
-    is worse than drawing them where few are labelled: they are odd pictures.
+    is no better than drawing them where few are labelled: they are odd pictures, and mostly of the classes that are
+    confused.
 
-    Source: Yu, Bi and Tresp, "Active learning via transductive experimental design", 2006, which is this sequential
-    rule without the weights.
+    The rule was chosen on CIFAR-FS's validation classes. 5 classes with 1 or 5 labelled images each get 10 more labels,
+    of 40 other images per class (balanced) or of 200 in proportions drawn from a flat Dirichlet distribution (skewed).
+    Mean accuracy of ``lssvm(ridge=1,normalize)`` on 50 further images per class, less that with 10 images drawn at
+    random (the mean of 5 draws), in points with 95 % intervals, over 200 episodes:
+
+    ==============================  ==============  =============  ==============  =============
+    features, rule                  1 shot          5 shots        1 shot, skewed  5, skewed
+    ==============================  ==============  =============  ==============  =============
+    Lite0, this one                 +13.9 ± 1.0     +1.9 ± 0.4     +9.7 ± 1.4      +0.9 ± 0.4
+    Lite0, weighted by uncertainty  +3.3 ± 1.7      +1.8 ± 0.4     +2.7 ± 1.8      +0.0 ± 0.6
+    Lite0, nearest to k-means       +13.0 ± 1.0     +1.4 ± 0.3     +9.8 ± 1.3      +1.3 ± 0.4
+    Lite0, farthest first           -5.6 ± 1.7      +0.4 ± 0.4     +2.9 ± 2.0      +0.1 ± 0.5
+    Lite0, smallest margin          -8.7 ± 2.0      -0.0 ± 0.5     -5.7 ± 1.9      -0.8 ± 0.6
+    Conv4, this one                 +10.2 ± 1.0     +1.7 ± 0.4     +7.2 ± 1.1      +0.7 ± 0.5
+    Conv4, weighted by uncertainty  +5.1 ± 1.3      +1.4 ± 0.5     +2.8 ± 1.4      -0.2 ± 0.7
+    Conv4, nearest to k-means       +9.1 ± 1.1      +1.6 ± 0.4     +6.8 ± 1.1      +0.5 ± 0.5
+    Conv4, farthest first           -5.3 ± 1.5      -0.6 ± 0.5     -1.1 ± 1.6      -0.1 ± 0.6
+    Conv4, smallest margin          -5.8 ± 1.6      +0.2 ± 0.5     -4.5 ± 1.5      -1.2 ± 0.7
+    ==============================  ==============  =============  ==============  =============
+
+    On the test classes, once, it gains +11.6 ± 1.0, +1.1 ± 0.2, +10.1 ± 1.4 and +0.3 ± 0.3 with Lite0. Weighted by
+    uncertainty means each term by ``1 - margin`` of z, the margin between its two likeliest classes; Lite0 is
+    EfficientNet-Lite0, Conv4 that of ``fslstm pretrain --dataset cifar-fs --backbone conv4``.
+
+    Source: Yu, Bi and Tresp, "Active learning via transductive experimental design", 2006, sequential design.
 
     Args:
         labelled: Features ``(n, d)``, floating point.
         pool: Features ``(m, d)`` of the unlabelled points.
-        probabilities: Of their classes ``(m, ways)``.
+        probabilities: Of their classes ``(m, ways)``, for the reasons.
         classes: Names of the classes.
         count: How many to choose; all, if there are fewer.
         seed: Of more than 2000 points, that many are drawn with this seed and looked at. Default 0.
@@ -79,7 +102,7 @@ def suggest(
     best = probabilities[looked_at].double().topk(2)
     uncertainty = 1 - (best.values[:, 0] - best.values[:, 1])
     covariance, noise = _posterior(labelled.double(), pool[looked_at].double())
-    chosen = _choose(covariance, noise, uncertainty, min(count, len(looked_at)))
+    chosen = _choose(covariance, noise, min(count, len(looked_at)))
     variance = covariance.diagonal().contiguous()
     correlation = covariance[chosen] / variance[chosen].clamp(min=torch.finfo(variance.dtype).tiny).sqrt().unsqueeze(1)
     like = correlation.argmax(0).bincount(minlength=len(chosen))
@@ -104,11 +127,11 @@ def _posterior(labelled: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
     return pool @ pool.mT - cross.mT @ solve_spd(system, cross), noise
 
 
-def _choose(covariance: Tensor, noise: Tensor, weights: Tensor, count: int) -> list[int]:
+def _choose(covariance: Tensor, noise: Tensor, count: int) -> list[int]:
     """Points chosen one after the other, each with the covariance that those before it leave."""
     chosen: list[int] = []
     for _ in range(count):
-        scores = (weights @ covariance.square()) / (covariance.diagonal() + noise)
+        scores = covariance.square().sum(0) / (covariance.diagonal() + noise)
         scores[chosen] = -torch.inf
         best = int(scores.argmax())
         step = covariance[best] / (covariance[best, best] + noise).sqrt()

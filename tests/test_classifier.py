@@ -135,16 +135,21 @@ def test_wrong_updates_leave_the_classifier_as_it_was() -> None:
     assert_same(classifier, FewShotClassifier().fit(X, y), query)
 
 
-def test_sets_hold_the_right_label_as_often_as_promised() -> None:
+@pytest.mark.parametrize(("kind", "points", "promised"), [("marginal", 20, 17 / 21), ("per-class", 18, 6 / 7)])
+def test_sets_hold_the_right_label_as_often_as_promised(kind: str, points: int, promised: float) -> None:
+    """Of 20 points drawn as the others are, or of 6 per class."""
     generator = np.random.default_rng(0)
     hits = []
     for _ in range(150):
         labels = generator.integers(3, size=40)
+        if kind == "per-class":
+            labels[:points] = np.arange(points) % 3
         X = generator.standard_normal((40, 4)) + 1.5 * np.eye(3, 4)[labels]
-        if len(set(labels[:20])) == 3:
-            sets = FewShotClassifier().fit(X[:20], CLASSES[labels[:20]]).predict_set(X[20:], coverage=0.8)
-            hits.append(np.mean([CLASSES[label] in each for label, each in zip(labels[20:], sets, strict=True)]))
-    assert abs(np.mean(hits) - 17 / 21) < 4 * np.std(hits) / len(hits) ** 0.5
+        if len(set(labels[:points])) == 3:
+            fitted = FewShotClassifier().fit(X[:points], CLASSES[labels[:points]])
+            sets = fitted.predict_set(X[points:], coverage=0.8, kind=kind)
+            hits.append(np.mean([CLASSES[label] in each for label, each in zip(labels[points:], sets, strict=True)]))
+    assert abs(np.mean(hits) - promised) < 4 * np.std(hits) / len(hits) ** 0.5
 
 
 @pytest.mark.parametrize("method", ["tim", "lssvm+psm", "svm", "lssvm(center=episode)"])
@@ -158,8 +163,13 @@ def test_methods_without_a_guarantee_refuse_sets_with_the_reason(method: str) ->
 
 def test_a_coverage_that_few_points_cannot_promise_is_refused() -> None:
     X, y, query = draw(points=6)
+    fitted = FewShotClassifier().fit(X, y)
     with pytest.raises(UsageError, match="6 labelled images can promise a coverage of at most 85.7 %"):
-        FewShotClassifier().fit(X, y).predict_set(query, coverage=0.9)
+        fitted.predict_set(query, coverage=0.9, kind="marginal")
+    with pytest.raises(UsageError, match="2 labelled images per class can .* at most 66.7 %, .* the nearest is 0.66"):
+        fitted.predict_set(query, coverage=0.9)
+    for usual, nearest in zip(fitted.predict_set(query), fitted.predict_set(query, coverage=0.66), strict=True):
+        np.testing.assert_array_equal(usual, nearest)
 
 
 def test_transductive_adds_psm_to_what_is_not() -> None:

@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fslstm_plugin.conformal import attained_coverage, label_sets, p_values, require_attainable, require_label_sets
+from fslstm_plugin.conformal import (
+    attained_coverage,
+    label_sets,
+    p_values,
+    require_attainable,
+    require_label_sets,
+    usual_coverage,
+)
 from fslstm_plugin.errors import UnknownNameError, UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.gram import EpisodeGram
@@ -135,21 +142,26 @@ def test_what_can_be_promised_grows_with_the_labelled_points() -> None:
     targets = one_hot(torch.arange(5).repeat_interleave(5), 5)
     require_attainable(5 / 6, targets, "per-class")
     require_attainable(25 / 26, targets, "marginal")
+    with pytest.raises(UsageError, match=r"^5 labelled images per class can promise .* at most 83.3 %, not 90 %: .*"):
+        require_attainable(0.9, targets)
+    with pytest.raises(UsageError, match=r"the nearest is 0.83. For 0.9 label 9 of each class, or .* kind 'marginal'"):
+        require_attainable(0.9, targets)
     with pytest.raises(
-        UsageError, match=r"^5 labelled images of a class can promise .* at most 83.3 % per class, not 90"
+        UsageError, match=r"at most 83.3 %, not 99 %: the nearest is 0.83. For 0.99 label 99 of each class.$"
     ):
-        require_attainable(0.9, targets, "per-class")
-    with pytest.raises(UsageError, match=r"ask for 0.83 or less, or for the marginal kind, or label 9 of each class"):
-        require_attainable(0.9, targets, "per-class")
-    with pytest.raises(
-        UsageError, match=r"^25 labelled images .* at most 96.2 %, not 99 %: .* 0.96 or less, or label 99"
-    ):
+        require_attainable(0.99, targets)
+    with pytest.raises(UsageError, match=r"^25 .* at most 96.2 %, not 99 %: the nearest is 0.96. For 0.99 label 99.$"):
         require_attainable(0.99, targets, "marginal")
-    with pytest.raises(UsageError, match=r"^1 labelled image of a class .* 50 % .* 0.5 or less, .* label 4 of each"):
-        require_attainable(0.8, targets[::5], "per-class")
+    with pytest.raises(
+        UsageError, match=r"^1 labelled image per class .* 50 %.* is 0.5. For 0.8 label 4 of each class"
+    ):
+        require_attainable(0.8, targets[::5])
     uneven = targets[torch.tensor([0, 5, 6, 10, 11, 15, 16, 20, 21])]
-    with pytest.raises(UsageError, match="^1 labelled image of a class"):
-        require_attainable(0.6, uneven, "per-class")
+    with pytest.raises(UsageError, match="^1 labelled image per class"):
+        require_attainable(0.6, uneven)
+    for kind in ("per-class", "marginal"):  # what is called the nearest is not refused
+        for points in range(1, 30):
+            require_attainable(usual_coverage(targets.repeat(points, 1), kind), targets.repeat(points, 1), kind)
 
 
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 80, -0.1, float("nan"), "much"])

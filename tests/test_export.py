@@ -74,12 +74,18 @@ def test_a_graph_that_differs_is_not_kept(fslstm, tmp_path: Path, monkeypatch) -
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_other_pictures_to_check_with(fslstm, tmp_path: Path) -> None:
+def test_weights_that_were_moved_and_other_pictures_to_check_with(fslstm, tmp_path: Path) -> None:
     model = fitted(fslstm, tmp_path, "lssvm")
+    moved = (tmp_path / "conv4.safetensors").rename(tmp_path / "moved.safetensors")
+    done = fslstm("export", model, "--onnx", tmp_path / "model.onnx")
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert "give the file or the run as --weights" in done.err
+    assert not (tmp_path / "model.onnx").exists()
     for file in (tmp_path / "labelled").rglob("*.png"):
         file.unlink()
-    done = fslstm("export", model, "--onnx", tmp_path / "model.onnx")
+    export = ("export", model, "--onnx", tmp_path / "model.onnx", "--weights", moved)
+    done = fslstm(*export)
     assert (done.code, "name some with --check" in done.err) == (2, True)
-    done = fslstm("export", model, "--onnx", tmp_path / "model.onnx", "--check", painted.unlabelled(tmp_path / "new"))
+    done = fslstm(*export, "--check", painted.unlabelled(tmp_path / "new"))
     assert done.code == 0, done.err
     assert "on 12 pictures" in done.out

@@ -50,7 +50,7 @@ def test_what_is_odd_is_told(fslstm, tmp_path: Path, small) -> None:
     assert f"Left out: The image {folder}/red/broken.png is truncated or no image" in done.err
     assert "16 pictures, 3 classes; 1 picture could not be read." in done.out
     assert "The same picture, used once:" in done.out
-    assert "wrong.png is blue, looks like green" in done.out
+    assert "wrong.png is labelled blue but looks like green" in done.out
     content = json.loads((tmp_path / "c.json").read_text())
     assert [Path(each["picture"]).name for each in content["unreadable"]] == ["broken.png"]
     assert [[Path(each).name for each in group] for group in content["copies"]] == [["0.png", "copy.png"]]
@@ -64,15 +64,15 @@ def test_a_class_of_one_picture_says_what_is_offered(fslstm, tmp_path: Path, sma
         (folder / "red" / f"{number}.png").unlink()
     done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
     assert done.code == 0, done.err
-    assert "With one picture: red." in done.out
-    assert "a coverage of up to 0.87; for each class by itself up to 0.5, by the 1 of red." in done.out
-    assert "from 6 pictures, each left out in turn with one of each other class" in done.out
+    assert "Classes with one picture: red." in done.out
+    assert "a coverage of up to 0.5 for each class, limited by the 1 picture of red; on average" in done.out
+    assert "from 6 pictures, each left out in turn together with one of each other class" in done.out
 
 
 def test_one_picture_of_each_class(fslstm, tmp_path: Path, small) -> None:
     done = fslstm("fit", painted.labelled(tmp_path / "in", each=1), "-o", tmp_path / "c.fslstm", *small)
     assert done.code == 0, done.err
-    assert "cannot be foretold from these pictures alone" in done.out
+    assert "cannot be estimated from these pictures alone" in done.out
 
 
 def test_what_is_no_set_of_classes_is_refused(fslstm, tmp_path: Path, small) -> None:

@@ -50,7 +50,7 @@ def test_eval_measures_calibration_of_every_row(pretrained, fslstm, tmp_path):
 
 
 def test_eval_measures_label_sets_and_says_what_has_none(pretrained, fslstm, tmp_path):
-    arguments = ("--coverage", 0.75, "--coverage-kind", "per-class", "--shots", 3)
+    arguments = ("--coverage", 0.75, "--shots", 3, "--shots", 1)
     result, found = evaluated(fslstm, pretrained, tmp_path / "r.json", *arguments)
     (row,) = found["coverage"]
     assert (row["method"], row["kind"], row["asked"], row["promised"]) == ("lssvm", "per-class", 75, 75)
@@ -59,6 +59,8 @@ def test_eval_measures_label_sets_and_says_what_has_none(pretrained, fslstm, tmp
     assert 0 <= row["size"] <= 3
     assert "no label sets with a guarantee for lssvm+psm" in result.err
     assert "Label sets at coverage 75 %" in result.out
+    few = "No label sets at 1 shot: 1 labelled image per class can promise a coverage of at most 50 %, not 75 %"
+    assert few in " ".join(result.err.split())
 
 
 def test_eval_measures_how_unknown_classes_are_told_apart(pretrained, fslstm, tmp_path):
@@ -87,10 +89,10 @@ def test_numbers_follow_from_the_seed_and_reports_read_them(pretrained, fslstm, 
     ("arguments", "message"),
     [
         (("--coverage", 80), "above 0 and below 1, such as 0.8, but got 80"),
-        (("--coverage", 0.9, "--coverage-kind", "per-class", "--shots", 5), "at most 83.3 % per class, not 90 %"),
-        (("--coverage", 0.8, "--coverage-kind", "per-class"), "1 labelled image of a class"),
+        (("--coverage", 0.9, "--shots", 1, "--shots", 5), "5 labelled images per class can promise a coverage of at "),
+        (("--coverage", 0.8, "--shots", 1), "the nearest is 0.5. For 0.8 label 4 of each class."),
         (("--coverage", 0.5, "--coverage-kind", "class"), "no kind of coverage 'class'"),
-        (("--coverage-kind", "per-class"), "qualifies --coverage"),
+        (("--coverage-kind", "marginal"), "qualifies --coverage"),
         (("--coverage", 0.5, "--method", "svm"), "SVMClassifier cannot leave out its points"),
         (("--coverage", 0.5, "--method", "rr(center=episode)"), "depends on the other queries"),
         (("--open-ways", 4), "3 ways and 4 open ways need 7 classes, but dots test has 6"),

@@ -52,7 +52,7 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "12 pictures." in done.out
-    assert "The sets hold the right label of 90 % of the pictures" in done.out
+    assert "The label sets hold the right label for 83 % of the pictures of each class, the most that" in done.out
     rows = rows_of(tmp_path / "out.csv")
     assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["likeliest"] for row in rows]
     classifier = FewShotClassifier.load(model)
@@ -60,7 +60,7 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
     content = json.loads((tmp_path / "out.json").read_text())
     assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
-    assert content["coverage"] == {"share": 0.9, "kind": "marginal"}
+    assert content["coverage"] == {"share": 0.83, "kind": "per-class"}
     assert all(Path(each["nearest"]).parent.name == each["likeliest"] for each in content["pictures"])
     assert {each["nearest"] for each in content["pictures"]} == {row["nearest"] for row in rows}
     copies = {file for file in (tmp_path / "sorted").rglob("*") if file.is_file()}
@@ -90,12 +90,12 @@ def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path:
     assert refused == {row["path"] for row, rank in zip(rows, familiarity, strict=True) if rank <= 0.07}
     assert {f"new/noise-{number}.png" for number in range(3)} <= refused
     done = fslstm("predict", model, new, "--json", tmp_path / "out.json", "--accept", 1)
-    assert "No picture is taken for none of these" in done.out
+    assert 'No picture is labelled "none of these".' in done.out
     content = json.loads((tmp_path / "out.json").read_text())
     assert all(each["label"] == each["likeliest"] for each in content["pictures"])
     done = fslstm("predict", model, new, "--accept", 0.95)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "15 labelled pictures of classes with two or more: accept 0.93 or less, or 1" in done.err
+    assert "but there are 15: label more, or accept 0.93 or less, or 1, which accepts all" in done.err
 
 
 def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Path, new) -> None:
@@ -104,14 +104,14 @@ def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Pat
     assert fslstm(*fit).code == 0
     Image.new("RGB", (9, 9), "black").save(new / "black.png")
     done = fslstm("predict", tmp_path / "m", new, "--csv", tmp_path / "out.csv")
-    assert (done.code, "Without sets of labels" in done.err) == (0, True)
+    assert (done.code, "No label sets" in done.err) == (0, True)
     found = {Path(row["path"]).name: (row["label"], row["set"]) for row in rows_of(tmp_path / "out.csv")}
     assert found["black.png"] == (NONE, "")
     for file in folder.rglob("[1-9].png"):
         file.unlink()
     assert fslstm(*fit).code == 0
     done = fslstm("predict", tmp_path / "m", new)
-    assert (done.code, "No picture is taken for none of these" in done.out) == (0, True)
+    assert (done.code, 'No picture is labelled "none of these".' in done.out) == (0, True)
 
 
 def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -> None:
@@ -133,10 +133,16 @@ def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -
 
 
 def test_five_pictures_of_a_class_cannot_promise_nine_tenths_of_it(fslstm, model, new) -> None:
-    done = fslstm("predict", model, new, "--coverage", 0.9, "--per-class")
+    done = fslstm("predict", model, new, "--coverage", 0.9)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "can promise a coverage of at most 83.3 %" in done.err
-    assert fslstm("predict", model, new, "--coverage", 0.8, "--per-class").code == 0
+    assert (
+        "5 labelled images per class can promise a coverage of at most 83.3 %, not 90 %: the nearest is 0.83."
+        in done.err
+    )
+    done = fslstm("predict", model, new, "--coverage", 0.9, "--coverage-kind", "marginal")
+    assert (
+        "The label sets hold the right label for 90 % of all pictures, where labelled and new ones are" in done.out
+    ), done.err
 
 
 def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new) -> None:
@@ -144,7 +150,7 @@ def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new)
     assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
     done = fslstm("predict", tmp_path / "m", new)
     assert done.code == 0, done.err
-    assert "The sets hold the right label of 85 % of the pictures" in done.out
+    assert "The label sets hold the right label for 66 % of the pictures of each class, the most that" in done.out
 
 
 @pytest.mark.parametrize(
@@ -152,8 +158,9 @@ def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new)
     [
         (["--transductive", "--coverage", "0.8"], "cannot be promised with --transductive"),
         (["--link"], "give --sort-into too"),
-        (["--per-class"], "give --coverage too"),
-        (["--sort-into", "{new}/sorted"], "name a folder outside of it"),
+        (["--transductive", "--coverage-kind", "marginal"], "cannot be promised with --transductive"),
+        (["--coverage-kind", "class"], "no kind of coverage 'class'"),
+        (["--sort-into", "{new}/sorted"], "name a folder outside it"),
         (["--coverage", "1.5"], "must be above 0 and below 1"),
     ],
 )
@@ -179,7 +186,7 @@ def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> Non
     part.write_bytes(half)
     done = fslstm("predict", model, new, "--csv", part)
     assert done.code == 0, done.err
-    assert "Continued: 8 pictures of 12 are there." in done.err
+    assert "Continued: 8 pictures of 12 are already done." in done.err
     assert part.read_bytes() == whole.read_bytes()
     assert "Continued: 12 pictures of 12" in fslstm("predict", model, new, "--csv", part).err
     assert part.read_bytes() == whole.read_bytes()
@@ -345,7 +352,7 @@ def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
             "1-2.png": other,
         }
     shutil.rmtree(tmp_path / "a")
-    assert "is gone" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]
+    assert "no longer exists" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]
 
 
 def test_paths_are_those_that_were_typed(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
@@ -375,8 +382,8 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
     for options in (["--csv", out, "--json", out], ["--html", model], ["--json", tmp_path / "new" / ".." / model.name]):
         done = fslstm("predict", model, new, *options)
         assert (done.code, done.out) == (2, "")
-        assert "is named for two things" in done.err
-    assert "is named for two things" in fslstm("suggest", model, new, "--json", model).err
+        assert "is named for two purposes" in done.err
+    assert "is named for two purposes" in fslstm("suggest", model, new, "--json", model).err
     assert fslstm("predict", model, new, "--sort-into", model).code == 2
     assert model.read_bytes() == before
     assert not out.exists()

@@ -8,7 +8,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ..conformal import attained_coverage, label_sets, p_values, require_attainable, require_label_sets
+from ..conformal import PER_CLASS, attained_coverage, label_sets, p_values, require_attainable, require_label_sets
 from ..errors import UsageError
 from ..heads import one_hot
 from ..methods import Method
@@ -25,7 +25,7 @@ class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         run: Name of the run.
         method: Name of the method.
         shots: Support images per class.
-        kind: ``"marginal"`` or ``"per-class"``.
+        kind: ``"per-class"`` or ``"marginal"``.
         asked: The requested coverage.
         promised: The promised coverage: the next step above it that this number of labelled images allows.
         covered: Sets that hold the right label.
@@ -48,16 +48,30 @@ class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     empty: float
 
 
-def require_coverage(methods: Sequence[Method], setting: Setting, coverage: float, kind: str) -> None:
-    """Refuse what has no such sets in the episodes of a setting, before anything is computed.
+def require_coverage(methods: Sequence[Method], settings: Sequence[Setting], coverage: float, kind: str) -> None:
+    """Refuse what has no such sets in any of the settings, before anything is computed.
 
     Raises:
-        UsageError: If none of the methods has label sets, or so few labelled images cannot promise the coverage.
+        UsageError: If none of the methods has label sets, or in no setting the labelled images can promise the
+            coverage.
     """
-    labelled = one_hot(torch.arange(setting.ways).repeat_interleave(setting.shots), setting.ways)
-    require_attainable(coverage, labelled, kind)
+    require_attainable(coverage, _labelled(max(settings, key=lambda setting: setting.shots)), kind)
     if not with_label_sets(methods):
         require_label_sets(methods[0])
+
+
+def why_not_attainable(setting: Setting, coverage: float, kind: str) -> str | None:
+    """What `require_attainable` says of the episodes of a setting; None if their images can promise the coverage."""
+    try:
+        require_attainable(coverage, _labelled(setting), kind)
+    except UsageError as error:
+        return f"No label sets at {setting.shots} shot{'s' if setting.shots > 1 else ''}: {error}"
+    return None
+
+
+def _labelled(setting: Setting) -> Tensor:
+    """One-hot labels of the support of an episode."""
+    return one_hot(torch.arange(setting.ways).repeat_interleave(setting.shots), setting.ways)
 
 
 def with_label_sets(methods: Sequence[Method]) -> list[Method]:
@@ -79,7 +93,7 @@ def coverage_rows(
 ) -> list[CoverageRow]:
     """Coverage and size of label sets in the episodes of a setting, a row for each method that has them."""
     sampler = setting.sampler(session.split)
-    points = setting.shots if kind == "per-class" else setting.ways * setting.shots
+    points = setting.shots if kind == PER_CLASS else setting.ways * setting.shots
 
     def answer(method: Method, batch: Batch) -> Sequence[Tensor]:
         found = p_values(method, batch.features, kind, seed=setting.seed, first=batch.first)

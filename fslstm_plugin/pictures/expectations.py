@@ -1,4 +1,4 @@
-"""What to expect of a classifier of pictures, said by its labelled pictures alone."""
+"""What to expect of a classifier of pictures, estimated from its labelled pictures alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from ..conformal import require_label_sets
+from ..conformal import MARGINAL, PER_CLASS, greatest_coverage, require_label_sets
 from ..errors import UsageError, printable
 from ..inspection import confused_classes, near_duplicates, odd_labels
 from ..selection import expected_accuracy
@@ -21,7 +21,7 @@ _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
 
 
 class Confused(msgspec.Struct, frozen=True):
-    """Two classes that are taken for each other, and how many of their pictures are."""
+    """Two classes that are confused with each other, and how many of their pictures are."""
 
     first: str
     second: str
@@ -29,7 +29,7 @@ class Confused(msgspec.Struct, frozen=True):
 
 
 class Odd(msgspec.Struct, frozen=True):
-    """A picture that looks mislabelled: so many times as likely as its own is another class."""
+    """A picture that may be mislabelled: another class is so many times as likely as its own."""
 
     picture: str
     label: str
@@ -38,21 +38,22 @@ class Odd(msgspec.Struct, frozen=True):
 
 
 class Expectations(msgspec.Struct, frozen=True):
-    """What the labelled pictures say when each is left out.
+    """What the labelled pictures tell when each is left out in turn.
 
     Args:
         method: Name of the method.
-        pictures: Labelled pictures of each class.
+        pictures: Number of labelled pictures of each class.
         judged: How many were left out: those that are not the only one of their class.
-        accuracy: Share of new pictures to expect to be predicted correctly, see `expected_accuracy`; None where there
-            is none to judge by, or the method cannot say.
+        accuracy: Expected share of new pictures that will be predicted correctly, see `expected_accuracy`; None if
+            there are no pictures to judge by, or the method cannot leave any out.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        confused: Classes that are taken for each other, the most often confused first.
-        odd: Pictures that look mislabelled, the oddest first.
-        alike: Pairs of pictures that are nearly the same.
-        coverage: The most that label sets can promise, n / (n + 1) of n pictures; None if the method has none.
-        coverage_per_class: The same for each class by itself, where n are the pictures of the smallest class.
+        confused: Classes that are confused with each other, the most often confused first.
+        odd: Pictures that may be mislabelled, the oddest first.
+        alike: Pairs of pictures that are nearly identical.
+        coverage_per_class: The most that label sets can promise for each class, n / (n + 1), n the pictures of the
+            smallest class; None if the method has none.
+        coverage_marginal: The same on average over the classes, where n are all pictures.
     """
 
     method: str
@@ -64,8 +65,8 @@ class Expectations(msgspec.Struct, frozen=True):
     confused: list[Confused]
     odd: list[Odd]
     alike: list[tuple[str, str]]
-    coverage: float | None
     coverage_per_class: float | None
+    coverage_marginal: float | None
 
 
 def expectations(classifier: FewShotClassifier) -> Expectations:
@@ -109,17 +110,18 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         confused,
         odd,
         alike,
-        *_most_coverage(classifier, len(labels), int(counts.min())),
+        *_greatest_coverages(classifier),
     )
 
 
-def _most_coverage(classifier: FewShotClassifier, points: int, fewest: int) -> tuple[float, float] | tuple[None, None]:
-    """What label sets can promise at most: `attained_coverage` steps by 1 over the points and one."""
+def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | tuple[None, None]:
+    """What label sets can promise at most, for each class and on average."""
     try:
         require_label_sets(classifier.fitted.method)
     except UsageError:
         return None, None
-    return points / (points + 1), fewest / (fewest + 1)
+    targets = classifier.fitted.targets
+    return greatest_coverage(targets, PER_CLASS), greatest_coverage(targets, MARGINAL)
 
 
 def sentences(found: Expectations) -> list[str]:
@@ -128,39 +130,44 @@ def sentences(found: Expectations) -> list[str]:
     single = [name for name, count in found.pictures.items() if count == 1]
     if single:
         said.append(
-            f"With one picture: {_listed(single)}. How often such a class is recognised cannot be foretold, since "
-            "nothing is left of it when its picture is left out; pictures are still predicted to be of it, with a "
-            "probability. A second picture of it helps most."
+            f"Classes with one picture: {_listed(single)}. How often such a class will be recognised cannot be "
+            "estimated, since nothing is left of it when its picture is left out. Pictures can still be predicted to "
+            "be of it, with a probability. A second picture of it helps most."
         )
     said += _several(
         (f"{each.first} and {each.second} ({each.pictures})" for each in found.confused),
-        "Taken for each other, with the number of pictures",
+        "Confused classes, with the number of pictures",
     )
     said += _several(
-        (f"{each.picture} is {each.label}, looks like {each.looks_like} ({each.odds:.0f} to 1)" for each in found.odd),
-        "Looks mislabelled",
+        (
+            f"{each.picture} is labelled {each.label} but looks like {each.looks_like} ({each.odds:.0f} to 1)"
+            for each in found.odd
+        ),
+        "Possibly mislabelled",
     )
-    said += _several((f"{one} and {other}" for one, other in found.alike), "Nearly the same picture")
+    said += _several((f"{one} and {other}" for one, other in found.alike), "Nearly identical pictures")
     return [printable(each) for each in said]
 
 
 def _of_accuracy(found: Expectations) -> str:
     if found.accuracy is None:
-        return "What share of new pictures will be predicted correctly cannot be foretold from these pictures alone."
+        return "How many new pictures will be predicted correctly cannot be estimated from these pictures alone."
     return (
-        f"Of new pictures like these expect about {100 * found.accuracy:.0f} % to be predicted correctly (95 % "
-        f"interval {100 * found.low:.0f} to {100 * found.high:.0f} %, from {found.judged} pictures, each left out in "
-        "turn with one of each other class)."
+        f"Expect about {100 * found.accuracy:.0f} % of new pictures like these to be predicted correctly (95 % "
+        f"interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} pictures, each "
+        "left out in turn together with one of each other class)."
     )
 
 
 def _of_coverage(found: Expectations) -> list[str]:
-    if found.coverage is None or found.coverage_per_class is None:
+    if found.coverage_per_class is None or found.coverage_marginal is None:
         return []
     fewest = min(found.pictures, key=lambda name: found.pictures[name])
+    number = found.pictures[fewest]
     return [
-        f"Label sets can promise a coverage of up to {_floored(found.coverage)}; for each class by itself up to "
-        f"{_floored(found.coverage_per_class)}, by the {found.pictures[fewest]} of {fewest}."
+        f"Label sets can promise a coverage of up to {_floored(found.coverage_per_class)} for each class, limited by "
+        f"the {number} picture{'' if number == 1 else 's'} of {fewest}; on average over the classes, if labelled and "
+        f"new pictures are drawn alike, up to {_floored(found.coverage_marginal)} (--coverage-kind marginal)."
     ]
 
 

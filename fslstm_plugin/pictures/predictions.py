@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..conformal import attained_coverage
+from ..conformal import PER_CLASS, attained_coverage
 from ..errors import DataError, StorageError, UsageError, printable, require_share
 
 if TYPE_CHECKING:
     from ..classifier import FewShotClassifier
 
 NONE = "none of these"
-_COVERAGE, _ACCEPTED = 0.9, 0.95  # Unless something else is asked for.
+_ACCEPTED = 0.95  # Unless something else is asked for.
 _COLUMNS = ("path", "label", "likeliest", "probability", "familiarity", "set", "nearest", "model")
 _EMPTY = "{}"
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
@@ -63,26 +63,22 @@ class Promise:
     """
 
     coverage: float
-    kind: str = "marginal"
+    kind: str = PER_CLASS
 
+    @classmethod
+    def of(cls, classifier: FewShotClassifier, coverage: float | None = None, kind: str = PER_CLASS) -> Promise:
+        """What a classifier is to promise.
 
-def usual_promise(classifier: FewShotClassifier) -> Promise:
-    """A coverage of 0.9, or the greatest of two digits that this number of labelled pictures can promise.
+        Args:
+            classifier: A fitted one.
+            coverage: What is asked for. Default None: what `FewShotClassifier.predict_set` does then.
+            kind: See `conformal.p_values`.
 
-    Raises:
-        UsageError: If the classifier can promise none, with the reason.
-    """
-    return checked(Promise(_at_most(_COVERAGE, len(classifier.support_))), classifier)
-
-
-def checked(promise: Promise, classifier: FewShotClassifier) -> Promise:
-    """The promise, if the classifier can keep it.
-
-    Raises:
-        UsageError: If it cannot, with the reason and what it can.
-    """
-    classifier.predict_set(classifier.support_[:1], promise.coverage, promise.kind)
-    return promise
+        Raises:
+            UsageError: If the classifier cannot promise that, with the reason and what it can.
+        """
+        classifier.predict_set(classifier.support_[:1], coverage, kind)  # what is wrong is said before anything else
+        return cls(classifier.fitted.usual_coverage(kind) if coverage is None else coverage, kind)
 
 
 def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
@@ -104,9 +100,9 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
     if asked < 1 and attained_coverage(asked, points) == 1:
         most, enough = math.floor(100 * points / (points + 1)) / 100, math.ceil(asked / (1 - asked) - _ROUNDING)
         raise UsageError(
-            f"What {100 * asked:g} % of the pictures of the classes have cannot be told by {points} labelled pictures "
-            f"of classes with two or more: accept {f'{most:g} or less, or ' if points else ''}1, which is all, or "
-            f"label {enough}."
+            f"To accept {100 * asked:g} % of the pictures of the classes takes {enough} labelled pictures in classes "
+            f"with two or more, but there are {points}: label more, or accept "
+            f"{f'{most:g} or less, or ' if points else ''}1, which accepts all."
         )
     return asked
 
@@ -217,7 +213,7 @@ class PredictionTable:
         with self.file.open("rb") as lines:
             begins = next(lines).rstrip(b"\r\n")
         if begins != ",".join(_COLUMNS).encode():
-            raise DataError(f"{self.file} is there already and is no table of 'fslstm predict': name another file.")
+            raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         whole = _whole_lines(self.file)
         if whole < self.file.stat().st_size:
             with self.file.open("rb+") as file:
@@ -225,7 +221,7 @@ class PredictionTable:
         for row in self._cells():
             if row["model"] != self.model:
                 raise UsageError(
-                    f"{self.file} has predictions of another model, or other options, and is not continued: name "
+                    f"{self.file} has predictions by another model or with other options, and is not continued: name "
                     "another file, or remove it."
                 )
             self.done.add(self._path(row["path"]))
@@ -293,9 +289,7 @@ class PredictionTable:
                         raise ValueError("a line with another number of cells")
                     yield row
         except (ValueError, csv.Error) as error:
-            raise DataError(
-                f"{self.file} was changed, and cannot be continued ({error}): name another file."
-            ) from error
+            raise DataError(f"{self.file} was edited and cannot be continued ({error}): name another file.") from error
 
 
 def path_beside(file: Path, path: str) -> str:

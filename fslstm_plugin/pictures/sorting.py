@@ -29,7 +29,7 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
         link: Whether to make symbolic links in place of copies. Default False.
 
     Returns:
-        Sentences on pictures that are gone or cannot be read.
+        Sentences on pictures that no longer exist.
 
     Raises:
         StorageError: If nothing can be written there.
@@ -52,7 +52,7 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
         except OSError as error:
             raise StorageError(f"Cannot make the folder {inner}: {error.strerror or error}.") from error
         if not picture.is_file():
-            missing.append(f"Not sorted, since it is gone: {picture}")
+            missing.append(f"Not sorted, since it no longer exists: {picture}")
             continue
         _place(picture, inner, link)
     return missing

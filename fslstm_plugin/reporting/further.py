@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..conformal import MARGINAL, PER_CLASS
 from ..errors import printable
 from ..evaluation.calibration import CalibrationRow
 from ..evaluation.coverage import CoverageRow
@@ -50,9 +51,9 @@ def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
 
     kind = rows[0].kind
     holds = {
-        "marginal": "where labelled images and queries are drawn alike, and not quite with a fixed number of each "
-        "class, as here",
-        "per-class": "for each class",
+        PER_CLASS: "for each class",
+        MARGINAL: "where labelled images and queries are drawn alike, and not exactly with a fixed number per class, "
+        "as here",
     }[kind]
     note = f"Percent of the sets, but for their mean size. The promise ({kind}) holds {holds}."
     return _table(
