@@ -88,7 +88,7 @@ def fit(
     typer.echo(f"{pictures.count_of(len(names))}, {len(said.pictures)} classes; {unreadable} could not be read.")
     for sentence in pictures.on_copies(copies):
         typer.echo(sentence)
-    typer.echo(f"Method: {said.method}{'' if method else ', chosen by leaving out each picture in turn'}.")
+    typer.echo(f"Method: {said.method}{'' if method else _reason(said)}.")
     for sentence in sentences(said):
         typer.echo(sentence)
     typer.echo(f"Saved in {printable(str(output))}. Next: fslstm predict {printable(str(output))} PICTURES")
@@ -106,6 +106,13 @@ def _chosen(gathered: Gathered) -> str:
     places = {name: place for place, name in enumerate(class_names(gathered.pictures))}
     labels = torch.tensor([places[str(each.label)] for each in gathered.pictures])
     return choose_method(gathered.features, labels).method
+
+
+def _reason(said: Expectations) -> str:
+    """Why it is this method."""
+    if said.judged:
+        return ", chosen by leaving out each picture in turn"
+    return ", the usual one, since no class has a picture that can be left out"
 
 
 def _require_two(found: Sequence[Picture], source: Path) -> None:

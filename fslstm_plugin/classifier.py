@@ -447,6 +447,8 @@ def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbo
             pooling=identity.pooling,
             image_size=identity.image_size[0] if identity.name in BACKBONES.names() else None,
         )
+    except UnknownNameError as error:
+        raise RunError(f"The classifier's backbone cannot be opened here: {error}") from error
     except RunError as error:
         if weights is not None:
             raise

@@ -91,7 +91,7 @@ def _reason(error: Exception) -> str:
     """A reader's message, without PyTorch's advice to read the file unprotected."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     refused = [line.partition("WeightsUnpickler error: ")[2] for line in lines if "WeightsUnpickler error: " in line]
-    return (refused or lines)[0].partition(" Please use")[0].rstrip(".")
+    return (refused or lines)[0].partition(" Please use")[0].rstrip(".") or type(error).__name__
 
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:

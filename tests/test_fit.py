@@ -73,6 +73,7 @@ def test_one_picture_of_each_class(fslstm, tmp_path: Path, small) -> None:
     done = fslstm("fit", painted.labelled(tmp_path / "in", each=1), "-o", tmp_path / "c.fslstm", *small)
     assert done.code == 0, done.err
     assert "cannot be estimated from these pictures alone" in done.out
+    assert "the usual one, since no class has a picture that can be left out." in done.out
 
 
 def test_what_is_no_set_of_classes_is_refused(fslstm, tmp_path: Path, small) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import RunError, StorageError, UsageError
 from fslstm_plugin.model_file import BackboneIdentity, ModelFile
 from fslstm_plugin.weights import load_described, save_tensors
@@ -193,3 +194,9 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
         replace(MODEL, seed=8).write(file)
     assert_equal(ModelFile.read(file), MODEL)
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_backbone_that_is_not_known_here_is_named(tmp_path: Path) -> None:
+    MODEL.write(tmp_path / "c.fslstm")
+    with pytest.raises(RunError, match="backbone cannot be opened here: There is no backbone 'lite0'"):
+        FewShotClassifier.load(tmp_path / "c.fslstm")

@@ -82,7 +82,7 @@ def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path:
         noise = np.random.default_rng(number).integers(0, 256, (40, 48, 3))
         Image.fromarray(noise.astype(np.uint8)).save(new / f"noise-{number}.png")
     done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
-    assert "is none of these where it is less like any class than 93 % of the labelled pictures are" in done.out
+    assert 'is "none of these" if it resembles every class less than 93 % of the labelled pictures do' in done.out
     rows = rows_of(tmp_path / "out.csv")
     familiarity = FewShotClassifier.load(model).familiarity([tmp_path / row["path"] for row in rows])
     assert [float(row["familiarity"]) for row in rows] == pytest.approx(familiarity, abs=1e-4)
@@ -225,11 +225,11 @@ def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> N
     foreign.write_text("path,label\na,b\n")
     done = fslstm("predict", model, new, "--csv", foreign)
     assert (done.code, foreign.read_text()) == (1, "path,label\na,b\n")
-    assert "no table of 'fslstm predict'" in done.err
+    assert "not a table of 'fslstm predict'" in done.err
     out = tmp_path / "out.csv"
     assert fslstm("predict", model, new, "--csv", out).code == 0
     done = fslstm("predict", model, new, "--csv", out, "--coverage", 0.7)
-    assert (done.code, "another model, or other options" in done.err) == (2, True)
+    assert (done.code, "by another model or with other options" in done.err) == (2, True)
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
