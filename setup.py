@@ -1,7 +1,7 @@
-"""Which packages there are; everything else is in pyproject.toml.
+"""The packages; everything else is in pyproject.toml.
 
-Two of them lie in folders of other names, so that the wheel does not bring modules ``cli`` and ``reproductions``; next
-to such a list, pyproject.toml could not have the others found.
+Two of them are in folders of other names, so that the wheel has no modules ``cli`` and ``reproductions``; with these
+listed in pyproject.toml, the others could not be found automatically.
 """
 
 from setuptools import find_packages, setup

@@ -1,1 +1,1 @@
-"""The ``fslstm`` command line: one file a command; nothing heavy is imported before a command runs."""
+"""The ``fslstm`` command line: one file per command; nothing heavy is imported before a command runs."""

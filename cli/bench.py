@@ -51,11 +51,11 @@ def bench(
         str,
         typer.Argument(
             metavar="[heads|transduction|eval|train|all|accuracy]",
-            help="eval and train read CIFAR-FS, accuracy --dataset; the others need no data. all is without accuracy.",
+            help="eval and train read CIFAR-FS, accuracy --dataset; the others need no data. all leaves out accuracy.",
             autocompletion=lambda: [*GROUPS, "all", "accuracy"],
         ),
     ] = "all",
-    rounds: Annotated[int, typer.Option(min=2, help="How often each side is timed, in turns.")] = 5,
+    rounds: Annotated[int, typer.Option(min=2, help="How often each side is timed; the sides alternate.")] = 5,
     shots: Annotated[int, typer.Option(min=1, help="heads and transduction: support images per class.")] = 5,
     features: Annotated[
         Optional[int],
@@ -80,7 +80,7 @@ def bench(
     run: Annotated[
         Optional[str],
         typer.Option(
-            help="Run folder, or its name in --runs: heads and transduction take its test features, eval its backbone.",
+            help="Run folder, or its name in --runs: heads and transduction use its test features, eval its backbone.",
             show_default=False,
         ),
     ] = None,
@@ -89,7 +89,7 @@ def bench(
         str, typer.Option(help="accuracy: the data set.", autocompletion=options.complete(options.DATASETS))
     ] = "cifar-fs",
     mark: Annotated[
-        float, typer.Option(min=0, max=100, help="accuracy: 5-shot validation accuracy in percent to train for.")
+        float, typer.Option(min=0, max=100, help="accuracy: 5-shot validation accuracy to reach, in percent.")
     ] = 68.0,
     max_steps: options.MaxSteps = None,
     data_root: options.DataRoot = None,
@@ -99,14 +99,14 @@ def bench(
 ) -> None:
     """Time heads, transductive methods, evaluation and training against the existing alternatives.
 
-    Both sides work in turns, in this process, on the same data, and their answers are compared: if a prediction
-    differs and is not a tie, the command fails. Runs on the CPU.
+    Both sides run alternately in this process on the same data, and their predictions are compared: if one differs and
+    is not a tie, the command fails. Runs on the CPU.
 
     accuracy measures how long a pretraining takes until LSSVM reaches a given accuracy on validation classes.
     """
     if what not in (*GROUPS, "all", "accuracy"):
         raise UnknownNameError("benchmark", what, (*GROUPS, "all", "accuracy"))
-    # torch.utils.benchmark would tell that no GPU is found.
+    # torch.utils.benchmark would warn that no GPU was found.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     if what == "accuracy":
         _accuracy(backbone, dataset, mark, max_steps, data_root, seed, json, only_given(recipe))

@@ -70,7 +70,7 @@ def compare(
 
     source, rest = split(Source, more)
     asked = results.Evaluation(**rest)
-    _ = asked.setting  # what is wrong is said before a run is looked for
+    _ = asked.setting  # wrong values are reported before a run is looked for
     console = Console(stderr=True)
     sessions = asked.sessions(run, source, console)
     if methods:
@@ -98,7 +98,7 @@ def _default_methods(trained: str) -> list[str]:
 
 
 def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[tuple[Session, list[str]]]:
-    """Each method on every run that has its weights; all of them without any."""
+    """Each method on every run that has its weights; a method without weights on all of them."""
     suiting: dict[str, list[Session]] = {name: [] for name in names}
     for name, mine in suiting.items():
         faults = []
@@ -121,7 +121,7 @@ def compare_heads(
     head: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="Repeat it for several; also lssvm(ridge=loo). Default nn, rr, svm and lssvm.",
+            help="A head, such as lssvm or lssvm(ridge=loo); repeat it for several. Default: nn, rr, svm and lssvm.",
             autocompletion=options.complete(HEADS),
             show_default=False,
         ),

@@ -1,4 +1,4 @@
-"""``fslstm data``: prepare a data set, list what is there."""
+"""``fslstm data``: prepare data sets, and list them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fslstm_plugin.registry import DATASETS
 
 from .options import DataRoot, Json, complete
 
-app = typer.Typer(no_args_is_help=True, help="Prepare data sets and list what is there.")
+app = typer.Typer(no_args_is_help=True, help="Prepare data sets, and list them.")
 
 PREPARE_EXAMPLES = """
 [bold]Examples[/bold]
@@ -44,11 +44,11 @@ def prepare(
     ],
     archive: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The archive that holds the data set.", show_default=False),
+        typer.Option(metavar="FILE", help="Archive that holds the data set.", show_default=False),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--from", metavar="DIR", help="The folder that holds it.", show_default=False),
+        typer.Option("--from", metavar="DIR", help="Folder that holds the data set.", show_default=False),
     ] = None,
     data_root: DataRoot = None,
 ) -> None:
@@ -63,7 +63,7 @@ def prepare(
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def show(data_root: DataRoot = None, json: Json = None) -> None:
-    """Show which data sets are prepared, those first, where, and how many classes and images each split has."""
+    """List the data sets, prepared ones first, each with its folder and the numbers of classes and images per split."""
     from rich import print as show_table
     from rich.table import Table
 
@@ -89,7 +89,7 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 
 
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:
-    """One row a split; a data set that is not prepared has no numbers."""
+    """One row per split; a data set that is not prepared has no numbers."""
     from fslstm_plugin.data.base import SPLITS
     from fslstm_plugin.errors import DataError
 

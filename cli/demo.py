@@ -63,9 +63,9 @@ def demo(
         program.main(arguments, prog_name="fslstm", standalone_mode=False)
     where = shlex.join(["--runs", str(runs), "--data-root", str(root)])
     typer.echo(
-        f"\nThe report is {page}: open it in a browser. What next:\n"
-        f"  fslstm compare {where}        every transductive method on these features\n"
-        f"  fslstm tune {where}           constants chosen on validation classes\n"
-        "  fslstm data list              data sets: cifar-fs needs one archive\n"
-        "  fslstm train --dataset cifar-fs --backbone conv4"
+        f"\nThe report is {page}: open it in a browser. Next steps:\n"
+        f"  fslstm compare {where}  # every transductive method on these features\n"
+        f"  fslstm tune {where}  # constants chosen on validation classes\n"
+        "  fslstm data list  # the data sets; cifar-fs needs one archive\n"
+        "  fslstm train --dataset cifar-fs --backbone conv4  # the paper's recipe"
     )

@@ -48,7 +48,7 @@ def evaluate(
     method: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="A method by its name, in place of the rows that the options below make; repeat it for several.",
+            help="Name of a method, in place of the rows that the options below make; repeat it for several.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +98,7 @@ def evaluate(
     beside, rest = split(Further, more)
     source, rest = split(Source, rest)
     asked = results.Evaluation(**rest)
-    _ = asked.setting  # what is wrong is said before a run is looked for
+    _ = asked.setting  # wrong values are reported before a run is looked for
     for name in transduction or []:
         TRANSDUCTION.get(name)
     results.join_ranks().device(asked.device)
@@ -111,11 +111,11 @@ def evaluate(
 
 
 def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | None, bn: bool) -> list[str]:
-    """Names of the rows: the head, with what was trained around it, and then with each module that refits it.
+    """Names of the rows: the head with its trained adapters, and then with each module that refits it.
 
     Args:
         trained: The run's method.
-        head: Another head, as it is typed.
+        head: Another head, as typed.
         refits: Transductive modules.
         iam: Whether the adapters that were trained are used; None for both without and with them.
         bn: Whether batch normalisation uses the episode's own statistics.

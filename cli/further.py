@@ -1,4 +1,4 @@
-"""What ``fslstm eval`` measures beside accuracy, as it is typed."""
+"""What ``fslstm eval`` measures besides accuracy, as typed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Further:
         from fslstm_plugin.evaluation.open_set import with_unknown
 
         if self.coverage is None and self.coverage_kind != options.PER_CLASS:
-            raise UsageError("--coverage-kind says how --coverage is meant: give it too.")
+            raise UsageError("--coverage-kind qualifies --coverage: give that too.")
         for setting in settings:
             if self.open_ways is not None:
                 with_unknown(setting, session.split, self.open_ways)

@@ -10,11 +10,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def keep_freed_memory() -> None:
-    """Let freed memory wait for the next tensor in place of going back to the system.
+    """Keep freed memory for the next tensor instead of returning it to the system.
 
-    By default glibc gives every large block back, and the next tensor's pages are asked for anew, one fault each:
-    a third of the time of an evaluation from cached features. Only for a process of our own; elsewhere than on
-    glibc nothing happens.
+    By default glibc returns every large block, and the pages of the next tensor are requested again, one fault each: a
+    third of the time of an evaluation from cached features. Only for a process of our own; elsewhere than on glibc
+    nothing happens.
     """
     if sys.platform != "linux":
         return

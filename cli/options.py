@@ -18,13 +18,13 @@ def complete(registry: Registry):  # type: ignore[no-untyped-def]
 
 
 def in_a_folder(file: Optional[Path]) -> Optional[Path]:
-    """A file that can be written where it is wanted, or None; a folder that is mistyped is not made.
+    """The file, or None; its folder must exist, so that a mistyped one is not created.
 
     Raises:
         UsageError: If there is no such folder.
     """
     if file is not None and not file.parent.is_dir():
-        raise UsageError(f"There is no folder {file.parent} for {file.name}: make it, or name another place.")
+        raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
     return file
 
 
@@ -84,7 +84,7 @@ CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between two che
 
 @dataclass(frozen=True)
 class Engine:
-    """How Lightning's Trainer is to run, as it is typed."""
+    """Options of Lightning's Trainer, as typed."""
 
     accelerator: Accelerator = "auto"
     devices: Devices = "auto"
@@ -139,12 +139,12 @@ def no_dataset(command: str) -> str:
     return (
         f"Name the data set with --dataset. 'fslstm {command} --dataset glyphs' needs no download; cifar-fs needs an "
         f"archive; mini needs files that are hard to get. Known: {', '.join(DATASETS.names())}; 'fslstm data list' "
-        "shows what is there."
+        "shows which are prepared."
     )
 
 
 def announce(sentence: str) -> None:
-    """Say something once, whatever the number of processes that train."""
+    """Print a sentence once, whatever the number of training processes."""
     from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
     rank_zero_only(typer.echo)(sentence)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture, Problem
     from fslstm_plugin.pretrained import PictureBackbone
 
-_MOST_NAMED = 20  # Unreadable pictures, or groups of copies; after them only their number is said.
+_MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
 
 Labelled = Annotated[
     Path,
@@ -78,7 +78,7 @@ def open_backbone(
 
     Raises:
         UsageError: If an option is wrong.
-        RunError: If its weights cannot be had.
+        RunError: If its weights cannot be obtained.
     """
     from fslstm_plugin import builtin
     from fslstm_plugin.pretrained import open_backbone as opened
@@ -95,11 +95,11 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
 
     Args:
         model: The file.
-        device: As it was typed.
-        weights: Where the backbone's weights lie now, or its run; None for where they were.
+        device: As typed.
+        weights: Where the backbone's weights, or its run, are now; None if they were not moved.
 
     Raises:
-        RunError: If the file is damaged, of something else, or has no backbone.
+        RunError: If the file is damaged, holds something else, or names no backbone.
     """
     from fslstm_plugin.classifier import FewShotClassifier
     from fslstm_plugin.errors import RunError
@@ -152,8 +152,8 @@ class Gathered:
 
     Args:
         pictures: The pictures.
-        features: Theirs ``(n, d)``.
-        unreadable: The others.
+        features: Their features ``(n, d)``.
+        unreadable: Those that could not be read.
     """
 
     pictures: list[Picture]
@@ -209,7 +209,7 @@ def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[G
 
 
 def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
-    """A sentence on each group of pictures that are the same, the first of all; after them their number is enough."""
+    """A sentence on each of the first groups of identical pictures, and the number of the others."""
     from fslstm_plugin.errors import printable
 
     said = [f"The same picture, used once: {', '.join(str(each.path) for each in group)}." for group in copies]
@@ -218,12 +218,12 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
 
 
 def name_unreadable(problems: Sequence[Problem], console: Console, before: int = 0) -> None:
-    """A sentence on each of these pictures, the first of all; after them their number is enough.
+    """A sentence on each of the first of these pictures, and the number of the others.
 
     Args:
         problems: Pictures that could not be read.
-        console: Where it is said.
-        before: How many there were before them.
+        console: Where it is printed.
+        before: How many were reported before.
     """
     from fslstm_plugin.errors import printable
 
@@ -233,7 +233,7 @@ def name_unreadable(problems: Sequence[Problem], console: Console, before: int =
 
 @contextmanager
 def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with the time left, where progress is shown."""
+    """A progress bar with the time left, where progress is shown."""
     from rich.progress import Progress
 
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -263,11 +263,11 @@ def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
 
 
 def escaped(found: Sequence[Picture]) -> dict[str, Path]:
-    """The places of those pictures that `text_of` does not lead back to."""
+    """Indices of the pictures whose path `text_of` cannot represent."""
     texts = ((text_of(each.path), each.path) for each in found)
     return {text: path for text, path in texts if text != os.path.abspath(path)}
 
 
 def count_of(number: int, noun: str = "picture") -> str:
-    """The number with its noun: ``1 picture``, ``1,200 pictures``."""
+    """A number with its noun: ``1 picture``, ``1,200 pictures``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -44,7 +44,7 @@ def pretrain(
     ] = None,
     places: Annotated[
         Optional[Path],
-        typer.Option(help="Folder of Places365-standard, as torchvision has it.", show_default=False),
+        typer.Option(help="Folder of Places365-standard, in torchvision's layout.", show_default=False),
     ] = None,
     images: Annotated[
         Optional[Path],

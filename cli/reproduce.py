@@ -65,27 +65,25 @@ def reproduce(
     ] = "cpu",
     run: Annotated[
         Optional[list[str]],
-        typer.Option(help="Evaluate this run in place of training any; repeat it for several.", show_default=False),
+        typer.Option(help="Evaluate this run instead of training one; repeat it for several.", show_default=False),
     ] = None,
     pretrained: Annotated[
         Optional[Path],
         typer.Option(
-            help="Run folder, its name in --runs, or weights file that trainings begin from, for example Places365's; "
-            "base classes if not given.",
+            help="Run folder, its name in --runs, or weights file that trainings start from, for example of Places365. "
+            "If not given, they are pretrained on the base classes.",
             show_default=False,
         ),
     ] = None,
     episodes: Annotated[
         Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.", show_default=False)
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue trainings and measurements that were interrupted.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted trainings and measurements.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done, and how long it would take here.")
+        bool, typer.Option("--dry-run", help="Only print what would be done, and how long it would take here.")
     ] = False,
     redraw: Annotated[
-        bool, typer.Option("--redraw", help="Only make tables and figures again from what was measured.")
+        bool, typer.Option("--redraw", help="Only redraw the tables and figures from the measurements.")
     ] = False,
     output: Annotated[
         Path,

@@ -1,4 +1,4 @@
-"""What the commands share that evaluate: finding runs, their sessions, progress, and giving out the rows."""
+"""What the evaluating commands share: finding runs, their sessions, progress, and the output of rows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ BatchEpisodes = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
-FeaturePrecision = Annotated[str, typer.Option("--precision", help="Of the backbone's passes: 32, or bf16.")]
+FeaturePrecision = Annotated[str, typer.Option("--precision", help="Precision of the backbone's passes: 32 or bf16.")]
 Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and reuse them.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Print every paired difference in words.")]
 Csv = Annotated[
@@ -108,7 +108,7 @@ Latex = Annotated[
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is evaluated and how, as it is typed."""
+    """What is evaluated and how, as typed."""
 
     runs: options.RunsFolder = Path("runs")
     dataset: OtherDataset = None
@@ -177,13 +177,13 @@ class Evaluation:
         console: Console,
         further: Further | None = None,
     ) -> None:
-        """Measure methods of runs by name, as tuned if that is wanted, and give out the rows.
+        """Measure methods of runs by name, as tuned if that is wanted, and output the rows.
 
         Args:
             kind: The command's name.
             parts: Sessions, each with the names of its methods.
             console: Where progress is shown.
-            further: What is measured beside accuracy, of the first session. Default None: nothing.
+            further: What is measured besides accuracy, for the first session. Default None: nothing.
         """
         built = [
             (session, session.methods(as_tuned(session.run, names, self.tuned, console))) for session, names in parts
@@ -218,7 +218,7 @@ def progress(console: Console, description: str, total: int) -> Iterator[Callabl
 
 
 def shows_progress(console: Console) -> bool:
-    """Whether to show what goes on: on a terminal, by the first process only."""
+    """Whether to show progress: on a terminal, by the first process only."""
     return console.is_terminal and join_ranks().rank == 0
 
 
@@ -261,7 +261,7 @@ def open_session(
 
 
 def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:
-    """Those of some usual methods that are possible here; the others are named, with the reason of the first."""
+    """Those of some usual methods that are possible here; the others are reported, with the reason for the first."""
     from fslstm_plugin.errors import UsageError
 
     found, refused = [], {}
@@ -291,7 +291,7 @@ def as_tuned(run: Run | None, names: Sequence[str], tuned: bool, console: Consol
     for name in names:
         chosen = tuned_name(choices, name)
         if chosen != name and chosen not in found:
-            say(console, f"{name} is used as tuned on validation episodes: {chosen} (leave it with --no-tuned).")
+            say(console, f"{name} is used as tuned on validation episodes: {chosen} (--no-tuned for its defaults).")
         found[chosen] = None
     return list(found)
 
@@ -357,12 +357,12 @@ def give_out(
     notes: Sequence[str] = (),
     further: Mapping[str, Sequence[Any]] = MappingProxyType({}),
 ) -> None:
-    """Print the rows' table, which no full disk prevents, keep them in the runs, write the files that were asked for.
+    """Print the rows' table, keep the rows in the runs, and write the requested files.
 
-    What cannot be written stops nothing else.
+    What cannot be written, as on a full disk, stops nothing else.
 
     Raises:
-        StorageError: In the end, if a file that was asked for could not be written.
+        StorageError: In the end, if a requested file could not be written.
     """
     if join_ranks().rank > 0:
         return
@@ -396,13 +396,13 @@ def give_out(
         try:
             run.save_evaluation(kind, content)
         except (StorageError, OSError) as error:
-            say(Console(stderr=True), f"The evaluation is not kept in {run.path}: {error}")
+            say(Console(stderr=True), f"The evaluation could not be saved in {run.path}: {error}")
     if faults:
         raise faults[0]
 
 
 def write_rows(json: Path | None, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
-    """The rows' JSON file, if one was asked for."""
+    """The rows' JSON file, if one was requested."""
     if json is not None:
         from fslstm_plugin.files import write_json
 

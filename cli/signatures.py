@@ -12,13 +12,13 @@ import msgspec
 import typer
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
-_LARGE = 10_000  # A bound beyond it is checked with the configuration, but would only crowd the help.
+_LARGE = 10_000  # Larger bounds are checked with the configuration; in the help they would be clutter.
 
 
 def with_fields(kind: type) -> Callable[..., Any]:
     """Give a command an option for each field of a dataclass, whose types are annotated with Typer's options.
 
-    The values reach the command by name, to be gathered as the dataclass again.
+    The values reach the command by name, to be collected in the dataclass again.
 
     Args:
         kind: The dataclass; every field has a default.
@@ -36,7 +36,7 @@ def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
 
     Args:
         panel: Heading of the options in the help.
-        *kinds: Recipes, whose fields are annotated with bounds and a description; others are no options.
+        *kinds: Recipes, whose fields are annotated with bounds and a description; other fields are not options.
     """
     added = []
     for kind in kinds:
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 def split(kind: type[T], values: dict[str, Any]) -> tuple[T, dict[str, Any]]:
-    """The dataclass that some of the values are of, and the others."""
+    """The dataclass made of its values, and the remaining values."""
     names = {each.name for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
     own = {name: value for name, value in values.items() if name in names}
     return kind(**own), {name: value for name, value in values.items() if name not in names}

@@ -1,4 +1,4 @@
-"""What may take the place of a run where methods are evaluated: features in a file, or pictures with a backbone."""
+"""What can take the place of a run in an evaluation: features in a file, or pictures with a backbone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Pooling = Annotated[
 
 @dataclass(frozen=True)
 class Source:
-    """Features or pictures, as they are typed; by default neither."""
+    """Features or pictures, as typed; by default neither."""
 
     features: Features = None
     pictures: Pictures = None
@@ -83,7 +83,7 @@ class Source:
         """The option that takes the place of a run; None where there is none.
 
         Raises:
-            UsageError: If there are both, or what belongs to pictures without them.
+            UsageError: If both are given, or an option for pictures without --pictures.
         """
         from fslstm_plugin.errors import UsageError
 
@@ -100,12 +100,13 @@ class Source:
         """The features, those of pictures computed first.
 
         Args:
-            runs: Where a run that is the backbone may be.
+            runs: Folder of runs, for a run as the backbone.
             device: Where to compute.
             console: Where progress is shown.
 
         Raises:
-            DataError: If the file or the pictures cannot be read, are of another form, or a picture is in two classes.
+            DataError: If the file or the pictures cannot be read, have an unexpected format, or a picture is in two
+                classes.
             UsageError: If there is no such device or backbone.
         """
         from fslstm_plugin.evaluation.feature_file import open_feature_file

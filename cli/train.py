@@ -49,7 +49,7 @@ def train(
     pretrained: Annotated[
         Optional[Path],
         typer.Option(
-            help="Run folder, its name in --runs, builtin:NAME, or weights file that the backbone begins from.",
+            help="Run folder, its name in --runs, builtin:NAME, or weights file that the backbone starts from.",
             show_default=False,
         ),
     ] = None,
@@ -63,7 +63,7 @@ def train(
         int,
         typer.Option(
             min=1,
-            help="Shots that will be tested; the paper trains mini with 5 shots for 1, 15 for 5.",
+            help="Shots of the later tests; on mini the paper trains with 5 shots for 1-shot tests, 15 for 5-shot.",
             rich_help_panel=EPISODES,
         ),
     ] = 5,

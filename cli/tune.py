@@ -35,7 +35,7 @@ def tune(
         Optional[list[str]],
         typer.Argument(
             metavar="[METHOD]...",
-            help="Default nn, rr, svm and lssvm, and what the run was trained for.",
+            help="Default: nn, rr, svm and lssvm, and the run's own method.",
             show_default=False,
         ),
     ] = None,

@@ -24,7 +24,7 @@ REFERENCE = {
     "transduction": ("Transduction", ["fslstm_plugin.transduction"]),
     "baselines": ("Other methods", ["fslstm_plugin.baselines"]),
     "classifier": (
-        "Own pictures",
+        "Your own pictures",
         [
             "fslstm_plugin.classifier",
             "fslstm_plugin.pretrained",

@@ -1,4 +1,4 @@
-"""Probabilities from logits: one temperature that the support chooses itself, and what they are worth."""
+"""Probabilities from logits: one temperature that the support chooses itself, and how good they are."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
     support whose every point is predicted correctly would ask for certainty. In ``1 / T`` this is convex; the interval
     that holds the root of its slope is halved, as often for all episodes.
 
-    A point whose class has no other tells nothing of how near a class is to its own points, and is left out of the
-    sum. Where all are so, at one shot, the temperature is the standard deviation of a point's logits of the other
-    classes (of both, where there are two, minus infinity as 0): no more than a unit, which no label confirms, but for
-    features of a trained network near what their queries ask for. In 200 episodes of 5 ways of CIFAR-FS's validation
-    classes it takes the expected calibration error of ``lssvm(ridge=1,normalize)`` from 39.5 to 2.7 % with
+    A point that is the only one of its class says nothing about how near a class is to its own points, and is left out
+    of the sum. Where all are so, at one shot, the temperature is the standard deviation of a point's logits of the
+    other classes (of both, where there are two, minus infinity as 0): no more than a unit, which no label confirms, but
+    for features of a trained network near what their queries ask for. In 200 episodes of 5 ways of CIFAR-FS's
+    validation classes it takes the expected calibration error of ``lssvm(ridge=1,normalize)`` from 39.5 to 2.7 % with
     EfficientNet-Lite0 and from 29.6 to 5.7 % with a pretrained Conv4, that of ``nn(normalize)`` from 44.8 to 1.8 % and
     from 35.4 to 4.5 % (``fslstm eval --shots 1 --calibration``).
 

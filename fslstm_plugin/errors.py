@@ -1,4 +1,4 @@
-"""The few errors that a user can meet, each saying what is wrong and what to do."""
+"""The few errors that a user can meet; each says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPILED = ("l2l", "bench")  # Extras with learn2learn, whose source archive Py
 
 
 def printable(text: str) -> str:
-    r"""The text with every character escaped that a terminal could obey, such as the names of strangers' files hold.
+    r"""The text with every character escaped that a terminal could obey, such as names of untrusted files may hold.
 
     Example:
         >>> printable("\x1b[2Jmüsli\n")
@@ -29,9 +29,9 @@ def printable(text: str) -> str:
 
 
 class FSLSTMError(Exception):
-    """A failure that the user can mend; the command line prints it and exits with its code.
+    """A failure that the user can fix; the command line prints it and exits with its code.
 
-    Its text is one line that a terminal only shows, whatever strangers' names are in it.
+    Its text is one line that a terminal only shows, whatever untrusted names are in it.
     """
 
     exit_code = 1
@@ -59,14 +59,14 @@ class RunError(FSLSTMError):
 
 
 class StorageError(FSLSTMError):
-    """The operating system refuses to write: a full disk, a read-only folder, a network folder that is gone."""
+    """The operating system refuses to write: a full disk, a read-only folder, a vanished network folder."""
 
 
 class UnknownNameError(UsageError):
-    """A name that is not registered; the message suggests the nearest one that is.
+    """A name that is not registered; the message suggests the nearest known one.
 
     Args:
-        kind: What was looked for, for example ``"head"``.
+        kind: What is unknown, for example ``"head"``.
         name: The unknown name; what was typed may also be a number.
         known: The names that exist.
 
@@ -113,7 +113,7 @@ class MissingExtraError(FSLSTMError):
 
 @contextmanager
 def needs_extra(what: str, extra: str) -> Iterator[None]:
-    """A package that the block cannot import becomes a sentence that says how to install it.
+    """Turn a failed import in the block into a sentence that says how to install the package.
 
     Args:
         what: What needs it, as the beginning of a sentence.
@@ -138,10 +138,10 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
 
 @contextmanager
 def naming_damage(file: Path) -> Iterator[None]:
-    """Whatever the content of a file leads to becomes a sentence that names the file.
+    """Turn whatever the content of a file leads to into a sentence that names the file.
 
     Args:
-        file: What is read in the block; a stranger may have written it.
+        file: What is read in the block; it is not trusted.
 
     Raises:
         DataError: If the block fails, unless the operating system or another such error stopped it.
@@ -151,14 +151,14 @@ def naming_damage(file: Path) -> Iterator[None]:
         ...     rows = {}["rows"]
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.DataError: results.json is damaged or of another form (KeyError: 'rows').
+        fslstm_plugin.errors.DataError: results.json is damaged or has an unexpected format (KeyError: 'rows').
     """
     try:
         yield
     except (DataError, RunError, StorageError, OSError):
         raise
-    except Exception as error:  # one for each of the many ways of being of another form
-        raise DataError(f"{file} is damaged or of another form ({type(error).__name__}: {error}).") from error
+    except Exception as error:  # many types, as content can be wrong in many ways
+        raise DataError(f"{file} is damaged or has an unexpected format ({type(error).__name__}: {error}).") from error
 
 
 def require_positive(**values: float) -> None:
@@ -213,7 +213,7 @@ def require_number(**values: float) -> None:
 
 
 def require_whole(name: str, value: int, least: int = 0) -> int:
-    """The value, if it is a whole number, not too small, and not so great that its work would never end.
+    """The value, if it is a whole number, not too small, and not so large that its work would never end.
 
     Raises:
         UsageError: If it is not.

@@ -1,4 +1,4 @@
-"""What the backbone leaves of a batch of episodes: the one input of every method."""
+"""The features of a batch of episodes: the one input of every method."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class EpisodeFeatures:
 
     Args:
         support: Features ``(..., n, d)``, any floating-point type.
-        query: Features ``(..., m, d)``; leading dimensions as the support's. Of two types both get the wider.
+        query: Features ``(..., m, d)``; leading dimensions as the support's. If the types differ, both get the wider
+            one.
         labels: int64 in [0, ways), any order, any number per class: ``(..., n)``, or ``(n,)`` for all episodes.
         ways: Number of classes; default the greatest label + 1.
         base_mean: Mean feature ``(d,)`` of the base classes' images, for methods that subtract it. Default None.
@@ -175,13 +176,13 @@ class EpisodeFeatures:
         return self._gram_of is None
 
     def adapted(self, adapter: FeatureAdapter) -> EpisodeFeatures:
-        """What an adapter makes of these features: the same object for the same adapter."""
+        """These features after an adapter: the same object for the same adapter."""
         if adapter.key not in self._adapted:
             self._adapted[adapter.key] = adapter.adapt(self)
         return self._adapted[adapter.key]
 
     def forget(self) -> None:
-        """Let go of what adapters made of these features, which refers back to them: memory is free at once."""
+        """Release what adapters made of these features, which refers back to them, so that memory is freed at once."""
         for each in self._adapted.values():
             each.forget()
         self._adapted.clear()
@@ -205,7 +206,7 @@ class EpisodeFeatures:
 
     @staticmethod
     def join(parts: Sequence[EpisodeFeatures]) -> EpisodeFeatures:
-        """One batch of the episodes of several, along the first dimension; what they have computed is kept."""
+        """Several batches of episodes as one, along the first dimension; what they have computed is kept."""
         return parts[0] if len(parts) == 1 else _Joined(parts)
 
 

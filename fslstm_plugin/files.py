@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from .errors import DataError, RunError, StorageError
 
-# What a file system answers that has no locks.
+# Answers of a file system without locks.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 _DAY = 24 * 60 * 60.0
@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises:
         StorageError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
-        RunError: If the folder was :func:`held` and is not any more; the file there is left alone.
+        RunError: If the folder was :func:`held` and no longer is; the file there is left alone.
 
     Example:
         >>> import tempfile
@@ -62,7 +62,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that this process holds, or would hold where the file system knew any.
+    """A lock that this process holds, or would hold if the file system supported locks.
 
     Args:
         file: Its place.
@@ -82,9 +82,9 @@ class Lock:
 
 @contextmanager
 def locked(file: Path, seconds: float) -> Iterator[Lock]:
-    """Hold a lock that ends with the process; where the file system knows no locks, go on without.
+    """Hold a lock that ends with the process; where the file system has no locks, go on without.
 
-    The file stays: were it removed, a process that waits for it and one that comes later could both hold the lock.
+    The file stays: if it were removed, a process that waits for it and a later one could both hold the lock.
 
     Args:
         file: The lock; its folder must exist.
@@ -125,8 +125,8 @@ def exclusive(folder: Path, seconds: float = 3600) -> Iterator[None]:
             stack.enter_context(locked(file, seconds))
         except Timeout:
             raise StorageError(
-                f"Another process is writing to {folder} for more than {seconds:g} s: wait for its end, or remove "
-                f"{file} if no such process runs on any machine that shares the folder."
+                f"Another process has been writing to {folder} for more than {seconds:g} s: wait for its end, or "
+                f"remove {file} if no such process runs on any machine that shares the folder."
             ) from None
         yield
 
@@ -137,7 +137,7 @@ _held: dict[Path, Lock] = {}
 
 @contextmanager
 def held(folder: Path, seconds: float) -> Iterator[Lock]:
-    """Hold the right to write ``folder``, with a lock in it; rests of a killed holder's files are removed.
+    """Hold the right to write ``folder``, with a lock in it; leftover files of a killed holder are removed.
 
     Until the block ends, :func:`replacing` writes to the folder only while it is still the one that was locked.
 
@@ -228,13 +228,13 @@ def subfolder(folder: Path, name: str) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Have a file's content written to the disk before going on."""
+    """Flush a file's content to the disk before going on."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Have a folder's entries written to the disk, where the system knows how (Windows and some networks do not)."""
+    """Flush a folder's entries to the disk, where the system supports it (Windows and some networks do not)."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -284,7 +284,7 @@ def damaged_member(file: Path) -> str | None:
     """Name of the first member of a zip file whose content does not fit its checksum, None if there is none.
 
     PyTorch's files are such archives, but it does not compare the checksums when it reads them. It can also be told
-    to write none; the members of such a file are believed.
+    to write none; the members of such a file are trusted.
 
     Args:
         file: The archive, read from its beginning to its end.
@@ -296,7 +296,7 @@ def damaged_member(file: Path) -> str | None:
         with zipfile.ZipFile(file) as archive:
             return archive.testzip() if any(member.CRC for member in archive.infolist()) else None
     except OSError as error:
-        if error.errno == errno.EINVAL:  # its list names a place before its beginning
+        if error.errno == errno.EINVAL:  # its directory names a position before the beginning
             raise zipfile.BadZipFile("File is not a zip file") from error
         raise
 

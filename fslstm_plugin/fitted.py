@@ -1,4 +1,4 @@
-"""A method with its labelled points, ready for queries in parts of any size, and for more points or fewer."""
+"""A method with its labelled points, ready for queries in batches of any size, and for points to come and go."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class FittedMethod:
     def left_out(self) -> Tensor | None:
         """Logits ``(n, ways)`` of each point by the method fitted without it and one of each other class.
 
-        None where these would tell nothing.
+        None where these would say nothing.
 
         In closed form, by the head alone of one with a transductive module; of a method without such a form, in ten
         folds. A method that needs many queries at a time has no logits of single ones.
@@ -187,7 +187,7 @@ class FittedMethod:
         return logits
 
     def temperature(self) -> float:
-        """What makes logits probabilities, see `fit_temperature`; 1 where there is nothing to fit it to."""
+        """The temperature of the logits, see `fit_temperature`; 1 where there is nothing to fit it to."""
         logits = self.left_out()
         return 1.0 if logits is None else float(fit_temperature(logits, self.targets))
 

@@ -76,7 +76,7 @@ class EpisodeGram:
         exact = small_matrix_dtype(points.device)
         # All in one product: a larger one is so much faster that half of it may be computed twice.
         rows = points.shape[-2] if transductive else support_size
-        # Half precision, also autocast's, loses the small differences between features that decide.
+        # Half precision, autocast's too, loses the small differences between features that decide.
         with torch.autocast(points.device.type, enabled=False):
             points = points.to(_product_dtype(points))
             products = _products(points, rows)
@@ -207,7 +207,7 @@ def _products(points: Tensor, rows: int) -> list[Tensor]:
 
 
 def _lost_to_rounding(products: Tensor, support_size: int) -> Tensor:
-    """Episodes ``(...)`` whose products ``(..., n, n)``, rounded to single precision, may lose what decides.
+    """Episodes ``(...)`` whose products ``(..., n, n)``, rounded to single precision, may lose decisive digits.
 
     Either the support points lie far closer together than to the origin: rounding of the large products hides their
     small differences. Or some combination of the points nearly vanishes: a head divides by the smallest eigenvalue, or
@@ -229,7 +229,7 @@ def _product_dtype(points: Tensor) -> torch.dtype:
     With more points than features the matrix is singular, so a rounding error of its entries would be divided by the
     ridge alone. With so few features the exact product is cheap. Where PyTorch was told that it may multiply single
     precision with fewer digits (TF32), which Lightning advises on some GPUs, only double precision keeps them. And
-    where values cannot be read, there is no telling whether single precision is enough.
+    where values cannot be read, nothing shows whether single precision is enough.
     """
     too_few = points.shape[-1] < points.shape[-2]
     if too_few or not values_known() or torch.get_float32_matmul_precision() != "highest":

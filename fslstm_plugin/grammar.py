@@ -203,11 +203,11 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
 
 
 def _refusal(part: Callable[..., Any], values: Mapping[str, Any], text: str, error: Exception) -> str:
-    """Why a constructor raised: a word where it computes with a number, or what it says itself."""
+    """Why a constructor raised: a word in place of a number, or its own message."""
     for name, default in options(part):
         if isinstance(default, (int, float)) and isinstance(values.get(name), str):
             return f"The argument '{name}' in '{text}' must be a number, but got {values[name]}."
-    return f"'{text}' cannot be made: {error}"
+    return f"'{text}' is not valid: {error}"
 
 
 def read_arguments(
@@ -253,12 +253,12 @@ def needs_dim(part: Callable[..., Any]) -> bool:
 
 
 def part_text(name: str, part: object, words: Sequence[str] = (), **changed: Any) -> str:
-    """A part as it is typed: its name, and the arguments that are not their defaults.
+    """A part as typed: its name, and the arguments that are not their defaults.
 
     Args:
         name: Its registered name.
         part: The part.
-        words: What else stands among its arguments.
+        words: What else is among its arguments.
         **changed: Arguments in place of its own.
 
     Example:

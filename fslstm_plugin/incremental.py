@@ -19,8 +19,8 @@ class UpdatableSystem:
 
     C does not depend on labels, so that classes come and go with their points. With k points added to n or taken out
     of them, the inverse costs O(n^2 k) instead of O(n^3): bordering by the Schur complement of the new points, and
-    the Schur complement of those that go. Everything is in double precision, and what rounding has added up in the
-    inverse is removed from a solution by one step of refinement with C itself.
+    the Schur complement of those that go. Everything is in double precision, and the rounding errors that accumulate in
+    the inverse are removed from a solution by one step of refinement with C itself.
 
     Source: for least-squares SVMs, Cauwenberghs and Poggio, "Incremental and decremental support vector machine
     learning", 2000; the formulas are those of the inverse of a matrix in blocks.
@@ -58,7 +58,7 @@ class UpdatableSystem:
         own = self._kernel(points, points) + float(self.head.ridge) * torch.eye(len(points), dtype=points.dtype)
         influence = self.inverse @ crossing
         influence = influence + self.inverse @ (crossing - self.matrix @ influence)
-        # Much cancels here, and with the residual an error of the influence counts only squared.
+        # Much cancels here; computed with the residual, an error of the influence enters only squared.
         residual = crossing - self.matrix @ influence
         corner = _inverse(own - influence.mT @ (crossing + residual))
         weighted = influence @ corner
@@ -118,7 +118,7 @@ class UpdatableSystem:
         return (right - errors_together(self.inverse, self._solve(right), targets)) @ decode
 
     def _solve(self, right: Tensor) -> Tensor:
-        """``C^-1 right``; an inverse that went astray, as of an almost singular C, is computed anew."""
+        """``C^-1 right``; an inverse that has become inaccurate, as of an almost singular C, is computed again."""
         residual = right - self.matrix @ (self.inverse @ right)
         if not residual.norm() <= _DRIFT * right.norm():  # also of a residual that is not a number
             self.inverse = inverse_spd(self.matrix)

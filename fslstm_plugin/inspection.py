@@ -1,4 +1,4 @@
-"""What the labelled points say about themselves: classes that are confused, odd labels, points given twice."""
+"""What the labelled points reveal about themselves: confused classes, odd labels, duplicate points."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Confusion(NamedTuple):
 
 
 class OddLabel(NamedTuple):
-    """A point whose label does not fit what the others say.
+    """A point whose label contradicts the others.
 
     Attributes:
         place: Its row.
-        predicted: The class that they say.
+        predicted: The class that they predict.
         odds: How many times as likely as its own that class is.
     """
 
@@ -42,7 +42,7 @@ class OddLabel(NamedTuple):
 
 
 def confused_classes(logits: Tensor, labels: Tensor) -> list[Confusion]:
-    """Pairs of classes that are taken for each other, the most often confused first.
+    """Pairs of confused classes, the most often confused first.
 
     Args:
         logits: Of each point by a method that was fitted without it ``(n, ways)``, see `FittedMethod.left_out`.

@@ -33,7 +33,7 @@ from .transduction import TransductiveModule
 if TYPE_CHECKING:
     from .recipes import MetaRecipe
 
-# What tuning does to the features of a head.
+# Changes of a head's features that tuning tries.
 _CHANGES = (("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -47,10 +47,10 @@ class Method(nn.Module, ABC):
     """What classifies queries, given their episode's features; a subclass says how in `logits`.
 
     Training, evaluation, comparison and tuning take methods and nothing else. A method is named once, in the registry
-    (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as it is typed, and
-    are kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features,
-    one with ``backbone`` the backbone, whose sizes it may ask for; it registers no part of it.
-    Heads with adapters and transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
+    (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as typed, and are
+    kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features, one
+    with ``backbone`` the backbone, whose sizes it may ask for; it registers no part of it. Heads with adapters and
+    transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
     `fslstm_plugin.testing.check_method` tests one.
 
     Args:
@@ -58,7 +58,7 @@ class Method(nn.Module, ABC):
 
     Attributes:
         is_transductive: Whether a query's prediction depends on the other queries.
-        uses_gram: Which Gram matrices are asked for, so that they can be computed, and their time be told, beforehand:
+        uses_gram: Which Gram matrices are needed, so that they can be computed, and timed, beforehand:
             ``"none"`` (default), ``"support"`` for those without the queries' own block, or ``"all"``.
         episode_statistics: Whether the backbone's batch normalisation uses the statistics of each episode's own images
             (the paper's "+BN"). Default False.
@@ -96,7 +96,7 @@ class Method(nn.Module, ABC):
             features: A batch of episodes as the backbone gave them.
 
         Returns:
-            ``(..., m, ways)``, floating point; the greatest is the prediction, the first of equals.
+            ``(..., m, ways)``, floating point; the greatest is the prediction, the first one of equal ones.
         """
 
     def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
@@ -115,12 +115,12 @@ class Method(nn.Module, ABC):
         return criterion(logits, query_labels), logits
 
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
-        """The recipe that this method is trained by; by default the one that it is given.
+        """The recipe that this method is trained with; by default the given one.
 
         Args:
             recipe: That of the data set and backbone.
-            pretrained: Whether the backbone begins from pretrained weights.
-            test_shots: Shots that will be tested.
+            pretrained: Whether the backbone starts from pretrained weights.
+            test_shots: Shots of the later tests.
         """
         return recipe
 
@@ -145,7 +145,7 @@ class Method(nn.Module, ABC):
         return type(self).embed is not Method.embed
 
     def training_images(self, images: Tensor) -> Tensor:
-        """What training makes of the images of episodes before they are embedded; by default nothing.
+        """Change the images of training episodes before they are embedded; by default not at all.
 
         Args:
             images: ``(batch, n + m, 3, H, W)``, the support first.
@@ -153,7 +153,7 @@ class Method(nn.Module, ABC):
         return images
 
     def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
-        """Refuse episodes of a shape that the method was not built for; by default none are.
+        """Refuse episodes of a shape that the method was not built for; by default every shape is accepted.
 
         Args:
             ways: Classes of an episode.
@@ -270,7 +270,7 @@ class KernelMethod(Method):
 
     @property
     def refit_texts(self) -> tuple[str, ...]:
-        """The transductive module, if there is one, as it is written last."""
+        """The transductive module, if there is one, which is written last."""
         refit = self.transduction
         return () if refit is None else (part_text(TRANSDUCTION.name_of(refit), refit),)
 
@@ -441,12 +441,12 @@ class _Maker:
         return self._made(kind, part, trained.adapters if trained is not None else (), head)
 
     def _made(self, kind: Any, part: Part, trained: Iterable[nn.Module | None], head: str | None = None) -> Any:
-        """A part with the weights that were trained, or a fresh one.
+        """A part with trained weights, or a fresh one.
 
         Args:
             kind: Its class.
-            part: As it is typed.
-            trained: The parts that were trained with the same head.
+            part: As typed.
+            trained: The parts trained with the same head.
             head: The head that it is written after. Default None: it is the head itself, or a whole method.
         """
         mine = next((each for each in trained if each is not None and type(each) is kind and has_weights(each)), None)
@@ -481,7 +481,7 @@ class _Maker:
         return build(kind, {**arguments, **part.arguments}, str(part), **given)
 
     def _unknown(self, kind: Any) -> list[str]:
-        """What a constructor asks for and nobody has said."""
+        """What a constructor asks for and was not given."""
         return [name for name in sizes_asked(kind) if self.sizes[name] is None]
 
     def _untrained(self, part: Part, head: str | None) -> UsageError:

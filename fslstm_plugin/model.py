@@ -15,7 +15,7 @@ from .methods import Criterion, Method, parse_method
 from .runs import PretrainConfig, Run
 from .weights import load_into, require_fit
 
-_MANY_FEATURES = 10_000  # The plugin's own recipes have at most 5,760.
+_MANY_FEATURES = 10_000  # The plugin's own backbones have at most 5,760.
 
 
 class FewShotModel(nn.Module):
@@ -77,7 +77,7 @@ class FewShotModel(nn.Module):
         algorithm = "lssvm" if isinstance(run.config, PretrainConfig) else run.config.algorithm
         backbone, state = build_backbone(run.config.backbone, run.config.image_size), run.load_weights()
         if (feature_size(backbone) or 0) > _MANY_FEATURES:
-            # A stranger's configuration may ask for more than there is memory; where it does not, this is only slow.
+            # An untrusted configuration may ask for more memory than there is; where it does not, this is only slow.
             with torch.device("meta"):
                 require_fit(cls.from_backbone(backbone, algorithm), state, run.weights)
         model = cls.from_backbone(backbone, algorithm)
@@ -88,7 +88,7 @@ class FewShotModel(nn.Module):
         """The method of a name, with this model's trained parts.
 
         Raises:
-            UsageError: If the name is wrong, or needs weights that this model has not; see `parse_method`.
+            UsageError: If the name is wrong, or needs weights that this model does not have; see `parse_method`.
         """
         return parse_method(name, dim=feature_size(self.backbone), learned=self.method, backbone=self.backbone)
 

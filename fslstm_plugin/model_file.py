@@ -28,9 +28,9 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which backbone made the features.
 
     Args:
-        name: By which it is opened again.
+        name: Name by which it can be opened again.
         digest: Of its weights.
-        preprocessing: What is done to a picture, in words.
+        preprocessing: Of a picture, in words.
         image_size: Height and width of what it sees in pixels.
         weights: The file that its weights are from; None where they are the network's own.
         pooling: The pooling that was asked for; None for the network's own.
@@ -45,7 +45,7 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is not numbers, as JSON."""
+    """Everything but the numbers, as JSON."""
 
     method: str
     transductive: bool
@@ -67,7 +67,7 @@ class ModelFile:
         transductive: Whether predictions use the other queries.
         seed: Of what is drawn.
         temperature: By which logits are divided, above 0.
-        calibrated: Whether it was fitted, and not given.
+        calibrated: Whether it was fitted rather than given.
         classes: Names of the classes ``(ways,)``: strings, or numbers of any type.
         support: Features ``(n, d)``, float32 or float64.
         labels: Class of each, int64 ``(n,)`` in [0, ways).
@@ -138,8 +138,8 @@ class ModelFile:
             )
         try:
             return cls._checked(msgspec.json.decode(metadata["classifier"], type=_Description), tensors)
-        except (LookupError, ValueError, TypeError, OverflowError) as error:  # a stranger's, with a checksum or none
-            raise RunError(f"{file} is damaged: it does not hold what a model file should ({error}).") from error
+        except (LookupError, ValueError, TypeError, OverflowError) as error:  # untrusted, with a checksum or without
+            raise RunError(f"{file} is damaged: its content is not that of a model file ({error}).") from error
 
     @classmethod
     def _checked(cls, described: _Description, tensors: dict[str, Tensor]) -> ModelFile:

@@ -1,4 +1,4 @@
-"""Typed data from the plain data of a JSON file, which a stranger may have written: every type and bound is checked."""
+"""Typed data from the plain data of an untrusted JSON file: every type and bound is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a number comes from."""
+"""Provenance of a number."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from pathlib import Path
 
 
 def command_line() -> str:
-    """The command that this process was started with, as it is typed."""
+    """The command that this process was started with, as typed."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return command.encode("utf-8", "backslashreplace").decode()  # a name of a file may be no text
+    return command.encode("utf-8", "backslashreplace").decode()  # file names need not be valid text

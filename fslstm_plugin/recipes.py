@@ -57,9 +57,9 @@ class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BackboneRecipe(Struct, frozen=True, kw_only=True):
-    """What meta-training must know of a backbone that begins from pretrained weights.
+    """What meta-training must know of a backbone that starts from pretrained weights.
 
-    A backbone names its own in a class attribute ``recipe``; one that names none gets no other's rates.
+    A backbone names its own in a class attribute ``recipe``; one without it gets no other's rates.
 
     Args:
         lr: Initial learning rate of the backbone.
@@ -194,7 +194,7 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def arithmetic(self) -> float:
-        """What the training costs, as a share of one at the whole size: the mean of the sizes' squares.
+        """Cost of the training, as a share of one at full size: the mean of the squared sizes.
 
         Example:
             >>> round(base_class_pretraining(32).arithmetic, 2)
@@ -203,7 +203,7 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return sum(share * size**2 for size, share in zip(self.sizes, self.shares, strict=True))
 
     def steps_per_epoch(self, images: int) -> int:
-        """Whole batches in so many images.
+        """Number of whole batches in this many images.
 
         Raises:
             UsageError: If there is not even one.
@@ -219,10 +219,10 @@ def meta_training(
     """The paper's recipe for a data set, backbone and number of shots in testing.
 
     Args:
-        dataset: The data set; its ``recipe`` and ``image_size`` are asked for.
-        backbone: The backbone's class; its ``recipe`` is asked for.
-        pretrained: Whether the backbone begins from pretrained weights; its rates are then lower.
-        test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
+        dataset: The data set; its ``recipe`` and ``image_size`` are used.
+        backbone: The backbone's class; its ``recipe`` is used.
+        pretrained: Whether the backbone starts from pretrained weights; its rates are then lower.
+        test_shots: Shots of the later tests, on which miniImageNet's training shots depend.
         given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
 
     Raises:
@@ -274,7 +274,7 @@ def base_class_pretraining(image_size: int, any_size: bool = True) -> PretrainRe
 
 
 def changed(kind: type[Struct], values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """A recipe of these values, with those given in their place; bounds are checked.
+    """A recipe with these values, some replaced by those given; bounds are checked.
 
     Args:
         kind: The recipe's class.

@@ -21,7 +21,7 @@ from .errors import UnknownNameError
 
 
 class Registry:
-    """Names of one kind of part, resolved to the object itself on demand.
+    """Names of one kind of part, resolved to the object on demand.
 
     Args:
         kind: The singular, for error messages (``"head"``).

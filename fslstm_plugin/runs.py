@@ -21,17 +21,17 @@ from .plain import read_plain, to_plain
 from .recipes import MetaRecipe, PretrainRecipe
 from .weights import load_tensors, save_tensors
 
-# The processes that decode images hold the lock too, and need up to 5 seconds to see that their training was killed.
+# The processes that decode images hold the lock too, and take up to 5 seconds to notice that their training was killed.
 _LOCK_SECONDS = 8.0
 
 _CHOSEN = "FSLSTM_RUN_NAME"  # for the processes that this one starts
 
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
-ImageSize = Annotated[int, Meta(ge=16, le=1024)]  # a backbone's; far more than any here is for
+ImageSize = Annotated[int, Meta(ge=16, le=1024)]  # of a backbone; far more than any here takes
 
 
 class Validation(Struct, frozen=True, forbid_unknown_fields=True):
-    """Episodes of the validation classes, by which the best weights are chosen."""
+    """Episodes of the validation classes on which the best weights are chosen."""
 
     episodes: Annotated[int, Meta(ge=2, le=10**7, description="Episodes after each epoch.")] = 2000
     ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode.")] = 5
@@ -40,7 +40,7 @@ class Validation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What both kinds of training have in their configuration.
+    """The configuration shared by both kinds of training.
 
     Args:
         backbone: Registered name.
@@ -92,7 +92,7 @@ class TrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
         algorithm: Name of the method, see :func:`~fslstm_plugin.methods.parse_method`.
         recipe: Episodes, rates, schedule, augmentation.
         validation: How the best weights are chosen.
-        pretrained: Run folder or weights file that the backbone begins from.
+        pretrained: Run folder or weights file that the backbone starts from.
     """
 
     dataset: str
@@ -107,9 +107,9 @@ Config = PretrainConfig | TrainConfig
 
 @dataclass(frozen=True)
 class Run:
-    """One training's folder.
+    """The folder of one training.
 
-    ``config.json`` holds everything that the training was asked for, ``model.safetensors`` the chosen weights,
+    ``config.json`` holds the complete configuration of the training, ``model.safetensors`` the chosen weights,
     ``last.ckpt`` the state to continue from, ``metrics.csv`` the logged numbers and ``evaluations/`` later results.
 
     Args:
@@ -134,9 +134,9 @@ class Run:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other trainings out of the folder, which is made if needed; the lock ends with the process.
+        """Keep other trainings out of the folder, which is created if needed; the lock ends with the process.
 
-        Where the file system knows no locks there is none.
+        Where the file system has no locks there is none.
 
         Raises:
             RunError: If another training holds the folder.
@@ -197,7 +197,7 @@ class Run:
         if name is None:
             checkpoints = sorted(folder.glob("*/last.ckpt"), key=lambda file: file.stat().st_mtime, reverse=True)
             for file in checkpoints:
-                with suppress(RunError):  # a damaged neighbour is not the one that is wanted
+                with suppress(RunError):  # a damaged run beside it is not the wanted one
                     run = cls.open(file.parent)
                     if run.config.kind == kind:
                         return run
@@ -228,7 +228,7 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """What to type to continue this run."""
+        """The command that continues this run."""
         words = ["fslstm", self.config.kind, "--resume", "--runs", str(self.path.parent), "--name", self.name]
         return shlex.join(words)
 
@@ -253,13 +253,13 @@ class Run:
 
         Args:
             command: Which command made it.
-            content: What the file shall hold, as plain data.
+            content: Content of the file, as plain data.
 
         Returns:
             The new file ``evaluations/<command>-<number>.json``.
         """
         folder = subfolder(self.path, "evaluations")
-        with exclusive(folder, seconds=60):  # another evaluation of this run may end just now
+        with exclusive(folder, seconds=60):  # another evaluation of this run may end at the same time
             numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
             taken = [int(number) for number in numbers if number.isdecimal()]
             file = folder / f"{command}-{max(taken, default=0) + 1}.json"

@@ -19,8 +19,8 @@ class Interrupted(FSLSTMError):
 
     Args:
         message: The sentence for the user.
-        number: The signal. Its exit code is 130 after Ctrl-C, as usual; after a scheduler's warning it is 75, which
-            stands for a temporary failure (``EX_TEMPFAIL``), so that a job script knows to queue the job again.
+        number: The signal. The exit code is 130 after Ctrl-C, as usual; after a scheduler's warning it is 75, a
+            temporary failure (``EX_TEMPFAIL``), so that a job script can queue the job again.
     """
 
     def __init__(self, message: str, number: int) -> None:
@@ -30,10 +30,10 @@ class Interrupted(FSLSTMError):
 
 
 def listen(handler: Callable[..., None]) -> dict[int, Any]:
-    """Give the stop signals to a handler.
+    """Set a handler for the stop signals.
 
     Returns:
-        The handlers until now; none outside the main thread, where Python gives no signals.
+        The previous handlers; none outside the main thread, where Python delivers no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -42,7 +42,7 @@ def listen(handler: Callable[..., None]) -> dict[int, Any]:
 
 @contextmanager
 def listening(handler: Callable[..., None]) -> Iterator[None]:
-    """Give the stop signals to a handler while the block runs."""
+    """Set a handler for the stop signals while the block runs."""
     old = listen(handler)
     try:
         yield
@@ -52,12 +52,12 @@ def listening(handler: Callable[..., None]) -> Iterator[None]:
 
 
 class _Stop(BaseException):
-    """Comes, like KeyboardInterrupt, through code that catches every Exception, as some imports do."""
+    """Passes, like KeyboardInterrupt, through code that catches every Exception, as some imports do."""
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Have a stop signal end a command at once, with its exit code, until a training takes the signals over.
+    """Let a stop signal end a command at once, with its exit code, until a training takes over the signals.
 
     It is made to be entered before the imports and the data, which take seconds to minutes; as a decorator, too.
 

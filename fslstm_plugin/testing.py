@@ -1,4 +1,4 @@
-"""What every head and every method must do, as checks for the tests of whoever writes one.
+"""What every head and every method must do, as checks for the tests of new ones.
 
 Each check raises an `AssertionError` whose sentence says what does not hold.
 """
@@ -22,7 +22,7 @@ from .heads import Head, one_hot
 from .methods import KernelMethod, Method, has_weights, parse_method
 from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 
-_SHOTS = 3 * ((3, 1, 2), (1, 1, 1), (2, 5, 1))  # Of each class, in one episode after the other.
+_SHOTS = 3 * ((3, 1, 2), (1, 1, 1), (2, 5, 1))  # Of each class, in successive episodes.
 _DIM, _QUERIES, _WAYS = 12, 7, 3
 _MAP = (3, 2, 2)
 
@@ -93,17 +93,17 @@ def small_episodes(
 def check_head(make: Callable[[], Head]) -> None:
     """Check that a head keeps the contract of `Head`, on which modules, training and evaluation rely.
 
-    A batch is its episodes; the order of support points, queries and classes is nothing; a point of weight w stands for
-    w equal ones, and one of weight 0 for none; classes may have different numbers of points; queries of single and
-    half precision get nearly the logits of double; the gradient is that of the logits; and what ``state_dict`` saves
-    predicts alike when loaded.
+    A batch gives what its episodes give alone; the order of support points, queries and classes does not matter; a
+    point of weight w stands for w equal ones, and one of weight 0 for none; classes may have different numbers of
+    points; queries of single and half precision get nearly the logits of double; the gradient is that of the logits;
+    and what ``state_dict`` saves predicts alike when loaded.
 
     Args:
         make: Makes a new head that is not fitted, in the setting to check. A head that iterates must be as accurate as
             a difference quotient demands.
 
     Raises:
-        AssertionError: Naming the first of these that does not hold.
+        AssertionError: Naming the first requirement that does not hold.
 
     Example:
         >>> from fslstm_plugin.heads import Dual, RidgeClassifier
@@ -148,7 +148,7 @@ def _check_shape_and_order(name: str, answer: Answer, seed: int, shots: tuple[in
     moved = answer(support, labels, query[queries], _WAYS)
     _same(name, "queries in another order must get the same logits in that order", moved, logits[queries])
     moved = answer(support, classes[labels], query, _WAYS)
-    _same(name, "classes numbered otherwise must get the same logits", moved[:, classes], logits)
+    _same(name, "renumbered classes must get the same logits", moved[:, classes], logits)
 
 
 def _check_batches(name: str, answer: Answer) -> None:
@@ -223,11 +223,11 @@ def check_method(
 ) -> None:
     """Check that a method keeps the contract of `Method`, on which training, evaluation and comparison rely.
 
-    A batch is its episodes, also when it was joined from parts; the order of support points, queries and classes is
-    nothing; classes may have different numbers of points, and an episode a single query; a query's logits depend on the
-    other queries if, and only if, the method says that it is transductive; the features are not changed; single
-    precision gets nearly the logits of double; where there are gradients they are finite, and training's reach every
-    weight; the state of one loads into another; and a registered method is what its name says.
+    A batch gives what its episodes give alone, also when it was joined from parts; the order of support points, queries
+    and classes does not matter; classes may have different numbers of points, and an episode a single query; a query's
+    logits depend on the other queries if, and only if, the method says that it is transductive; the features are not
+    changed; single precision gets nearly the logits of double; where there are gradients they are finite, and
+    training's reach every weight; the state of one loads into another; and a registered method is what its name says.
 
     The features are vectors of length 12, not negative, as after a ReLU, with a mean of base classes; they are maps of
     shape (3, 2, 2) too.
@@ -245,7 +245,7 @@ def check_method(
             the features. Default None: a `SmallBackbone`.
 
     Raises:
-        AssertionError: Naming the first of these that does not hold.
+        AssertionError: Naming the first requirement that does not hold.
 
     Example:
         >>> check_method(lambda: parse_method("rr(normalize)+psm"))
@@ -307,7 +307,7 @@ def _check_order(name: str, method: Method, episodes: SmallEpisodes, seed: int, 
     _same(name, "queries in another order must get the same logits in that order", moved, logits[queries])
     if classes_are_alike:
         moved = method.logits(_features(SmallEpisodes(support, classes[labels], query)))
-        _same(name, "classes numbered otherwise must get the same logits", moved[:, classes], logits)
+        _same(name, "renumbered classes must get the same logits", moved[:, classes], logits)
 
 
 def _check_joining(name: str, method: Method, episodes: SmallEpisodes) -> None:
@@ -321,7 +321,7 @@ def _check_joining(name: str, method: Method, episodes: SmallEpisodes) -> None:
 
 
 def _with_gram(features: EpisodeFeatures) -> EpisodeFeatures:
-    """The same, after what evaluation computes of each part before it joins them."""
+    """The same, with what evaluation computes for each part before it joins them."""
     assert features.gram.query is not None
     return features
 

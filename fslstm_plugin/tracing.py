@@ -1,4 +1,4 @@
-"""Whether Python may look at the values of tensors."""
+"""Whether Python may read the values of tensors."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: Mapping[str, 
 
     metadata = metadata or {}
     content = save(tensors, {**metadata, _CHECKSUM: checksum(tensors, metadata)})
-    with replacing(file) as temporary:  # safetensors' own writer would leave a file of its own when killed
+    with replacing(file) as temporary:  # safetensors' own writer would leave a partial file when killed
         temporary.write_bytes(content)
 
 
@@ -64,7 +64,7 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
         raise RunError(f"There are no weights at {file}. Train first, or name another run or file.")
     try:
         return _read_tensors(file)
-    except Exception as error:  # every reader has its own errors for the many ways of being damaged
+    except Exception as error:  # readers raise many types, as files can be damaged in many ways
         raise _unreadable(file, error) from error
 
 
@@ -88,7 +88,7 @@ def _unreadable(file: Path, error: Exception) -> RunError:
 
 
 def _reason(error: Exception) -> str:
-    """What a reader says, without PyTorch's advice to read the file unprotected."""
+    """A reader's message, without PyTorch's advice to read the file unprotected."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     refused = [line.partition("WeightsUnpickler error: ")[2] for line in lines if "WeightsUnpickler error: " in line]
     return (refused or lines)[0].partition(" Please use")[0].rstrip(".") or type(error).__name__
@@ -154,7 +154,7 @@ def require_fit(module: nn.Module, state: dict[str, Tensor], source: Path | str)
     reshaped = [
         f"{key} {tuple(state[key].shape)} instead of {tuple(own[key].shape)}" for key in common if key not in fitting
     ]
-    # Only of these: a small file may hold a tensor that is expanded to any size.
+    # Only those that fit: a small file may hold a tensor that is expanded to any size.
     infinite = [key for key in fitting if not state[key].to(own[key].dtype).isfinite().all()]
     faults = [
         f"{what}: {', '.join(keys[:4])}{f' and {len(keys) - 4} more' if len(keys) > 4 else ''}"

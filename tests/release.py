@@ -3,9 +3,9 @@
     python tests/release.py
     python tests/release.py --python 3.13 --work /tmp/release
 
-For each Python, the wheel is installed alone, where what needs an extra has to say so, and then with the extras
-``report`` and ``pictures``. Nothing may be compiled. It needs uv and a package index; uv's environment variables
-hold, such as ``UV_TORCH_BACKEND=cpu``. The exit code is 1 if anything is not as it should be.
+For each Python, the wheel is installed alone, where a command that needs an extra must say so, and then with the extras
+``report`` and ``pictures``. Nothing may be compiled. It needs uv and a package index, and respects uv's environment
+variables, such as ``UV_TORCH_BACKEND=cpu``. The exit code is 1 if anything is not as it should be.
 """
 
 from __future__ import annotations
@@ -25,11 +25,39 @@ CLASSIFIER = """
 from fslstm_plugin import FewShotClassifier
 print(*FewShotClassifier("lssvm+psm").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"]).predict([[0.1, 0.9], [0.9, 0.1]]))
 """
+FILES = """
+from pathlib import Path
+import numpy as np
+from PIL import Image
+random = np.random.default_rng(0)
+np.savez("features.npz", features=random.normal(size=(60, 8)), labels=np.arange(60) % 3)
+for place, colour in (("labelled/red", 0), ("labelled/blue", 2), ("more/green", 1), ("pictures", 1)):
+    Path(place).mkdir(parents=True)
+    for number in range(4):
+        pixels = random.integers(0, 90, (40, 40, 3), dtype=np.uint8)
+        pixels[..., colour] += 150
+        Image.fromarray(pixels).save(f"{place}/{number}.png")
+"""
 BACKBONE = "from fslstm_plugin.pretrained import open_backbone; print(open_backbone().out_features)"
 REGISTER = "import fslstm_plugin; fslstm_plugin.register()"
 
 TINY = ("--dataset", "glyphs", "--backbone", "conv4", "--accelerator", "cpu", "--devices", "1", "--max-steps", "2")
 FEW = ("--run", "b", "--episodes", "20")
+FEATURES = ("--features", "features.npz", "--ways", "2", "--queries", "5", "--episodes", "20")
+FIT, PICTURES = ("fit", "labelled", "-o", "colours.fslstm"), ("colours.fslstm", "pictures")
+ALONE: tuple[tuple[str, ...], ...] = (
+    ("data", "list"),
+    ("eval", "--method", "lssvm", "--method", "tim", "--calibration", *FEATURES),
+    ("compare", "nn", "lssvm+psm", *FEATURES),
+    ("tune", "rr", *FEATURES),
+)
+NEED_AN_EXTRA: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("report", ("demo",)),
+    ("report", ("report",)),
+    ("report", ("train", *TINY)),
+    ("bench", ("bench", "heads")),
+    ("pictures", FIT),
+)
 WITH_EXTRAS: tuple[tuple[str, ...], ...] = (
     ("data", "prepare", "glyphs"),
     ("pretrain", *TINY, "--batch-size", "16", "--name", "a"),
@@ -39,6 +67,10 @@ WITH_EXTRAS: tuple[tuple[str, ...], ...] = (
     ("tune", "lssvm", *FEW),
     ("report", "b"),
     ("reproduce", "table1", "--dry-run", "--scale", "quick", "--dataset", "glyphs", "--backbone", "conv4"),
+    FIT,
+    ("predict", *PICTURES, "--csv", "labels.csv", "--html", "gallery.html"),
+    ("suggest", *PICTURES, "--count", "2"),
+    ("update", "colours.fslstm", "--add", "more"),
 )
 
 
@@ -76,14 +108,17 @@ def check(python: str, wheel: Path, work: Path) -> None:
     call(*install, wheel)
     call(fslstm, "--help", folder=folder, words="compare")
     call(inside, "-c", CLASSIFIER, folder=folder, words="owl wren")
-    for command in ("demo", "report"):
-        call(fslstm, command, code=1, folder=folder, words='"fslstm-plugin[report]"')
-    call(fslstm, "bench", "heads", code=1, folder=folder, words='"fslstm-plugin[bench]"')
+    call(inside, "-c", FILES, folder=folder)
+    for arguments in ALONE:
+        call(fslstm, *arguments, folder=folder)
+    for extra, arguments in NEED_AN_EXTRA:
+        call(fslstm, *arguments, code=1, folder=folder, words=f'"fslstm-plugin[{extra}]"')
     call(inside, "-c", REGISTER, code=1, folder=folder, words='"fslstm-plugin[l2l]"')
     call(inside, "-c", BACKBONE, code=1, folder=folder, words='"fslstm-plugin[pictures]"')
     call(*install, f"{wheel}[report,pictures]")
     for arguments in WITH_EXTRAS:
         call(fslstm, *arguments, folder=folder)
+    call(fslstm, "export", "colours.fslstm", "--onnx", "c.onnx", code=1, folder=folder, words='"fslstm-plugin[onnx]"')
     call(inside, "-c", BACKBONE, folder=folder, words="1280")
 
 

@@ -4,7 +4,7 @@
 
 Each round calls the command line through its entry point: a pretraining, a meta-training that begins from it, the
 evaluations. After the warm-up (a tenth of the time) resident memory must stay within 2 % and the open files as many
-as they were; else the exit code is 1. The numbers are appended to the log as CSV, a line a round. Linux only.
+as they were; else the exit code is 1. The numbers are appended to the log as CSV, a line per round. Linux only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line through its entry point: the road that a user takes, and the ways to get lost."""
+"""The command line through its entry point: the usual path of a user, and wrong turns."""
 
 from __future__ import annotations
 
@@ -244,10 +244,10 @@ WRONG = [
     (("train", "--dataset", "mini", "--backbone", "conv5"), 2, "no backbone 'conv5'"),
     (("train", "--dataset", "dots", "--algorithm", "lssvm+imm"), 2, "Did you mean 'iam'"),
     (("train", "--dataset", "dots", "--algorithm", "lssvm+psm"), 2, "psm has no weights"),
-    (("train", "--dataset", "dots", "--algorithm", "tim(solver=gd)"), 2, "tim(solver=gd) has no weights, and gives"),
-    (("train", "--dataset", "dots", "--algorithm", "alpha-tim(steps=9)"), 2, "gives the features no gradients"),
-    (("train", "--dataset", "dots", "--algorithm", "ilpc"), 2, "gives the features no gradients"),
-    (("train", "--dataset", "dots", "--algorithm", "lssvm(decoding=hamming)"), 2, "gives the features no gradients"),
+    (("train", "--dataset", "dots", "--algorithm", "tim(solver=gd)"), 2, "tim(solver=gd) has no weights, and passes"),
+    (("train", "--dataset", "dots", "--algorithm", "alpha-tim(steps=9)"), 2, "passes no gradients"),
+    (("train", "--dataset", "dots", "--algorithm", "ilpc"), 2, "passes no gradients"),
+    (("train", "--dataset", "dots", "--algorithm", "lssvm(decoding=hamming)"), 2, "passes no gradients"),
     ((*TRAIN, "--ways", 9), 2, "9 ways were asked for, but the split has only 8 classes"),
     ((*TRAIN, "--shots", 28), 2, "has 30"),
     ((*TRAIN, "--lr", -1), 2, "lr must be a number > 0"),
@@ -501,7 +501,7 @@ def test_what_cannot_be_kept_is_said_and_stops_nothing(trained, fslstm, tmp_path
     result = fslstm("eval", "--run", tmp_path / "run", *FEW, "--psm-iters", 0, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     assert "The features are not kept" in result.err
-    assert "The evaluation is not kept" in result.err
+    assert "The evaluation could not be saved" in result.err
     assert len(rows_of(tmp_path / "r.json")) == 2
     assert not list(elsewhere.iterdir())
 

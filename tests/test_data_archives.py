@@ -1,4 +1,4 @@
-"""Archives of strangers: nothing leaves the folder, nothing floods the disk, damage is named."""
+"""Untrusted archives: nothing leaves the folder, nothing fills the disk, damage is reported."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_zip_file_is_refused_before_anything_is_written(tmp_path: Path, target
 
 
 @pytest.mark.parametrize("make", [make_zip, make_tar])
-def test_names_of_strangers_are_escaped(tmp_path: Path, target: Path, make) -> None:
+def test_untrusted_names_are_escaped(tmp_path: Path, target: Path, make) -> None:
     with pytest.raises(DataError) as failure:
         extract(make(tmp_path / "a", {"../\x1b[2J\u202e": b""}), target, 100)
     assert r"'../\x1b[2J\u202e'" in str(failure.value)

@@ -1,4 +1,4 @@
-"""Pickles of strangers: arrays come out, nothing else, and nothing runs."""
+"""Untrusted pickles: arrays come out, nothing else, and nothing runs."""
 
 from __future__ import annotations
 

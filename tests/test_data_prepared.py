@@ -331,7 +331,7 @@ def test_an_unknown_split_and_a_missing_source_are_named(tmp_path: Path) -> None
         Toy().prepare(tmp_path, Path("nowhere.zip"))
 
 
-def test_names_of_strangers_are_escaped(tmp_path: Path) -> None:
+def test_untrusted_names_are_escaped(tmp_path: Path) -> None:
     class Hostile(Toy):
         def read(self, *arguments: Any) -> Generator[RawSplit, None, None]:
             for split in super().read(*arguments):

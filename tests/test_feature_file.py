@@ -129,7 +129,7 @@ def test_what_a_file_has_not_is_refused(fslstm, features, arguments, words) -> N
         ({"features": np.eye(4) * np.nan, "labels": np.arange(4)}, "infinite, or not numbers"),
         ({"features": np.eye(4) * 1e300, "labels": np.arange(4)}, "too large for float32"),
         ({"features": np.eye(4, dtype=int), "labels": np.arange(4)}, "floating point"),
-        ({"features": np.eye(4), "labels": np.array([{}] * 4)}, "damaged or of another form"),
+        ({"features": np.eye(4), "labels": np.array([{}] * 4)}, "damaged or has an unexpected format"),
     ],
 )
 def test_a_file_of_another_form_is_refused(fslstm, tmp_path: Path, content, words) -> None:

@@ -89,7 +89,7 @@ def test_a_folder_has_one_holder(tmp_path):
 def test_waiting_for_a_writer_ends_and_names_the_lock(tmp_path):
     with (
         exclusive(tmp_path / "data", seconds=1),
-        pytest.raises(StorageError, match=r"Another process is writing to .*data .* remove .*/\.data\.lock if no such"),
+        pytest.raises(StorageError, match=r"Another process has been writing to .* remove .*/\.data\.lock if no such"),
         exclusive(tmp_path / "data", seconds=0.05),
     ):
         pass

@@ -81,7 +81,7 @@ def test_numbers_follow_from_the_seed_and_reports_read_them(pretrained, fslstm, 
     first, again = (evaluated(fslstm, pretrained, tmp_path / name, *arguments)[1] for name in ("a.json", "b.json"))
     for name in ("calibration", "coverage", "open"):
         assert first[name] == again[name]
-    report = fslstm("report", "--runs", pretrained)
+    report = fslstm("report", "--runs", pretrained, "--output", tmp_path / "report.html")
     assert report.code == 0, report.err
 
 
@@ -92,7 +92,7 @@ def test_numbers_follow_from_the_seed_and_reports_read_them(pretrained, fslstm, 
         (("--coverage", 0.9, "--shots", 1, "--shots", 5), "5 labelled images per class can promise a coverage of at "),
         (("--coverage", 0.8, "--shots", 1), "the nearest is 0.5. For 0.8 label 4 of each class."),
         (("--coverage", 0.5, "--coverage-kind", "class"), "no kind of coverage 'class'"),
-        (("--coverage-kind", "marginal"), "says how --coverage is meant"),
+        (("--coverage-kind", "marginal"), "qualifies --coverage"),
         (("--coverage", 0.5, "--method", "svm"), "SVMClassifier cannot leave out its points"),
         (("--coverage", 0.5, "--method", "rr(center=episode)"), "depends on the other queries"),
         (("--open-ways", 4), "3 ways and 4 open ways need 7 classes, but dots test has 6"),

@@ -1,4 +1,4 @@
-"""Whatever a stranger's file or a slip of the fingers holds: one of our errors, nothing run, nothing written.
+"""Whatever an untrusted file or a typing error holds: one of our errors, nothing run, nothing written.
 
     pytest tests/test_fuzz.py --hypothesis-profile=fuzz
 
@@ -431,7 +431,7 @@ def test_names_are_methods_or_refused_in_one_sentence(random: Random) -> None:
         ("lssvm+iam(dropout=x)", "dropout must be a number"),
         ("ilpc(alpha=x)", "alpha must be a number"),
         ("alpha-tim(alpha=x)", "alpha must be a number"),
-        ("lssvm+rescale(start=" + "9" * 400 + ")", "cannot be made: int too large"),
+        ("lssvm+rescale(start=" + "9" * 400 + ")", "is not valid: int too large"),
         ("nn(" * 2000 + ")" * 2000, "more than 20 parentheses"),
         ("nn(kernel=" + "rbf(" * 2000 + ")" * 2000 + ")", "more than 20 parentheses"),
     ],

@@ -111,7 +111,7 @@ def test_a_head_that_keeps_the_contract_passes(make: Callable[[], Head]) -> None
     ("make", "message"),
     [
         (FirstPoint, "the order of the support points must not matter"),
-        (FirstClass, "classes numbered otherwise must get the same logits"),
+        (FirstClass, "renumbered classes must get the same logits"),
         (FirstQuery, "queries in another order"),
         (FirstEpisode, "an episode of a batch must get the logits that it gets alone"),
         (Unweighted, "a support point of weight w must stand for w equal ones"),

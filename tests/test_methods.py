@@ -104,7 +104,7 @@ def test_a_bare_word_switches_on() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("switched(count=10)", r"'switched\(count=10\)' cannot be made: 10 is more than ten fingers show"),
+        ("switched(count=10)", r"'switched\(count=10\)' is not valid: 10 is more than ten fingers show"),
         ("switched(flag=no)", "'flag' in .* must be true or false, but got no"),
         ("switched(flag=0)", "'flag' in .* must be true or false, but got 0"),
         ("switched(count)", "'count' in .* needs a value, as in count=3"),

@@ -176,7 +176,7 @@ class PerQueryLoss(Weighted):
     [
         (FirstPoint, "the order of the support points must not matter"),
         (FirstQuery, "queries in another order must get the same logits"),
-        (FirstClass, "classes numbered otherwise must get the same logits"),
+        (FirstClass, "renumbered classes must get the same logits"),
         (FirstEpisode, "an episode of a batch must get the logits that it gets alone|queries in another order"),
         (WholeBatch, "an episode of a batch must get the logits that it gets alone"),
         (Peeking, "is_transductive is False, so a query's logits must not depend on the other queries"),

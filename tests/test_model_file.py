@@ -158,7 +158,7 @@ def test_weights_of_another_kind_and_newer_files_are_named(tmp_path: Path) -> No
         ({"surprise": 1}, "unknown field"),
     ],
 )
-def test_a_strangers_file_that_does_not_fit_itself_gets_a_sentence(change: dict, said: str, tmp_path: Path) -> None:
+def test_an_inconsistent_file_gets_a_sentence(change: dict, said: str, tmp_path: Path) -> None:
     MODEL.write(tmp_path / "a")
     tensors, metadata = load_described(tmp_path / "a")
     described = json.loads(metadata["classifier"])

@@ -259,7 +259,7 @@ def test_a_latex_table_marks_ties_and_explains_itself():
     assert sorted(re.findall(r"\\begin\{(\w+)\}", text)) == sorted(re.findall(r"\\end\{(\w+)\}", text))
 
 
-def test_latex_takes_strangers_names_as_text():
+def test_latex_takes_untrusted_names_as_text():
     assert latex_escape("[5]*") == "{[}5{]}{*}", "after \\\\ they would be its argument"
     assert latex_escape("a\nb{\\x}") == "a\\textbackslash{}nb\\{\\textbackslash{}x\\}"
     hostile = "[2ex]%\n\\input{x}_$&#~^<|>"
@@ -276,7 +276,7 @@ def test_latex_takes_strangers_names_as_text():
     assert len(re.findall(r"(?<!\\)&", line)) == 2, "run, method, one number"
 
 
-def test_markdown_takes_strangers_names_as_text():
+def test_markdown_takes_untrusted_names_as_text():
     assert markdown_escape("<img src=x>|`a`*b*_c_[d](e)\n\\") == (
         "&lt;img src=x&gt;&#124;\\`a\\`\\*b\\*\\_c\\_\\[d\\](e)\\\\n\\\\"
     )
@@ -401,7 +401,7 @@ def test_a_page_quotes_what_it_is_given():
     assert Page(text).open == []
 
 
-def test_strangers_names_are_shown_not_obeyed(run):
+def test_untrusted_names_are_shown_not_obeyed(run):
     name = "<script>alert('a')&$\\frac"
     config = {**CONFIG, "dataset": name}
     (run.path / "config.json").write_text(json.dumps(config))

@@ -252,7 +252,7 @@ def test_without_room_for_the_configuration_the_advice_is_to_start_again(tmp_pat
     monkeypatch.setattr(files, "sync", full)
     run = meta_run(tmp_path / "run", max_steps=1)
     with pytest.raises(
-        StorageError, match=r"config.json: No space left on device. Nothing was trained yet: mend"
+        StorageError, match=r"config.json: No space left on device. Nothing was trained yet: fix"
     ) as told:
         train(run, OPTIONS, data_root=data_root, console=QUIET)
     assert "start again" in str(told.value)
@@ -640,5 +640,5 @@ def test_episodes_that_devices_cannot_share_are_refused_before_a_folder_is_made(
         "--devices", 2, "--strategy", "ddp", "--runs", tmp_path / "runs",
     )  # fmt: skip
     assert result.code == 2
-    assert "3 episodes a step cannot be shared equally by 2 devices" in result.err
+    assert "3 episodes per step cannot be shared equally by 2 devices" in result.err
     assert not (tmp_path / "runs").exists()

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Heads and PSM on one episode
 #
-# An episode is a small task of classification: here five letters that the features
-# were not made for, one labelled image of each, and 15 queries of each. This
+# An episode is a small classification task: here five letters that are unknown to
+# the features, one labelled image of each, and 15 queries of each. This
 # notebook fits heads to it and shows what the Pseudo Support Module (PSM) adds.
 #
-# The features need no training of a network: they are the edges of an image, seen
-# by a linear discriminant of the *base* classes of `glyphs`, and made by this file,
+# The features need no training of a network: they are the edges of an image after
+# a linear discriminant analysis of the *base* classes of `glyphs`, computed by
 # `glyph_features.py`:
 #
 # ```python
@@ -64,8 +64,8 @@ for name in ("nn", "rr", "svm", "lssvm", "lssvm+psm", "lssvm+can"):
     print(f"{name:<10} {accuracy(parse_method(name).logits(episode)):5.1f} %")
 
 # %% [markdown]
-# One episode says little: the difference of two heads here is a few queries.
-# [Transductive methods compared](transduction.md) takes 200 episodes, and
+# One episode says little: two heads differ by a few queries here.
+# [Transductive methods compared](transduction.md) takes 200 episodes, with
 # intervals.
 #
 # ## What PSM does

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Own features, probabilities and label sets
+# # Your own features, probabilities and label sets
 #
 # `FewShotClassifier` takes any matrix of features. Here these are the 64 pixels of
 # scikit-learn's digits; 5 images of each digit are labelled.
@@ -27,10 +27,10 @@ print(f"correctly predicted: {classifier.score(X[new], y[new]):.1%}")
 # %% [markdown]
 # ## Are the probabilities right?
 #
-# Logits become probabilities by a temperature, which is fitted to the labelled
-# images, each left out in turn; no validation images are needed. Of the predictions
-# made with 70 % probability, 70 % should be correct. Here are 20 draws of labelled
-# images, with and without that temperature.
+# A temperature turns logits into probabilities. It is fitted to the labelled
+# images, each left out in turn, so that no validation images are needed. Of the
+# predictions made with 70 % probability, 70 % should be correct. Here are 20 draws
+# of labelled images, with and without that temperature.
 
 # %%
 draws = [drawn(seed) for seed in range(20)]
@@ -67,8 +67,8 @@ plt.show()
 # ## Sets that hold the right label as often as promised
 #
 # A label set says more than a probability: the share of the sets that hold the
-# right label is promised for each digit, however bad the features are. Worse
-# features give larger sets. The promise is on average over draws of labelled
+# right label is guaranteed for each digit, however bad the features are. Worse
+# features give larger sets. The guarantee is on average over draws of labelled
 # images; with 5 of each digit it goes in steps of a sixth.
 
 # %%

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A method of one's own
+# # A method of your own
 #
 # Anything that classifies the queries of an episode is a `Method` with one
 # function, `logits`. This is `soft_k_means.py`, a transductive method in 15 lines:
@@ -23,8 +23,8 @@ check_method(SoftKMeans)
 check_method(lambda: SoftKMeans(steps=10))
 
 # %% [markdown]
-# It says nothing where all is well. A method that claims to treat each query by
-# itself, but does not, is found out:
+# It prints nothing where all is well. A method that claims to treat each query
+# separately, but does not, is detected:
 
 
 # %%
@@ -48,8 +48,8 @@ except AssertionError as error:
 # soft-k-means = "soft_k_means:SoftKMeans"
 # ```
 #
-# every command knows `soft-k-means`. Here the line is written where pip would write
-# it:
+# every command knows `soft-k-means`. Here the same line is written where pip would
+# write it:
 
 # %%
 import os

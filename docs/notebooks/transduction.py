@@ -2,7 +2,7 @@
 # # Transductive methods compared
 #
 # Two tables and a figure: what transductive methods gain where the queries are
-# balanced, and what is left of it where they are not. The features are those of
+# balanced, and how much of it remains where they are not. The features are those of
 # [the first notebook](heads.md); on a run the command is `fslstm compare`.
 
 # %%
@@ -46,8 +46,8 @@ def accuracies(balance):
 # %% [markdown]
 # ## Balanced queries
 #
-# 15 queries of each class. The last column is the difference to the best method of
-# the table, with an interval that allows for its having been chosen by the same
+# There are 15 queries of each class. The last column is the difference to the best
+# method of the table, with an interval that accounts for its selection by the same
 # numbers.
 
 
@@ -72,8 +72,8 @@ table(balanced)
 #
 # ## Queries that are not balanced
 #
-# As many queries in all, their shares drawn from a Dirichlet distribution with
-# parameter 1 for each episode.
+# The total number of queries stays the same; their shares are drawn from a
+# Dirichlet distribution with parameter 1 for each episode.
 
 # %%
 unbalanced = accuracies("dirichlet:1")

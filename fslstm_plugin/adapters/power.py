@@ -14,14 +14,14 @@ _OFFSET = 1e-6  # As published; keeps the derivative at 0 finite.
 
 
 class Power(FeatureAdapter):
-    """``(x + 1e-6)^exponent`` of every feature, which makes skewed features of a ReLU more alike a Gaussian's.
+    """``(x + 1e-6)^exponent`` of every feature, which makes the skewed features of a ReLU more Gaussian.
 
     Source: Hu et al., "Leveraging the feature distribution in transfer-based few-shot learning" (PT-MAP), 2021; the
     signed form, Lazarou et al., "Iterative label cleaning" (iLPC), 2021.
 
     Args:
         exponent: Above 0; default 0.5, the square root.
-        negative: What to do with features below 0: ``"refuse"`` (default), or ``"signed"``: the power of the absolute
+        negative: How to treat features below 0: ``"refuse"`` (default), or ``"signed"``: the power of the absolute
             value, with the sign put back, the same for features that are not negative.
 
     Raises:

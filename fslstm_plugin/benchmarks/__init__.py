@@ -1,1 +1,1 @@
-"""What the plugin's speed is worth: timed against what a user has today, with the answers compared in the same run."""
+"""Speed of the plugin against the existing alternatives, with the answers compared in the same run."""

@@ -1,4 +1,4 @@
-"""Minutes of pretraining, from nothing, until LSSVM passes a mark on validation classes."""
+"""Minutes of pretraining from scratch until LSSVM reaches a mark on validation classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Point:
 
     Args:
         step: Optimiser steps until then.
-        minutes: Of training until then; validation is not on the clock.
+        minutes: Of training until then; validation is not timed.
         accuracy: Percent of the queries correctly predicted.
         ci95: Half width of the 95 % interval over episodes.
     """
@@ -50,7 +50,7 @@ class Point:
 
 
 class Curve(pl.Callback):
-    """Validates after each epoch, and ends the training once the mark is passed. The clock runs from the beginning.
+    """Validates after each epoch, and ends the training once the mark is passed. The clock runs from the start.
 
     Args:
         split: The validation classes.
@@ -59,7 +59,7 @@ class Curve(pl.Callback):
         tell: Called with a sentence after each validation.
 
     Attributes:
-        points: What was measured until now.
+        points: The measurements so far.
     """
 
     def __init__(self, split: Split, mark: float, precision: str, tell: Callable[[str], None]) -> None:
@@ -74,7 +74,7 @@ class Curve(pl.Callback):
         return next((point for point in self.points if point.accuracy >= self.mark), None)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Stop the clock and measure, the same episodes each time."""
+        """Stop the clock and measure, on the same episodes each time."""
         assert isinstance(module, Classification)
         paused = timer()
         features = extract_features(module.backbone, self.split, precision=self.precision)
@@ -117,7 +117,7 @@ class Curve(pl.Callback):
 
 
 def bench_accuracy(config: PretrainConfig, mark: float, data_root: Path | None, tell: Callable[[str], None]) -> Curve:
-    """Pretrain on the processor as ``fslstm pretrain`` does, until the mark is passed or the recipe is at its end.
+    """Pretrain on the processor as ``fslstm pretrain`` does, until the mark is passed or the recipe ends.
 
     Args:
         config: The pretraining, on a benchmark's training classes.

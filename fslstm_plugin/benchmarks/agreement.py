@@ -1,4 +1,4 @@
-"""Whether two sides of a benchmark answer alike: the time of a wrong answer means nothing."""
+"""Whether two sides of a benchmark agree: the time of a wrong answer means nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Both sides begin with single-precision features, whose rounding moves logits by 
 
 
 class Disagreement(FSLSTMError):
-    """The two sides of a benchmark do not answer alike."""
+    """The two sides of a benchmark do not agree."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """That two sides answered alike.
+    """The agreement of two sides.
 
     Args:
         predictions: How many predictions were compared.
@@ -35,7 +35,7 @@ class Agreement:
 def compare(case: str, ours: Tensor, reference: Tensor, tie: float = TIE) -> Agreement:
     """Compare the predictions of every query, after each fit.
 
-    The pseudo labels of one fit make the support of the next, so an episode in which a tie was broken otherwise is
+    The pseudo labels of one fit make the support of the next, so an episode in which a tie was broken differently is
     compared up to that fit only.
 
     Args:
@@ -66,7 +66,7 @@ def compare(case: str, ours: Tensor, reference: Tensor, tie: float = TIE) -> Agr
 
 
 def near_ties(logits: Tensor, tie: float = TIE) -> Tensor:
-    """Which queries have two best logits as good as equal, bool, without the last dimension."""
+    """Which queries have two practically equal best logits, bool, without the last dimension."""
     best = logits.topk(2).values
     return best[..., 0] - best[..., 1] <= tie * (best[..., 0] - logits.amin(-1))
 

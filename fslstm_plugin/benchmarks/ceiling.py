@@ -1,4 +1,4 @@
-"""How near the work comes to what this machine can do at all."""
+"""How close the work comes to the limits of this machine."""
 
 from __future__ import annotations
 

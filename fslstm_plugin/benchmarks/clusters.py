@@ -1,4 +1,4 @@
-"""Features without any data: noisy clusters, about as hard as those of a trained backbone."""
+"""Synthetic features: noisy clusters, about as hard as those of a trained backbone."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def bench_evaluation(
         root: The data root; CIFAR-FS is there.
         episodes: Episodes of our evaluation; the stock path runs a few and is scaled.
         rounds: How often each is timed.
-        seed: What the episodes follow from.
-        report: Called with what comes next.
+        seed: Seed of the episodes.
+        report: Called with the next step.
 
     Raises:
         Disagreement: If the two paths differ in an image or in a prediction.

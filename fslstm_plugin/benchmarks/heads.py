@@ -37,7 +37,7 @@ class Case:
         head: Registered name.
         against: The alternative, in words.
         reference: The alternative.
-        episodes: Episodes that the alternative solves a round: few where it is slow.
+        episodes: Episodes that the alternative solves per round: few where it is slow.
         target: Least ratio to reach at 5 shots, or None.
         psm_iterations: Refits of the Pseudo Support Module; 0 is the plain head.
     """
@@ -55,7 +55,7 @@ class Case:
         return f"{self.head}+psm" if self.psm_iterations else self.head
 
     def methods(self) -> list[Method]:
-        """The head with no refit, with one, and so on: what it predicts after each is the last one's way there."""
+        """The head with no refit, with one, and so on: the predictions after each refit of the last one."""
         head = HEADS.get(self.head)()
         refits = [PseudoSupportModule(iterations) for iterations in range(1, self.psm_iterations + 1)]
         return [KernelMethod(head), *(KernelMethod(head, transduction=module) for module in refits)]
@@ -98,8 +98,8 @@ def bench_heads(
         labels: Of its images ``(N,)``, int64.
         shots: Support images per class.
         rounds: How often each is timed.
-        seed: What the episodes follow from.
-        report: Called with what comes next.
+        seed: Seed of the episodes.
+        report: Called with the next step.
 
     Raises:
         Disagreement: If a head predicts otherwise than its reference.

@@ -1,4 +1,4 @@
-"""What ``fslstm eval`` does with features, and what it predicts on the way."""
+"""What ``fslstm eval`` does with features, and its predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..methods import Method
 
 
 class DrawnEpisodes(EpisodeSampler):
-    """Episodes that were drawn before, so that drawing them is on nobody's clock.
+    """Episodes drawn beforehand, so that drawing them is not timed.
 
     Args:
         indices: Image indices ``(episodes, ways * (shots + queries))``, support first, in the order of `labels`.

@@ -210,7 +210,7 @@ def proto_lp(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> T
 
 
 def _propagated(members: Tensor, targets: Tensor) -> Tensor:
-    """Labels spread over the graph of points and prototypes, then balanced, the support's put back after each sweep."""
+    """Labels spread over the graph of points and prototypes, then balanced, the support's restored after each sweep."""
     n, ways = targets.shape[-2:]
     counts = torch.diag_embed(targets.sum(-2))
     laplacian = torch.eye(ways).to(members) - members.mT @ members / members.sum(-2).unsqueeze(-2)

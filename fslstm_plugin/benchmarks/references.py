@@ -1,4 +1,4 @@
-"""The heads as a user has them today, one episode at a time, and the Pseudo Support Module around them."""
+"""The existing alternatives to the heads, one episode at a time, with the Pseudo Support Module around them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def paper_lssvm(support: Tensor, labels: Tensor, query: Tensor, ways: int) -> Te
 
 
 def qpth_ridge(support: Tensor, labels: Tensor, query: Tensor, ways: int) -> Tensor:
-    """Ridge regression as a quadratic programme per class, with an inequality that says nothing, solved by qpth.
+    """Ridge regression as a quadratic programme per class, with a vacuous inequality, solved by qpth.
 
     Source: Lee et al., "Meta-learning with differentiable convex optimization", 2019, the ridge head of their code.
     """
@@ -130,7 +130,7 @@ def require_references() -> None:
 
 
 def refine(reference: Reference, support: Tensor, labels: Tensor, query: Tensor, ways: int, iterations: int) -> Tensor:
-    """The Pseudo Support Module as the paper tells it: average features, append them, fit again from features.
+    """The Pseudo Support Module as the paper describes it: average features, append them, fit again from features.
 
     Args:
         reference: The head.

@@ -1,4 +1,4 @@
-"""What a benchmark found, as plain data and as tables."""
+"""Results of a benchmark, as plain data and as tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Comparison:
         group: ``"heads"``, ``"transduction"``, ``"eval"`` or ``"train"``.
         case: What was done.
         against: The alternative.
-        unit: What the times are of, ``"episode"`` or ``"step"``.
+        unit: What is timed, ``"episode"`` or ``"step"``.
         ours: Our times.
         theirs: The alternative's.
         agreement: How the answers were compared.
         target: Least ratio to reach, or None.
-        at_most_ms: Our time that should not be exceeded, in milliseconds, or None.
+        at_most_ms: Upper limit for our time, in milliseconds, or None.
     """
 
     group: str
@@ -92,7 +92,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a benchmark found.
+    """All results of a benchmark.
 
     Args:
         comparisons: The lines.
@@ -112,7 +112,7 @@ class Report:
 
 
 def machine() -> dict[str, Any]:
-    """What the times depend on besides the code."""
+    """The machine and software that the times depend on."""
     return {
         "processor": platform.processor() or platform.machine(),
         "processors": os.cpu_count(),

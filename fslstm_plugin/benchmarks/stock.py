@@ -1,4 +1,4 @@
-"""learn2learn's own road to CIFAR-FS: PNG files, decoded again for each task, one task at a time."""
+"""learn2learn's own path to CIFAR-FS: PNG files, decoded again for each task, one task at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def require_cifarfs(root: Path) -> None:
     """Check that CIFAR-FS is there in both layouts, ours and learn2learn's.
 
     Raises:
-        DataError: If one is missing; the message has the command that mends it.
+        DataError: If one is missing; the message has the command that fixes it.
     """
     processed = root / "cifarfs" / "processed"
     if not CIFAR_FS.is_prepared(root):

@@ -24,7 +24,7 @@ def bench_table3(features: Tensor, labels: Tensor, episodes: int, seed: int) -> 
         features: Of a split ``(N, d)``.
         labels: Of its images ``(N,)``, int64.
         episodes: Episodes of each of the two settings.
-        seed: What they follow from.
+        seed: Seed of the episodes.
 
     Returns:
         Seconds for 10,000 episodes of both settings, scaled from ``episodes``, and, where the system tells it, the

@@ -1,4 +1,4 @@
-"""Contenders timed in turns, so that whatever else the machine does slows all of them alike."""
+"""Contenders timed alternately, so that any other load slows all of them alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Contender:
     Args:
         name: What it is.
         seconds: Does the work once and says how long it took; :func:`clocked` makes one of any function.
-        units: Episodes, steps or whatever else one call works through; times are for one of them.
+        units: Number of episodes, steps or other units in one call; times are per unit.
     """
 
     name: str
@@ -36,14 +36,14 @@ def clocked(work: Callable[[], object]) -> Callable[[], float]:
 
 
 def race(contenders: Sequence[Contender], rounds: int) -> list[Measurement]:
-    """Let every contender run once a round.
+    """Let every contender run once per round.
 
     Args:
-        contenders: What to time. Whoever calls has run each of them once, so that nothing is slow for being first.
+        contenders: What to time. The caller has run each of them once, so that no first call is timed.
         rounds: How often, at least 1.
 
     Returns:
-        For each contender its times of all rounds, in seconds a unit.
+        For each contender its times of all rounds, in seconds per unit.
 
     Example:
         >>> fast = Contender("ten sums", clocked(lambda: [sum(range(100)) for _ in range(10)]), units=10)

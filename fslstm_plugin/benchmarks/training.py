@@ -47,8 +47,8 @@ def bench_training(
         backbone: Registered name; its weights are fresh.
         root: The data root; CIFAR-FS is there.
         rounds: How often each is timed.
-        seed: What weights and episodes follow from.
-        report: Called with what comes next.
+        seed: Seed of weights and episodes.
+        report: Called with the next step.
 
     Raises:
         Disagreement: If predictions, loss or gradient of the two sides differ on the same images and weights.
@@ -116,10 +116,10 @@ class _StepClock(pl.Callback):
 
 
 class _OurSteps:
-    """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not on the clock.
+    """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not timed.
 
     Args:
-        config: Of the run that it would be.
+        config: Configuration of such a run.
         root: The data root.
     """
 
@@ -171,7 +171,7 @@ class _OurSteps:
 
 
 class _StockSteps:
-    """Steps as one writes them with learn2learn's tasks: decode, augment and learn one task after the other.
+    """Steps as commonly written with learn2learn's tasks: decode, augment and learn one task after the other.
 
     Args:
         backbone: The backbone.

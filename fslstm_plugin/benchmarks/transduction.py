@@ -1,4 +1,4 @@
-"""Registered methods on given features, Gram matrices included: ours against what the published code does."""
+"""Registered methods on given features, Gram matrices included: ours against the published code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .timing import Contender, clocked, race
 
 WAYS, QUERIES = 5, 15
 EPISODES = 256
-DIM, SHOTS = 640, 5  # What the targets are for.
+DIM, SHOTS = 640, 5  # Setting of the targets.
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Case:
         method: Name of the method.
         reference: The published computation; None times ours alone.
         batch: Episodes that it takes at a time: 64 where the published code works on batches, else 1.
-        episodes: Episodes that it solves a round: few where it is slow.
-        ours: Episodes that ours solves a round.
+        episodes: Episodes that it solves per round: few where it is slow.
+        ours: Episodes that ours solves per round.
         at_most: Milliseconds per episode that ours should not exceed on two cores, or None.
         tie: See `agreement.compare`; larger where ours takes many steps in single precision.
     """
@@ -48,7 +48,7 @@ class Case:
     tie: float = TIE
 
 
-# A thousand steps of Adam take so long that few episodes must do; they fill a processor's cores all the same.
+# A thousand steps of Adam take so long that few episodes must suffice; they still fill a CPU's cores.
 _SLOW = {"batch": 16, "episodes": 16, "ours": 32}
 
 CASES = (
@@ -84,8 +84,8 @@ def bench_transduction(
         labels: Of its images ``(N,)``, int64.
         shots: Support images per class.
         rounds: How often each is timed.
-        seed: What the episodes follow from.
-        report: Called with what comes next.
+        seed: Seed of the episodes.
+        report: Called with the next step.
 
     Raises:
         Disagreement: If a method predicts otherwise than the published computation.
@@ -128,7 +128,7 @@ class _Bench:
     def compared(self, reference: Published, rounds: int, target: float | None) -> Comparison:
         """The times of both, after comparing what they predict."""
         name, against = f"transduction, {self.case.method}", f"published, {_batches(self.case.batch)}"
-        scores = self.solve(reference, torch.float64, 1)  # In a batch, some stop when all its episodes may.
+        scores = self.solve(reference, torch.float64, 1)  # In a batch, some methods stop only when all episodes may.
         predicted = predictions(self.source, self.few, [self.method])
         agreement = compare(name, predicted, scores[None], self.case.tie)
         timed = self.ours()[0, : len(predicted[0])]

@@ -11,11 +11,11 @@ from ..files import replacing, subfolder
 PREFIX = "builtin:"
 
 _HERE = Path(__file__).parent
-_FILES = ("model.safetensors", "config.json")  # the configuration last: it makes a folder a run
+_FILES = ("model.safetensors", "config.json")  # the configuration last: it turns a folder into a run
 
 
 def names() -> tuple[str, ...]:
-    """The models that there are, without the prefix."""
+    """Names of the models, without the prefix."""
     return tuple(sorted(file.parent.name for file in _HERE.glob("*/config.json")))
 
 
@@ -52,5 +52,5 @@ def place(name: str, runs: Path) -> Path:
                 temporary.write_bytes(content)
                 os.utime(temporary, (0, 0))  # a run that was trained here is always newer
         elif copy.read_bytes() != content:
-            raise RunError(f"{copy} is not that of {name} in this version: remove {folder}, and it is made again.")
+            raise RunError(f"{copy} is not that of {name} in this version: remove {folder}; it is then copied again.")
     return folder

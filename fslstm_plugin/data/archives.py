@@ -1,4 +1,4 @@
-"""Zip and tar archives that strangers made: nothing leaves the target folder, nothing floods the disk."""
+"""Untrusted zip and tar archives: nothing leaves the target folder, and nothing fills the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import DataError
 from .prepared import scratch_folder
 
 MAX_MEMBERS = 1_000_000
-_SPARE = 64 << 20  # bytes of the disk that an archive never fills
+_SPARE = 64 << 20  # bytes of the disk that an archive must leave free
 _MAX_HEADER = 1 << 20  # bytes; real ones have a few hundred
 _IN_MEMORY = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -41,7 +41,7 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
     Args:
         archive: A zip file or a tar file with any of tar's compressions.
         target: A folder that the caller removes if this fails.
-        max_bytes: The most that the files may hold together.
+        max_bytes: Largest total size of the files.
 
     Raises:
         DataError: If the archive is missing, no archive, truncated, too large for the data set or for the disk, or
@@ -65,7 +65,7 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
     try:
         for member in _members(archive, check):
             _write(member, target / _safe(member, archive))
-    except Exception as error:  # the standard library has many errors for the many ways of being damaged
+    except Exception as error:  # the standard library raises many types, as archives can be damaged in many ways
         if isinstance(error, DataError) or getattr(error, "errno", None):  # a full disk, for example
             raise
         raise DataError(f"{archive} is truncated or damaged ({error}): download it again.") from error
@@ -97,7 +97,7 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is not there, no file, empty, or a web page saved in place of the file.
+    """Refuse a path that is missing, not a file, empty, or a web page saved in place of the file.
 
     Raises:
         DataError: Naming the path and what it is.
@@ -113,7 +113,7 @@ def check_file(path: Path) -> None:
 
 
 def _members(archive: Path, check: _Check) -> Iterator[_Member]:
-    """The entries; ``check`` is told the bytes and the number of those to come, as far ahead as they are known."""
+    """The entries; ``check`` gets the bytes and the number of those to come, as far ahead as they are known."""
     if zipfile.is_zipfile(archive):
         return _zip_members(archive, check)
     with archive.open("rb") as file:
@@ -141,7 +141,7 @@ def _zip_members(archive: Path, check: _Check) -> Iterator[_Member]:
 
 
 class _OversizedHeader(Exception):
-    """No error of tarfile's own, which would try the next compression."""
+    """Not one of tarfile's own errors, after which it would try the next compression."""
 
 
 class _Header(tarfile.TarInfo):

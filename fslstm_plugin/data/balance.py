@@ -65,7 +65,7 @@ class QueryBalance:
         Args:
             ways: Number of classes.
             queries: Queries per class, on average.
-            seed: What the episodes follow from.
+            seed: Seed of the episodes.
             episode: Number of the episode.
         """
         if self.concentration is None:
@@ -85,12 +85,12 @@ def _log_gamma(generator: random.Random, shape: float) -> float:
     if shape >= 0.1:
         return math.log(generator.gammavariate(shape, 1.0) or math.ulp(0.0))
     # A gamma variable of this shape is one of the shape plus 1, times a uniform one to the power of 1 / shape.
-    # The bound keeps the logarithm finite; one class takes all long before.
+    # The bound keeps the logarithm finite; one class takes everything long before that.
     return math.log(generator.gammavariate(shape + 1, 1.0)) + math.log(1 - generator.random()) / max(shape, 1e-100)
 
 
 def _share(total: int, weights: list[float]) -> list[int]:
-    """Whole numbers of that total in proportion to the weights, by largest remainder."""
+    """Whole numbers with that total, in proportion to the weights, by largest remainder."""
     exact = [total * weight / sum(weights) for weight in weights]
     counts = [int(number) for number in exact]
     by_remainder = sorted(range(len(exact)), key=lambda place: counts[place] - exact[place])

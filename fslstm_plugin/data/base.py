@@ -1,4 +1,4 @@
-"""What every data set offers: it is prepared once, then a split is opened in a moment, its checksum compared."""
+"""What every data set offers: it is prepared once; opening a split then only compares its checksum."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Split:
         images: uint8 ``(N, H, W, 3)``, memory-mapped; writing to it never reaches the prepared file.
         labels: int64 ``(N,)``, 0 to classes - 1, images of one class together.
         class_names: Name of each class, by label.
-        digest: What stands for the images and their classes where they were prepared; empty if they were not.
+        digest: Identifies prepared images and their classes; empty if they were not prepared.
     """
 
     dataset: str
@@ -82,10 +82,10 @@ class Dataset(ABC):
         image_size: Height and width of the prepared images.
         classes: Number of classes of each split.
         images_per_class: Number of images of every class, or None if it varies.
-        source_option: What ``fslstm data prepare NAME`` needs besides, such as ``--archive cifar100.zip``.
-        source_files: What the user must get for it, for error messages.
-        recipe: What meta-training must know of it.
-        version: Raised when :meth:`read` comes to give other images, so that older ones are made again.
+        source_option: What ``fslstm data prepare NAME`` needs in addition, such as ``--archive cifar100.zip``.
+        source_files: Files that the user must obtain for it, for error messages.
+        recipe: What meta-training must know about it.
+        version: Increased when :meth:`read` gives other images than before, so that older ones are prepared again.
     """
 
     name: ClassVar[str]
@@ -105,13 +105,13 @@ class Dataset(ABC):
         Args:
             root: The data root.
             source: An archive or folder, or None.
-            report: Called with a sentence on what is being done.
+            report: Called with a sentence on the current step.
 
         Yields:
             Each split; its images are decoded while the prepared files are written.
 
         Raises:
-            DataError: If the source is missing, damaged or something else.
+            DataError: If the source is missing, damaged or not this data set.
         """
 
     def folder(self, root: Path) -> Path:
@@ -124,10 +124,10 @@ class Dataset(ABC):
         Args:
             root: The data root; made if absent.
             source: An archive or folder; None looks under the root, then downloads if the data set can.
-            report: Called with a sentence on what is being done; says nothing by default.
+            report: Called with a sentence on the current step; says nothing by default.
 
         Raises:
-            DataError: If the source is missing, damaged or something else, or the root cannot be written.
+            DataError: If the source is missing, damaged or not this data set, or the root cannot be written.
         """
         folder = self.folder(root)
         if source is not None and not source.exists():
@@ -149,7 +149,7 @@ class Dataset(ABC):
         report(f"{self.title} is prepared in {folder}.")
 
     def clean(self, root: Path) -> None:
-        """Remove what killed preparations left, unless one is at work."""
+        """Remove what killed preparations left, unless one is running."""
         if any(path.exists() for path in self.partial_folders(root)):
             with suppress(OSError, StorageError), exclusive(self.folder(root), seconds=0):
                 self._remove_leftovers(root)
@@ -167,7 +167,7 @@ class Dataset(ABC):
             remove_folder(path)
 
     def index(self, root: Path) -> dict[str, PreparedSplit]:
-        """What is prepared, by split, without a look at the images.
+        """What is prepared, by split, without reading the images.
 
         Raises:
             DataError: If the data set is not prepared, of another version or damaged; the message says what to do.
@@ -217,7 +217,7 @@ class Dataset(ABC):
 
         Raises:
             UnknownNameError: If there is no such split.
-            DataError: If the data set is not prepared, or damaged; the message has the command that mends it.
+            DataError: If the data set is not prepared, or damaged; the message has the command that fixes it.
         """
         if split not in SPLITS:
             raise UnknownNameError("split", split, SPLITS)

@@ -1,8 +1,7 @@
 """CIFAR-FS: the 100 classes of CIFAR-100, 64/16/20, 600 images each (Bertinetto et al. 2019).
 
-Every source is first brought into learn2learn's own folders, so that
-``learn2learn.vision.datasets.CIFARFS(root)`` finds its data too, and the prepared form is made from those:
-both archives give identical arrays.
+Every source is first brought into learn2learn's own folders, so that ``learn2learn.vision.datasets.CIFARFS(root)``
+finds its data too, and the prepared form is made from these: both archives give identical arrays.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class CIFARFS(Dataset):
         return [*super().partial_folders(root), *own]
 
     def archive_folder(self, root: Path) -> Path:
-        """On the disk of learn2learn's folders, into which its content is moved."""
+        """On the same disk as learn2learn's folders, into which its content is moved."""
         return partial_folder(root / "cifarfs" / "archive")
 
     def _images_folder(self, root: Path) -> Path:
@@ -122,11 +121,11 @@ class CIFARFS(Dataset):
                 _write_split_list(_split_list(partial, split), split)
 
     def _link_processed(self, folder: Path, report: Callable[[str], None]) -> None:
-        """learn2learn's second copy of the images, by split, as links; made by itself it can stop half-way."""
+        """learn2learn's second copy of the images, by split, as links; learn2learn itself may leave it incomplete."""
         if folder.exists():
             if all(self._is_whole(folder / split, split) for split in SPLITS):
                 return
-            report(f"{folder}, learn2learn's copy of the images, is incomplete or has other classes: making it anew.")
+            report(f"{folder}, learn2learn's copy of the images, is incomplete or has other classes: making it again.")
         with whole_folder(folder) as partial:
             for split in SPLITS:
                 (partial / split).mkdir()

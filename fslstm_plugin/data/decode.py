@@ -1,4 +1,4 @@
-"""One image file of any format and mode to uint8 RGB, as a viewer shows it."""
+"""An image file of any format and mode as uint8 RGB, as a viewer shows it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from PIL import Image, ImageOps
 
 from ..errors import DataError, require_positive
 
-# Pillow names these formats but does not read them, except EPS, for which it runs another program on a stranger's file.
+# Pillow registers these formats without reading them, except EPS, for which it runs another program on an untrusted
+# file.
 _NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 
-_PHONES = {".heic", ".heif"}  # Pillow reads them with an addition only; without it they are named, not passed over.
+_PHONES = {".heic", ".heif"}  # Pillow reads them with a plugin only; without it they are reported, not skipped.
 
-# What Pillow has to say of a damaged or huge file is said below, once and with the file's name.
+# What Pillow would report on a damaged or huge file is reported below, once and with the file's name.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def allow_pixels(most: int) -> None:
-    """Let the pictures of this process have up to so many pixels; without it they have Pillow's bound of 89 million.
+    """Allow pictures of up to this many pixels in this process, in place of Pillow's bound of 89 million.
 
     Args:
-        most: Width times height. A picture takes three bytes a pixel, and several are decoded at a time.
+        most: Width times height. A picture takes three bytes per pixel, and several are decoded at a time.
 
     Raises:
         UsageError: If it is not positive.
@@ -56,7 +57,7 @@ def picture_suffixes() -> frozenset[str]:
 def read_picture(source: Path | bytes) -> Image.Image:
     """Decode an image: in RGB, upright by its EXIF orientation, on white where it is transparent.
 
-    Of an animation it is the first frame. Of 16 bits a channel the upper 8 count.
+    Of an animation it is the first frame. Of 16 bits per channel the upper 8 count.
 
     Args:
         source: A file, or the encoded bytes.
@@ -65,8 +66,8 @@ def read_picture(source: Path | bytes) -> Image.Image:
         An image of the mode RGB.
 
     Raises:
-        DataError: If it cannot be read, is truncated, no image, larger than :func:`allow_pixels` says, or of 32 bits a
-            channel; the message has its path.
+        DataError: If it cannot be read, is truncated, no image, larger than :func:`allow_pixels` says, or of 32 bits
+            per channel; the message has its path.
     """
     name = source if isinstance(source, Path) else f"of {len(source)} bytes"
     try:
@@ -78,10 +79,10 @@ def read_picture(source: Path | bytes) -> Image.Image:
         raise
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"The image {name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels: if it is not meant to fill the memory, "
-            "raise the bound with --max-pixels."
+            f"The image {name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels: if this is no attempt to fill the "
+            "memory, raise the bound with --max-pixels."
         ) from error
-    except Exception as error:  # Pillow's decoders raise whatever comes on damaged files
+    except Exception as error:  # Pillow's decoders raise errors of any type on damaged files
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"Cannot read the image {name}: {error.strerror}.") from error
         raise DataError(f"The image {name} is truncated or no image ({error}).") from error
@@ -113,7 +114,7 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
 
 
 def fit_square(image: Image.Image, image_size: int) -> Image.Image:
-    """The centre square of an image, resized (bicubic) to ``image_size`` pixels a side if it is of another size.
+    """The centre square of an image, resized (bicubic) to ``image_size`` pixels per side if it has another size.
 
     Example:
         >>> fit_square(Image.new("RGB", (80, 60)), 32).size
@@ -133,13 +134,13 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image, kind: str | None, name: object) -> Image.Image:
-    """The image with 8 bits a channel, scaled and not cut off, as Pillow would do."""
+    """The image with 8 bits per channel, scaled, not clipped as by Pillow."""
     if not image.mode.startswith(("I", "F")):
         return image
     # Older versions of Pillow give the 16 bits of a PNG as integers of 32.
     if not image.mode.startswith("I;16") and not (image.mode == "I" and kind in ("PNG", "PPM")):
         raise DataError(
-            f"The image {name} has pixels of the mode {image.mode}, but 8 or 16 bits a channel were expected."
+            f"The image {name} has pixels of the mode {image.mode}, but 8 or 16 bits per channel were expected."
         )
     values = np.asarray(image).astype(np.int64)
     return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))

@@ -60,7 +60,7 @@ class FolderDataset(Dataset):
         raise DataError(f"{folder} does not have the folder {split}: {self.remedy(root)}")
 
     def _check_classes(self, places: dict[str, Path]) -> None:
-        """Refuse a class that would be trained on and tested."""
+        """Refuse a class that would be both trained on and tested."""
         seen: dict[str, str] = {}
         for split, place in places.items():
             for each in _folders(place):

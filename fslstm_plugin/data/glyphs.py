@@ -121,7 +121,7 @@ def _mask(character: str, font: str, image_size: int) -> Image.Image:
         from matplotlib import get_data_path
 
     path = Path(get_data_path(), "fonts", "ttf", f"{font}.ttf")
-    side = image_size * 3 // 2  # larger than it will appear, so that turning it does not blur it
+    side = image_size * 3 // 2  # larger than it will appear, so that rotation does not blur it
     face = ImageFont.truetype(str(path), side, layout_engine=ImageFont.Layout.BASIC)
     canvas = Image.new("L", (4 * side, 4 * side))
     ImageDraw.Draw(canvas).text((2 * side, 2 * side), character, fill=255, font=face, anchor="mm")
@@ -135,7 +135,7 @@ def _poses(random: np.random.Generator, side: int, image_size: int) -> np.ndarra
         [[0.12], [0.2], [0.9], [0.06], [0.06]],
         (5, IMAGES_PER_CLASS),
     )
-    # Sine and cosine by the half-angle formulas: those of the mathematics library differ between processors.
+    # Sine and cosine by the half-angle formulas: those of the C library differ between processors.
     cosine = (1 - half_tangent**2) / (1 + half_tangent**2)
     sine = 2 * half_tangent / (1 + half_tangent**2)
     scale = side / (extent * image_size)

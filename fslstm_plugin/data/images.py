@@ -41,7 +41,7 @@ def _draw(augmentation: Augmentation, images: int, keys: Sequence[Sequence[int]]
 
 
 def _crop(store: Tensor, indices: Tensor, draw: _Draw, padding: int) -> Tensor:
-    """Gather, crop and flip in one look-up of pixels: float ``(images, H, W, 3)`` in [0, 255]."""
+    """Gather, crop and flip in one indexing of pixels: float ``(images, H, W, 3)`` in [0, 255]."""
     height, width = store.shape[1:3]
     rows = torch.arange(height, device=store.device) + draw.top[:, None] - padding
     columns = torch.arange(width, device=store.device).expand(len(indices), -1)
@@ -69,7 +69,7 @@ def _jitter(images: Tensor, factors: Tensor) -> Tensor:
 def _normalize(pixels: Tensor, normalization: Normalization) -> Tensor:
     """Pixels ``(images, H, W, 3)`` less the mean, over the standard deviation."""
     width = pixels.shape[2]
-    # For a whole row at once: the three channels alone are too few for the processor's vectors.
+    # For a whole row at once: three channels alone are too few for the processor's vector units.
     mean = pixels.new_tensor(normalization.mean).mul_(255).repeat(width)
     std = pixels.new_tensor(normalization.std).mul_(255).repeat(width)
     return ((pixels.flatten(2) - mean) / std).unflatten(2, (width, 3))

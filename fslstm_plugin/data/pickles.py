@@ -1,7 +1,7 @@
-"""Pickles that strangers made: only arrays of numbers and plain containers come out, and nothing runs.
+"""Untrusted pickles: only arrays of numbers and plain containers come out, and nothing runs.
 
-NumPy's own unpickling is never reached with what the file says: a crafted dtype can make it take numbers for
-pointers. Stand-ins receive the file's values, check them, and build the array themselves.
+NumPy's own unpickling never sees the file's values: a crafted dtype can make it take numbers for pointers.
+Stand-ins receive the file's values, check them, and build the array themselves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _DType:
 
 
 class _Array(np.ndarray):
-    """An array that the pickle fills: its content is checked before NumPy gets it."""
+    """An array that the pickle fills: its content is checked before NumPy sees it."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state

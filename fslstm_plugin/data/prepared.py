@@ -1,8 +1,8 @@
-"""The prepared form of a data set: one ``.npy`` file a split and an index, written whole or not at all.
+"""The prepared form of a data set: one ``.npy`` file per split and an index, written whole or not at all.
 
 ``<folder>/{train,val,test}.npy`` hold the images, uint8 ``(N, size, size, 3)``, class after class;
 ``<folder>/index.json``, written last, says how many images each class has and the checksum of each split's images, and
-ends with a checksum of its own. All of them are compared whenever a file is opened: about a third of a second for a
+ends with a checksum of its own. All checksums are compared whenever a file is opened: about a third of a second for a
 gigabyte.
 """
 
@@ -72,7 +72,7 @@ def remove_folder(path: Path) -> None:
 
 
 def partial_folder(folder: Path) -> Path:
-    """Where a folder is filled before it takes its name."""
+    """Where a folder is filled before it gets its final name."""
     return folder.with_name(f".{folder.name}.partial")
 
 
@@ -127,7 +127,7 @@ class PreparedSplit:
 
     @property
     def digest(self) -> str:
-        """What stands for the images and their classes, as 32 hexadecimal digits."""
+        """Digest of the images and their classes, as 32 hexadecimal digits."""
         return _digest([self.crc32, self.image_size, list(self.classes.items())])
 
 
@@ -157,12 +157,12 @@ def write_prepared(folder: Path, header: Mapping[str, Any], image_size: int, spl
 
 
 def _digest(content: Any) -> str:
-    """Of plain data, in the order in which it is: that of the classes is the meaning of the labels."""
+    """Of plain data, in its own order: the order of the classes gives the labels their meaning."""
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
 def _write_images(path: Path, split: RawSplit, image_size: int) -> int:
-    """The checksum of what was written, in plain writes: on a full disk these raise, a memory map kills the process."""
+    """Write the images; return their checksum. Plain writes raise on a full disk; a memory map kills the process."""
     shape = (image_size, image_size, 3)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(

@@ -1,4 +1,4 @@
-"""Where the data is, and the one call that opens a split of any data set."""
+"""Where the data is, and how a split of any data set is opened."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load_split(dataset: str, split: str, root: Path | None = None) -> Split:
 
     Raises:
         UnknownNameError: If there is no such data set or split.
-        DataError: If the data set is not prepared; the message has the command that mends it.
+        DataError: If the data set is not prepared; the message has the command that fixes it.
 
     Example:
         >>> load_split("glyfs", "train")

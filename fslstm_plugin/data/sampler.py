@@ -1,4 +1,4 @@
-"""Episodes as indices: classes and images are chosen as learn2learn chooses them, draw for draw, without it."""
+"""Episodes as indices: classes and images are drawn exactly as learn2learn draws them, but without it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class EpisodeSampler:
             the queries in that of :meth:`query_labels`.
         """
         tasks = [self._draw(episode) for episode in range(start, start + count)]
-        # Through NumPy, which reads nested lists five times as fast.
+        # Through NumPy, which converts nested lists five times as fast.
         by_class = torch.from_numpy(np.array(tasks, np.int64).reshape(count, self.ways, self._images_per_class))
         support, query = by_class[..., : self.shots], by_class[..., self.shots :]
         # Where the queries are not balanced, more are drawn than are used: the first ones of each class are.

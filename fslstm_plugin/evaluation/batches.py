@@ -1,4 +1,4 @@
-"""What methods make of the same episodes, some episodes at a time, joined."""
+"""Answers of methods in the same episodes, computed in batches and joined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..methods import Method
 from .session import Session
 
 _MOST_EPISODES = 16
-_MOST_LOGITS = 2**20  # Of the support with each query among it, which is what label sets look at.
+_MOST_LOGITS = 2**20  # Of the support together with each query, which label sets are computed from.
 
 
 class Batch(NamedTuple):
@@ -52,11 +52,11 @@ def collect(
         sampler: Which images make an episode.
         episodes: Number of episodes.
         answer: From a method and a batch to tensors whose first dimension is its episodes.
-        title: What goes on, where progress is shown.
+        title: What is being done, for the progress bar.
         known: How many of the episode's classes, the first ones, have their support; all by default.
 
     Returns:
-        For each method its tensors, of all episodes, on the processor.
+        For each method its tensors, of all episodes, on the CPU.
     """
     found: dict[int, list[list[Tensor]]] = {id(method): [] for method in methods}
     ways = sampler.ways if known is None else known

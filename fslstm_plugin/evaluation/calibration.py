@@ -1,4 +1,4 @@
-"""What the probabilities of methods are worth, before and after the temperature that the support chooses."""
+"""How good the probabilities of methods are, before and after the temperature that the support chooses."""
 
 from __future__ import annotations
 

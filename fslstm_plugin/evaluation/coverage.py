@@ -26,13 +26,13 @@ class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         method: Name of the method.
         shots: Support images per class.
         kind: ``"per-class"`` or ``"marginal"``.
-        asked: The coverage that was asked for.
-        promised: What is promised: the next step above it that so many labelled images allow.
+        asked: The requested coverage.
+        promised: The promised coverage: the next step above it that this number of labelled images allows.
         covered: Sets that hold the right label.
         ci95: Half width of its 95 % interval.
         size: Mean number of labels in a set.
         singletons: Sets of one label.
-        empty: Sets of none.
+        empty: Sets without a label.
     """
 
     run: str

@@ -17,7 +17,7 @@ def from_images(
 ) -> FeatureSource:
     """Features with the batch statistics of the episode's own images ("+BN"), or the images themselves.
 
-    One episode after the other: on a processor Conv4 takes 1.3 to 3 times as long for several at once, by grouped batch
+    One episode after the other: on a CPU Conv4 takes 1.3 to 3 times as long for several at once, by grouped batch
     normalisation or `torch.func.vmap`, whose maps no longer fit into its cache.
 
     Args:

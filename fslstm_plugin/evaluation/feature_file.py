@@ -1,4 +1,4 @@
-"""Features of any backbone, from a file, evaluated as those of a run are."""
+"""Features of any backbone, from a file, evaluated like those of a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def open_feature_file(
         file: NumPy's ``.npz`` or safetensors, with ``features`` ``(N, d)``, floating point, and ``labels`` ``(N,)``,
             whole numbers or, in ``.npz``, texts; and perhaps ``base_mean`` ``(d,)``, the mean feature of other classes,
             for methods that subtract it. Nothing in it is run.
-        device: Where to compute; default the processor.
+        device: Where to compute; default the CPU.
         ranks: See `Session`.
         tell: See `Session`.
 
     Raises:
-        DataError: If it cannot be read, is of another form, or has features that are no finite numbers.
+        DataError: If it cannot be read, has an unexpected format, or has features that are not finite numbers.
 
     Example:
         >>> import tempfile
@@ -55,7 +55,7 @@ def open_feature_file(
         )
     if mean is not None and (mean.shape != features.shape[1:] or mean.dtype.kind != "f" or not np.isfinite(mean).all()):
         raise DataError(f"base_mean in {file} must be {features.shape[1]} finite numbers, but is {_form(mean)}.")
-    with np.errstate(over="ignore"):  # of float64, told in the next line
+    with np.errstate(over="ignore"):  # of float64, reported in the next line
         points = torch.from_numpy(features.astype(np.float32))
     if not points.isfinite().all():
         raise DataError(f"Features in {file} are infinite, or not numbers, or too large for float32.")
@@ -76,8 +76,8 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
     """What is read, by name."""
     if file.suffix == ".npy" or (file.suffix == ".npz" and not zipfile.is_zipfile(file)):
         raise DataError(
-            f"{file} is no archive of arrays: write one with numpy.savez(FILE, features=..., labels=...), where the "
-            "labels are numbers or texts."
+            f"{file} is not an archive of arrays: write one with numpy.savez(FILE, features=..., labels=...), where "
+            "the labels are numbers or texts."
         )
     if file.suffix == ".npz":
         with np.load(file, allow_pickle=False) as content:
@@ -85,7 +85,7 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
     else:
         found = {}
         for name, tensor in load_tensors(file).items():
-            reduced = tensor.dtype == torch.bfloat16  # which NumPy does not know
+            reduced = tensor.dtype == torch.bfloat16  # unknown to NumPy
             found[name] = (tensor.float() if reduced else tensor).numpy()
     if missing := {"features", "labels"} - set(found):
         raise DataError(f"{file} must hold 'features' and 'labels', but has no {' and no '.join(sorted(missing))}.")

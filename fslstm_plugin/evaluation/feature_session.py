@@ -1,4 +1,4 @@
-"""Features whose images are not at hand, evaluated as those of a run are."""
+"""Features without their images, evaluated like those of a run."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class FeatureSession(Session):
 
         Args:
             name: Name of the data, in tables.
-            kind: What the data are, in the place of a split's name.
+            kind: What the data are, in place of a split's name.
             features: Features ``(N, d)``, float32.
             labels: Their labels ``(N,)``.
             made_by: See the class.
-            device: Where to compute; default the processor.
+            device: Where to compute; default the CPU.
             ranks: See `Session`.
             tell: See `Session`.
             base_mean: Mean feature ``(d,)``, float32. Default None.
@@ -102,7 +102,7 @@ class FeatureSession(Session):
 
     @cached_property
     def method(self) -> Method:
-        """LSSVM: the features were trained for nothing that is known."""
+        """LSSVM: it is not known what the features were trained for."""
         return parse_method("lssvm")
 
     def methods(self, names: Iterable[str]) -> list[Method]:
@@ -123,11 +123,11 @@ class FeatureSession(Session):
                     f"without any, or a run with --run in place of {self.name}."
                 ) from error
             if method.embeds or method.episode_statistics:
-                raise UsageError(f"{name} needs images, and of {self.name} there are features only: choose another.")
+                raise UsageError(f"{name} needs images, but {self.name} has only features: choose another method.")
             if method.needs_base_mean and self.base_mean is None:
                 raise UsageError(
-                    f"{name} needs the mean feature of base classes, which {self.name} has not: use center=episode, or "
-                    "a file of features with 'base_mean' (d,)."
+                    f"{name} needs the mean feature of base classes, which {self.name} does not have: use "
+                    "center=episode, or a file of features with 'base_mean' (d,)."
                 )
             methods.append(method.to(self.device))
         return list({str(method): method for method in methods}.values())

@@ -1,4 +1,4 @@
-"""Features of a whole split: computed once, kept beside the run, noticed when damaged."""
+"""Features of a whole split: computed once, kept beside the run, and verified when read."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def extract_features(
             )
             parts.append(backbone(images).float().cpu())
             progress(int(indices[-1]) + 1, len(split.labels))
-    return torch.cat(parts).clone()  # no inference tensor: a method may want gradients
+    return torch.cat(parts).clone()  # not an inference tensor: a method may need gradients
 
 
 def cache_key(backbone: nn.Module, split: Split, precision: str) -> str:
     """What features depend on: layers, weights, images, normalisation, precision, as a short hexadecimal digest.
 
-    A change of the code of a backbone's ``forward`` alone is not seen.
+    A change in the code of a backbone's ``forward`` alone is not noticed.
     """
     digest = hashlib.blake2b(digest_size=16)
     for name, value in sorted(backbone.state_dict().items()):
@@ -87,7 +87,7 @@ class FeatureStore:
         device: Where to compute.
         precision: See :func:`extract_features`.
         kind: A word in the files' names, for features of another kind than a backbone's; default none.
-        note: Called with a sentence if the files cannot be kept, which stops nothing.
+        note: Called with a sentence if the files cannot be kept, which is not an error.
     """
 
     backbone: nn.Module
@@ -98,10 +98,10 @@ class FeatureStore:
     note: Callable[[str], None] = lambda sentence: None
 
     def features(self, split: Split, progress: Progress = _silent) -> Tensor:
-        """Features of every image, float32 ``(N, d)``; a file that is damaged or of something else is made anew.
+        """Features of every image, float32 ``(N, d)``; a file that is damaged or holds something else is replaced.
 
         Raises:
-            RunError: If there are features that are no finite numbers, from which any accuracy could come.
+            RunError: If some features are not finite numbers, from which any accuracy could result.
         """
         return self._kept(split, "features", len(split.labels), progress, lambda features: features)
 
@@ -139,7 +139,7 @@ class FeatureStore:
 
 
 def _read(file: Path, rows: int) -> Tensor | None:
-    """So many features from a file, or None if it is absent, damaged or of another form."""
+    """Features of this shape from a file, or None if it is absent, damaged or has an unexpected format."""
     if not file.is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Queries of classes that have no support among the others, and how well scores tell them apart."""
+"""Queries of unknown classes, which have no support, among the others, and how well scores detect them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _names(method: Method) -> list[str]:
 
 
 def _scores(method: Method, batch: Batch, logits: Tensor, seed: int) -> list[Tensor]:
-    """What `_names` names, ``(episodes, m)`` each; the greater, the better known."""
+    """The scores that `_names` lists, ``(episodes, m)`` each; the greater, the better known."""
     temperature = temperature_of(method, batch.features) if can_be_calibrated(method) else 1.0
     scores = [probabilities(logits, temperature).amax(-1), familiarity(method.prepare(batch.features))]
     if why_no_label_sets(method) is None:

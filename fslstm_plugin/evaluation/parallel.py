@@ -1,7 +1,7 @@
 """Batches of episodes side by side, a thread each.
 
 An episode's matrices are so small that PyTorch gains nothing from several threads within one operation; threads that
-work on different episodes share nothing and gain all.
+work on different episodes share nothing and scale well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def map_in_threads(
     Args:
         function: Called from the threads; must not change what another call reads.
         arguments: Its arguments, taken in the caller's thread.
-        workers: Number of threads, at least 1. With 1 all is done in the caller's, with all of PyTorch's.
+        workers: Number of threads, at least 1. With 1 everything runs in the caller's thread, with all of PyTorch's.
 
     Yields:
         The results in the order of the arguments.

@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 
 from ..errors import UsageError
 
-_PATIENCE = datetime.timedelta(hours=12)  # The first rank may extract the features while the others wait.
+_PATIENCE = datetime.timedelta(hours=12)  # The first rank may extract features while the others wait.
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Ranks:
 
     @classmethod
     def join(cls) -> Ranks:
-        """Meet the other processes if ``torchrun`` started this one."""
+        """Join the other processes if ``torchrun`` started this one."""
         if not distributed.is_torchelastic_launched():
             return cls()
         if not distributed.is_initialized():
@@ -42,10 +42,10 @@ class Ranks:
         return cls(distributed.get_rank(), distributed.get_world_size())
 
     def device(self, name: str) -> torch.device:
-        """The device of an option; of several processes on a machine each has a GPU of its own.
+        """The device of an option; each of several processes on a machine has a GPU of its own.
 
         Args:
-            name: ``"auto"`` (this process's GPU, or the processor where there is none), ``"cpu"``, ``"cuda"`` (this
+            name: ``"auto"`` (this process's GPU, or the CPU where there is none), ``"cpu"``, ``"cuda"`` (this
                 process's GPU), ``"cuda:1"`` (that one for every process), ``"mps"``, or another of PyTorch's.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The lines of a table: what a method reached, with intervals and paired differences."""
+"""The lines of a table: the accuracy of a method, with intervals and paired differences."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         split: ``"test"``, ``"val"`` or ``"train"``.
         backbone: Registered name.
         run: Name of the run whose weights were used.
-        method: Name of the method, as it is typed.
+        method: Name of the method, as typed.
         head: Registered name of the head, or of the method itself.
         modules: Names of what surrounds the head, for example ``["iam", "psm"]``.
         options: Arguments of the head or method that are not its defaults.
-        adapters: What the features go through first, as it is typed.
+        adapters: Feature adapters before the head, as typed.
         transductive: Whether predictions depend on the other queries.
         iterations: Refits of the transductive module; None without one, or if it has no such number.
         ways: Classes per episode.
         shots: Support images per class.
         queries: Query images per class.
         episodes: Number of episodes.
-        seed: What the episodes follow from.
+        seed: Seed of the episodes.
         query_balance: How the queries are shared among the classes.
         interval: What the 95 % intervals are over.
         accuracy: Mean accuracy in percent.
         ci95: Half width of its 95 % interval in percent.
-        seconds: Time from the features to the answers of all episodes; None where it was not measured with care.
+        seconds: Time from the features to the answers of all episodes; None where it was not measured carefully.
         difference: Mean paired difference to the best row of the same episodes, in percent.
         difference_ci95: Half width of its 95 % interval, which allows for the choice of the best where it is over
             episodes; 0 for the best row itself.
@@ -59,7 +59,8 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         gain: Mean paired difference to the reference, in percent.
         gain_ci95: Half width of its 95 % interval.
         share_error: How far the classes' shares of an episode's predictions lie from the true ones: the absolute
-            difference in percent points, its mean over classes and episodes. None in rows of before it was measured.
+            difference in percentage points, averaged over classes and episodes. None in older rows, without this
+            number.
     """
 
     dataset: str
@@ -93,12 +94,12 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Measured(NamedTuple):
-    """What a method of a run did.
+    """The outcome of a method of a run.
 
     Args:
         run: Name of the run.
         backbone: Name of its backbone.
-        outcome: What it did.
+        outcome: Its outcome.
     """
 
     run: str
@@ -115,7 +116,7 @@ def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> lis
     """Accuracy, interval, time and paired differences of methods that were run on the same episodes.
 
     Args:
-        measured: What each method did, of one run or of several.
+        measured: The outcomes of the methods of one run or of several.
         split: Where the episodes come from.
         setting: Shape and number of the episodes.
 
@@ -182,7 +183,7 @@ def _plain(value: Any) -> Any:
 
 
 def summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
-    """Mean and interval of one number per episode, as the setting wants it."""
+    """Mean and interval of one number per episode, as the setting requests."""
     if setting.interval == "episodes":
         return estimate
     sampler = setting.sampler(split)

@@ -57,14 +57,14 @@ def indexed(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method did.
+    """The outcome of a method.
 
     Args:
         method: The method.
         accuracies: Percent of the queries correctly predicted, one per episode ``(episodes,)``, float64.
         share_errors: How far the classes' shares of the predictions lie from the true ones, the mean over the classes
-            of the absolute difference, in percent points; like the accuracies.
-        seconds: Time from features to answers; of threads that work side by side, their mean.
+            of the absolute difference, in percentage points; shaped like the accuracies.
+        seconds: Time from features to answers; of parallel threads, their mean.
     """
 
     method: Method
@@ -73,7 +73,7 @@ class Outcome:
     seconds: float
 
     def first(self, episodes: int) -> Outcome:
-        """What it did in the first so many episodes, as long as they are to be expected to have taken."""
+        """The outcome in the first episodes alone, with their share of the time."""
         seconds = self.seconds * episodes / len(self.accuracies)
         return Outcome(self.method, self.accuracies[:episodes], self.share_errors[:episodes], seconds)
 
@@ -121,7 +121,7 @@ def run_methods(
         episodes: Number of episodes; the sampler's first ones.
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it. Default: up to 128, by their size.
-        report: Called with the number of episodes done by this process, and each method's mean accuracy in them.
+        report: Called with the number of episodes that this process has done, and each method's mean accuracy in them.
         workers: Threads that share the batches between them, on the processor; the results do not depend on it.
             Default: as many as PyTorch has.
         ranks: The processes that share the episodes; every one gets all outcomes. Default: this one alone.
@@ -131,7 +131,7 @@ def run_methods(
 
     Raises:
         DataError: If a feature is infinite or not a number.
-        UsageError: If a logit is not a number or plus infinity, from which any accuracy could come.
+        UsageError: If a logit is not a number or plus infinity, from which any accuracy could result.
     """
     device = torch.device(device)
     if device.type != "cpu" or not source.reentrant:
@@ -150,7 +150,7 @@ def run_methods(
     def episodes_from(start: int, count: int) -> tuple[Tensor, Tensor]:
         return sampler.batch(start, count), sampler.query_labels(start, count)
 
-    # The first call of anything is slow (threads, libraries): make it before the clock runs.
+    # The first call of anything is slow (threads, libraries): make it before the time is taken.
     run(episodes_from(0, 1))
     if batch_episodes is None:
         batch_episodes = _fitting_batch(source, sampler)
@@ -175,7 +175,7 @@ def run_methods(
 def _fitting_batch(source: FeatureSource, sampler: EpisodeSampler) -> int:
     """As many episodes as fit into the memory for a batch, with room for a handful of matrices of their points."""
     if not source.reentrant:
-        return _FEATURES_AT_A_TIME  # Images take their time: what is done is told more often.
+        return _FEATURES_AT_A_TIME  # Images take longer: progress is reported more often.
     indices = sampler.batch(0, 1)
     points, dim = indices.shape[1], source.points(indices).shape[-1]
     return max(1, min(_BATCH_EPISODES, _BATCH_BYTES // (points * (4 * dim + 4 * 8 * points))))
@@ -187,7 +187,7 @@ class _Group:
     Args:
         methods: The methods.
         whole: Whether the queries' own block is needed.
-        share: Part of a whole product that the rows of the support alone would have taken.
+        share: Share of the whole product that the rows of the support alone would have taken.
     """
 
     def __init__(self, methods: Sequence[Method], whole: bool, share: float) -> None:
@@ -196,7 +196,7 @@ class _Group:
         self.follows = False
 
     def prepare(self, part: EpisodeFeatures) -> None:
-        """Compute what the methods share, while the features lie in the cache."""
+        """Compute what the methods share, while the features are in the cache."""
         adapted = self.methods[0].prepare(part)
         self.follows = not adapted.has_own_product
         uses = {method.uses_gram for method in self.methods}
@@ -212,7 +212,7 @@ class _Group:
         self.multiplying += multiplying.seconds
 
     def charge(self, method: Method, parent: _Group | None) -> float:
-        """Seconds that a method is charged; one that needs the support's rows alone, no more than their part."""
+        """Seconds charged to a method; to one that needs the support's rows alone, no more than their share."""
         before = parent.charge(method, None) if parent is not None and self.follows else 0.0
         share = {"none": 0.0, "support": self.share if self.whole else 1.0, "all": 1.0}[method.uses_gram]
         return before + self.adapting + share * self.multiplying
@@ -238,8 +238,10 @@ def _run_batch(
         with _Clock(indices.device) as own:
             logits = method.logits(features)
             predictions = logits.argmax(-1)
-        if not (logits < math.inf).all():  # of which the greatest is as good as any; -inf is the log of no chance
-            raise UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are out of scale.")
+        if not (logits < math.inf).all():  # whose argmax would be arbitrary; -inf is the log of a zero probability
+            raise UsageError(
+                f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale."
+            )
         seconds = groups[key].charge(method, groups.get(key[:-1]) if key else None) + own.seconds
         predictions = predictions.cpu()
         correct = (predictions == query_labels).double().mean(-1)
@@ -268,7 +270,7 @@ def class_shares(labels: Tensor, ways: int) -> Tensor:
 
 
 def _groups(methods: Sequence[Method], share: float) -> dict[Adapters, _Group]:
-    """Methods by their adapters; those that others' Gram matrices may follow from come first."""
+    """Methods by their adapters; those whose Gram matrices others are derived from come first."""
     keys = sorted({_adapter_keys(method) for method in methods}, key=len)
     groups = {}
     for key in keys:

@@ -1,4 +1,4 @@
-"""Features of one split, methods by name, and what they reach: of a run, or of whatever else gives features."""
+"""Features of one split, methods by name, and their outcomes: of a run, or of another source of features."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Session(ABC):
     Attributes:
         split: The images and their classes.
         device: Where to compute.
-        run: The run whose backbone made the features, and which keeps the evaluations; None without one.
+        run: The run whose backbone made the features and which keeps the evaluations; None without a run.
         ranks: The processes that evaluate together.
         tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
-        notes: What whoever reads a table must know of the features, in sentences.
+        notes: What readers of a table must know about the features, in sentences.
     """
 
     split: Split
@@ -64,7 +64,7 @@ class Session(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What the rows of a table are told apart by, where there are several sessions."""
+        """What distinguishes the rows of a table, where there are several sessions."""
 
     @property
     @abstractmethod
@@ -74,14 +74,14 @@ class Session(ABC):
     @property
     @abstractmethod
     def method(self) -> Method:
-        """The method that the backbone was trained for; ``lssvm`` where it was for none."""
+        """The method that the backbone was trained for; ``lssvm`` if for none."""
 
     @abstractmethod
     def methods(self, names: Iterable[str]) -> list[Method]:
         """Methods by name, each once, on the device.
 
         Raises:
-            UsageError: If a name is wrong, or needs what is not there, as trained weights.
+            UsageError: If a name is wrong, or needs something missing, such as trained weights.
         """
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Session(ABC):
         batch_episodes: int | None = None,
         report: PassReport = _untold,
     ) -> list[Measured]:
-        """What methods do in the episodes of a setting, in a pass for each kind of features.
+        """Outcomes of methods in the episodes of a setting, in one pass per kind of features.
 
         Args:
             methods: Of this session.
@@ -140,7 +140,7 @@ class RunSession(Session):
         cache: Whether features are kept beside the run, and taken from there.
         ranks: The processes that evaluate together.
         tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
-        note: Called with a sentence on what could not be kept.
+        note: Called with a sentence on what could not be saved.
 
     Attributes:
         model: The run's model on the device.
@@ -185,7 +185,7 @@ class RunSession(Session):
         """Methods by name, each once, with the run's trained parts, on the device.
 
         Raises:
-            UsageError: If a name is wrong, or needs weights that the run has not.
+            UsageError: If a name is wrong, or needs weights that the run does not have.
         """
         methods = (self.model.method_of(name).to(self.device) for name in names)
         return list({str(method): method for method in methods}.values())

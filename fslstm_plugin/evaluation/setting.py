@@ -23,7 +23,7 @@ class Setting:
         shots: Support images per class.
         queries: Query images per class.
         episodes: Number of episodes.
-        seed: What the episodes follow from.
+        seed: Seed of the episodes.
         query_balance: ``"uniform"`` or ``"dirichlet:A"``, see :class:`~fslstm_plugin.data.balance.QueryBalance`.
         interval: What the 95 % intervals are over: ``"episodes"``, or ``"classes"`` for statements about new classes.
     """

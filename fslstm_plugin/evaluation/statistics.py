@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 
-_DRAWS = 20_000  # They leave the factor of simultaneous intervals uncertain by less than 1 %.
+_DRAWS = 20_000  # With them the factor of simultaneous intervals is uncertain by less than 1 %.
 
 
 class Estimate(NamedTuple):
@@ -23,8 +23,8 @@ class Estimate(NamedTuple):
 def estimate(values: Tensor) -> Estimate:
     """Mean and ``t sd / sqrt(n)``, t the 97.5 % point of Student's distribution with n - 1 degrees of freedom.
 
-    The paper has 1.96 in place of t: 0.1 % less at its 1000 episodes, and too little for few, where its interval of
-    5 episodes holds the true mean in 88 % of the cases.
+    The paper has 1.96 in place of t: 0.1 % less at its 1000 episodes, but too little for few episodes: with 5, its
+    interval holds the true mean in 88 % of the cases.
 
     Args:
         values: One number per episode ``(n,)``.
@@ -91,7 +91,7 @@ def _simultaneous_factor(values: Tensor) -> float:
     largest = torch.zeros(_DRAWS, dtype=torch.float64)
     for row in range(len(values)):
         variance = variances[row] + variances - 2 * covariance[row]
-        # Of equal methods rounding leaves a difference and its variance, whose ratio would mean nothing.
+        # For equal methods rounding leaves a difference and a variance whose ratio would be meaningless.
         differ = variance > 1e-12 * (variances[row] + variances)
         if differ.any():
             standardised = (drawn[:, differ] - drawn[:, row, None]).abs() / variance[differ].sqrt()
@@ -110,7 +110,8 @@ def require_classes(ways: int, classes: int, episodes: int) -> None:
         episodes: Number of episodes.
 
     Raises:
-        UsageError: If a class is in every episode, or, to be expected, in fewer than two or absent from fewer.
+        UsageError: If a class is in every episode, or is expected to be in fewer than two or absent from fewer than
+            two.
 
     Example:
         >>> require_classes(ways=5, classes=5, episodes=1000)
@@ -126,7 +127,7 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
     """The same mean with an interval for new classes, not only for new episodes of the same classes.
 
     Episodes draw from the same few test classes and images again and again, so that more of them make the usual
-    interval as narrow as one likes, and say nothing about other classes. The units of this interval are instead the
+    interval arbitrarily narrow, and say nothing about other classes. The units of this interval are instead the
     classes with all their images, which are disjoint: it is the jackknife that leaves out one class, and every
     episode with it, at a time. The variance over episodes is added, so that the interval is never narrower than that,
     and shrinks to what the classes leave uncertain, not to zero. The jackknife contains the noise of the episodes
@@ -166,7 +167,7 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
 
 
 def _leave_out(values: Tensor, inside: Tensor) -> float:
-    """What leaving out one class does to the mean."""
+    """Change of the mean when one class is left out."""
     without = values[~inside]
     if min(len(without), len(values) - len(without)) < 2:
         raise _cannot_leave_out("these episodes")
@@ -186,7 +187,7 @@ def _error(values: Tensor) -> float:
 
 
 def _student(freedom: int, share: float = 0.975) -> float:
-    """The point of Student's distribution below which that share lies; 1.96 in the limit."""
-    from scipy.special import stdtrit  # slow to import, and not all who import this module need it
+    """Quantile of Student's t distribution; 1.96 in the limit."""
+    from scipy.special import stdtrit  # slow to import, and not always needed
 
     return float(stdtrit(freedom, share))

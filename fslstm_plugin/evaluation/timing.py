@@ -1,4 +1,4 @@
-"""How long the backbone needs for an episode's images."""
+"""Time that the backbone takes for an episode's images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of methods chosen on validation episodes, kept in the run with their evidence."""
+"""Arguments of methods chosen on validation episodes, kept in the run with all results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tuning(Struct, frozen=True, forbid_unknown_fields=True):
 
     Args:
         choices: For each method that was tuned, the candidate that was chosen.
-        rows: What every candidate reached.
+        rows: The results of every candidate.
         format: Of the file.
     """
 
@@ -32,7 +32,7 @@ class Tuning(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def candidates(method: Method) -> list[str]:
-    """What a method is tuned over, the method itself first; see `Method.variants`.
+    """The candidates of a method, the method itself first; see `Method.variants`.
 
     Example:
         >>> from fslstm_plugin.methods import parse_method
@@ -47,7 +47,7 @@ def choose(families: Mapping[str, Sequence[str]], rows: Iterable[Row]) -> dict[s
 
     Args:
         families: For each method, the names of its candidates.
-        rows: What the candidates reached, for every number of shots.
+        rows: The results of the candidates, for every number of shots.
     """
     reached: dict[str, float] = {}
     for row in rows:
@@ -56,7 +56,7 @@ def choose(families: Mapping[str, Sequence[str]], rows: Iterable[Row]) -> dict[s
 
 
 def evidence(choices: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
-    """Each choice with the accuracy that it reached and that of the method's own arguments."""
+    """Each choice with its accuracy and that of the method's own arguments."""
 
     def reached(name: str) -> str:
         mine = [row for row in rows if row.method == name]
@@ -74,7 +74,7 @@ def save_choices(run: Run, choices: dict[str, str], rows: list[Row]) -> None:
 
 
 def load_choices(run: Run) -> dict[str, str]:
-    """What was chosen for a run; nothing if it was never tuned.
+    """The choices for a run; none if it was never tuned.
 
     Raises:
         RunError: If the file is damaged.
@@ -89,7 +89,7 @@ def load_choices(run: Run) -> dict[str, str]:
 
 
 def tuned_name(choices: Mapping[str, str], name: str) -> str:
-    """What was chosen for a method, which may have a transductive module after it; else the name as it is.
+    """The choice for a method, which may have a transductive module after it; else the name itself.
 
     Example:
         >>> tuned_name({"rr": "rr(ridge=1)"}, "rr+psm")

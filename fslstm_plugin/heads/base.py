@@ -35,17 +35,18 @@ class Dual(NamedTuple):
 class Head(nn.Module, ABC):
     """A base learner; a subclass says in `solve` how the support determines the dual coefficients.
 
-    Whatever implements `solve` works with every transductive module, in training and in evaluation. Its class attribute
-    ``search_space`` names the arguments that ``fslstm tune`` should choose, each with its candidates. A head may have
-    parameters and modules of its own. It keeps each argument of its constructor in an attribute of the same name.
+    A head that implements `solve` works with every transductive module, in training and in evaluation. Its class
+    attribute ``search_space`` names the arguments that ``fslstm tune`` should choose, each with its candidates. A head
+    may have parameters and modules of its own. It keeps each argument of its constructor in an attribute of the same
+    name.
 
     The support that `fit_` takes is part of the head's state: it moves with ``to``, is saved by ``state_dict``, and
     loading makes the head fitted to the saved support, or not fitted where none was saved. `predict`, which models
     and evaluation call, neither uses nor changes it, so that weights of a model hold no episode.
     `fit_`, the forward pass and `predict` work under ``torch.func.vmap`` over episodes, ``torch.compile`` and
-    ``torch.export``. Values cannot be looked at there, so that shapes and types are checked, values are not, and
-    ``ways`` must be given; and what is fitted inside vmap is of no use outside: fit again there. `SVMClassifier`
-    decides its steps by values, and so can be mapped, but not exported or compiled as one graph.
+    ``torch.export``. Values cannot be read there, so that only shapes and types are checked and ``ways`` must be given;
+    and a head fitted inside vmap is useless outside: fit it again there. `SVMClassifier` decides its steps by values,
+    and so can be mapped, but not exported or compiled as one graph.
 
     Args:
         support: Features ``(..., n, d)`` to fit at once. Default None: call `fit_` later.
@@ -188,7 +189,7 @@ class Head(nn.Module, ABC):
         raise NotImplementedError
 
     def fit_(self, support: Tensor, labels: Tensor, ways: int | None = None) -> Self:
-        """Take a support set; the system is solved together with the queries, when they come.
+        """Take a support set; the system is solved later, together with the queries.
 
         Args:
             support: Features ``(..., n, d)``.
@@ -225,7 +226,7 @@ class Head(nn.Module, ABC):
         return self.predict(gram, targets.to(gram.support)).to(query.dtype)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        """Become what was saved, fitted or not; `nn.Module` alone would refuse the difference."""
+        """Become what was saved, fitted or not; `nn.Module` alone would refuse a difference."""
         for name in _FIT:
             saved = state_dict.get(prefix + name)
             setattr(self, name, None if saved is None else torch.empty_like(saved))

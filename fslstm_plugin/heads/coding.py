@@ -14,11 +14,11 @@ _MOST_EXHAUSTIVE_WAYS = 7  # 63 columns; each further class doubles them.
 
 
 def coding_matrix(coding: str, ways: int) -> Tensor:
-    """The coding matrix of that name.
+    """The coding matrix with a name.
 
     Args:
         coding: ``"one-vs-all"`` (a column per class), ``"one-vs-one"`` (a column per pair, the other classes 0),
-            or ``"ecoc"``: `exhaustive_code` up to 7 ways, `random_code` beyond, where that one explodes.
+            or ``"ecoc"``: `exhaustive_code` up to 7 ways, `random_code` beyond, where the exhaustive one explodes.
         ways: Number of classes.
 
     Returns:
@@ -119,16 +119,16 @@ def check_coding(code: Tensor) -> Tensor:
         >>> check_coding(torch.tensor([[1, 1], [-1, 1]]))
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: The coding matrix is of no use: column 1 does not have both signs.
+        fslstm_plugin.errors.UsageError: The coding matrix is useless: column 1 does not have both signs.
     """
     fault = _fault(code)
     if fault is not None:
-        raise UsageError(f"The coding matrix is of no use: {fault}.")
+        raise UsageError(f"The coding matrix is useless: {fault}.")
     return code.detach().double()
 
 
 def _fault(code: Tensor) -> str | None:
-    """What is wrong with a coding matrix, or None."""
+    """The fault of a coding matrix, or None."""
     if code.dim() != 2 or code.shape[0] < 2 or code.shape[1] < 1:
         return f"expected (ways >= 2, columns >= 1), but got shape {tuple(code.shape)}"
     if not torch.isin(code, torch.tensor([-1, 0, 1], dtype=code.dtype, device=code.device)).all():

@@ -22,7 +22,7 @@ from .linalg import cholesky
 
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
 _FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them might save, costs as much.
-_ACTIVE_SETS = 12  # Steps after which the active-set method is taken to run in circles.
+_ACTIVE_SETS = 12  # Steps after which the active-set method counts as cycling.
 _TOGETHER = 32  # Episodes whose unknowns are padded to one number.
 _TO_BOUNDARY = 0.995  # Share of the way to the boundary that an interior-point step may go.
 _TINY = 1e-300  # Makes 0 / 0 a 0.
@@ -136,7 +136,7 @@ class _Solution(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """More episodes of the same batch: the solver looks at values, which vmap shows to nothing inside itself."""
+        """More episodes of the same batch: the solver reads values, which cannot be read under vmap."""
         *tensors, C, tolerance, max_iterations = inputs
         together = [
             None if tensor is None else _in_front(tensor, dim, info.batch_size).flatten(0, 1)
@@ -199,7 +199,7 @@ def _active_set(
 
     Source: Hintermueller, Ito and Kunisch, "The primal-dual active set strategy as a semismooth Newton
         method",
-    2003. Needs 1 to 6 steps, or runs in circles. Episodes that have converged leave the batch.
+    2003. Needs 1 to 6 steps, or cycles. Episodes that have converged leave the batch.
     """
     alpha, gap = torch.zeros_like(targets), torch.full_like(targets[:, 0, 0], torch.inf)
     todo, guess = torch.arange(len(kernel), device=kernel.device), free

@@ -1,4 +1,4 @@
-"""The ridge with the least leave-one-out error, for all ridges at once from one eigendecomposition; who leaves."""
+"""The ridge with the least leave-one-out error, by one eigendecomposition for all; which points leave together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FACTORS = tuple(10.0 ** (step / 2) for step in range(-8, 7))
 
 
 def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights: Tensor) -> Tensor:
-    """Squared error of each point's prediction by the system without it, summed over points and right sides.
+    """Squared error of each point's prediction by the system without it, summed over points and right-hand sides.
 
     With ``G = (matrix + ridge I)^-1`` and ``B = G right``, the residual of point i when row and column i are left out
     is ``B_i / G_ii``; ``matrix = U diag(e) U^T`` gives B and the diagonal of G for every ridge. Of w equal points,
@@ -24,8 +24,8 @@ def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights:
         matrix: Symmetric positive semidefinite ``(..., n, n)``.
         right: Targets ``(..., n, L)``.
         ridges: Positive ``(..., r)``.
-        weights: How many equal points each stands for ``(..., n)``; 0 for an absent one, whose row, column and right
-            side are zero.
+        weights: How many equal points each stands for ``(..., n)``; 0 for an absent one, whose row, column and
+            right-hand side are zero.
 
     Returns:
         ``(..., r)``.
@@ -67,7 +67,7 @@ def choose_ridge(kernel: Tensor, matrix: Tensor, right: Tensor, weights: Tensor)
 def candidate_ridges(kernel: Tensor, matrix: Tensor, weights: Tensor) -> Tensor:
     """What `choose_ridge` chooses from ``(..., r)``, in ascending order."""
     own, whole = (each.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) for each in (kernel, matrix))
-    # Features of zeros alone have no scale, and a ridge that rounding of the bias constant outweighs solves nothing.
+    # Features of zeros alone have no scale, and a ridge below the rounding of the bias constant does not help.
     least = torch.finfo(matrix.dtype).eps / _FACTORS[0] * whole
     scale = torch.maximum(own, least.detach()) / weights.sum(-1, keepdim=True)
     return scale * torch.tensor(_FACTORS, dtype=matrix.dtype, device=matrix.device)

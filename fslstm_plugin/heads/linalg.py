@@ -14,7 +14,7 @@ def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
 
     Kernel matrix plus ridge is positive definite, unless rounding of single-precision features (of a trace
     many millions of times the ridge, with points given twice) outweighs the ridge. Only such matrices get
-    their diagonal raised by that rounding error, single precision times the trace (where values can be looked at,
+    their diagonal raised by that rounding error, single precision times the trace (where values can be read,
     see `values_known`; products are in double precision elsewhere, and a failure gives NaN).
 
     Args:

@@ -16,8 +16,8 @@ from .leave_one_out import one_of_each_class
 class PrototypeClassifier(Head):
     r"""Nearest class mean: ``logit_c = -||q - p_c||^2 / d``, p_c the mean of the support of class c.
 
-    With a kernel other than the linear one, the means are taken in the kernel's feature space. Use this when
-    speed is all; with several shots `RidgeClassifier` and `LSSVMClassifier` weigh the support points better.
+    With a kernel other than the linear one, the means are taken in the kernel's feature space. Use this when only speed
+    counts; with several shots `RidgeClassifier` and `LSSVMClassifier` weigh the support points better.
 
     Source: the paper's section on base learners (NN), after Snell et al., "Prototypical networks for few-shot
     learning", 2017; dividing by d is the published implementation's.

@@ -14,7 +14,7 @@ from .base import Head
 from .leave_one_out import candidate_ridges, one_of_each_class
 from .linalg import inverse_spd, solve_spd
 
-_BLOCKS = 10**7  # Numbers of the blocks that leave together, at a time and for each episode.
+_BLOCKS = 10**7  # Numbers in the blocks that leave together, at a time and for each episode.
 
 
 class SmootherHead(Head):
@@ -48,7 +48,7 @@ class SmootherHead(Head):
         """What the one-hot labels are multiplied with to be Y ``(ways, L)``, and B to be the logits ``(L, ways)``."""
 
     def ridge_of(self, kernel: Tensor, right: Tensor) -> Tensor | float:
-        """The ridge for kernel matrices ``(..., n, n)`` and right sides ``(..., n, L)``; a number, or ``(...)``."""
+        """The ridge for kernel matrices ``(..., n, n)`` and right-hand sides ``(..., n, L)``; a number or ``(...)``."""
         assert not isinstance(self.ridge, str), "A head that chooses its ridge says how."
         return self.ridge
 

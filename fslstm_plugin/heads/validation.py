@@ -1,4 +1,4 @@
-"""Checks of what a user hands to a head or a transductive module; nothing inside calls them again."""
+"""Checks of a user's input to a head or a transductive module; internal code does not repeat them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
     Args:
         support: Features ``(..., n, d)``.
         labels: Integers in [0, ways), ``(..., n)`` or one ``(n,)`` for all episodes.
-        ways: Number of classes; default the greatest label + 1, where values can be looked at (see `values_known`).
+        ways: Number of classes; default the greatest label + 1, where values can be read (see `values_known`).
 
     Returns:
         The labels as int64 of shape ``(..., n)``, and the number of classes.
 
     Raises:
-        UsageError: If a shape or type is wrong; or, where values can be looked at, if a value is wrong or a class has
+        UsageError: If a shape or type is wrong; or, where values can be read, if a value is wrong or a class has
             no support point.
 
     Example:
@@ -43,7 +43,7 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
         raise UsageError(f"The support set is empty: support {_shape(support.shape)}.")
     if ways is None:
         if not values_known():
-            raise UsageError("Give ways: under vmap, compile and export the labels cannot be looked at to count them.")
+            raise UsageError("Give ways: under vmap, compile and export the labels cannot be read to count them.")
         ways = int(labels.max()) + 1
     if ways < 2:
         raise UsageError(f"A classifier needs at least 2 ways, but got {ways}.")
@@ -80,7 +80,7 @@ def _check_features(what: str, features: Tensor) -> None:
         raise UsageError(f"The {what} set has no features: its shape is {_shape(features.shape)}.")
     if not values_known():
         return
-    if features.sum().isfinite():  # one pass; a sum of finite numbers may overflow, and is then looked at closely
+    if features.sum().isfinite():  # one pass; a sum of finite numbers may overflow, and is then examined closely
         return
     bad = features.numel() - int(features.isfinite().sum())
     if bad:

@@ -1,4 +1,4 @@
-"""Puts the plugin's parts where learn2learn's users look for them."""
+"""Registers the plugin's parts where learn2learn's users look for them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def tasksets(
     device: torch.device | str | None = None,
     **kwargs: Any,
 ) -> tuple[tuple[Any, ...], tuple[list[Any], ...]]:
-    """What learn2learn's ``get_tasksets`` asks a benchmark for.
+    """What learn2learn's ``get_tasksets`` expects of a benchmark.
 
     Args:
         dataset: A registered name.
@@ -66,8 +66,8 @@ def tasksets(
         train_samples: Images per class of a training task, shots and queries together.
         test_ways: Classes of a validation or test task.
         test_samples: Images per class of a validation or test task.
-        root: Where the data sets are. learn2learn always passes one, so its default, ``~/data``, counts as not
-            given, and :func:`~fslstm_plugin.data.root.data_root` decides.
+        root: Where the data sets are. learn2learn always passes one, so its default, ``~/data``, counts as not given,
+            and :func:`~fslstm_plugin.data.root.data_root` decides.
         device: Where the images are kept; None, the default, leaves them memory-mapped.
         **kwargs: Options of other benchmarks, ignored as learn2learn's own do.
 
@@ -76,7 +76,7 @@ def tasksets(
         ``(3, H, W)`` in [0, 1].
 
     Raises:
-        DataError: If the data set is not prepared; the message has the command that mends it.
+        DataError: If the data set is not prepared; the message has the command that fixes it.
     """
     from learn2learn.data import MetaDataset
     from learn2learn.data.transforms import ConsecutiveLabels, FusedNWaysKShots, LoadData, RemapLabels

@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..normalization import Normalization
 from ..weights import checksum
 
-_LONGEST = 10  # Times the shorter side; resized whole, a strip of 1 x 50,000 pixels would fill the memory.
+_LONGEST = 10  # Times the shorter side; a whole strip of 1 x 50,000 pixels, resized, would fill the memory.
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class PictureBackbone(nn.Module):
     Args:
         network: From normalised images ``(batch, 3, H, W)`` to vectors ``(batch, d)``. It is frozen itself, not a copy.
         transform: From an RGB picture of any size to a normalised tensor ``(3, H, W)``; called from several threads.
-        name: By which `open_backbone` opens it again.
+        name: Name by which `open_backbone` opens it again.
         image_size: Height and width (H, W) of the normalised images in pixels.
         weights: The file that the weights are from, where one was named. Default None.
         pooling: The pooling that was asked for. Default None: the network's own.
@@ -85,7 +85,7 @@ class PictureBackbone(nn.Module):
         imagenet: bool = False,
     ) -> None:
         super().__init__()
-        # Twice as fast on a processor, where the depthwise convolutions of small networks take the time.
+        # Twice as fast on a CPU, where the depthwise convolutions of small networks dominate.
         self.network = network.requires_grad_(False).eval().to(memory_format=torch.channels_last)
         self.transform, self.name, self.image_size = transform, name, image_size
         self.weights, self.pooling, self.imagenet = weights, pooling, imagenet
@@ -113,7 +113,7 @@ class PictureBackbone(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the network computes."""
+        """Device of the network."""
         return next((tensor.device for tensor in self.network.state_dict().values()), torch.device("cpu"))
 
     @cached_property
@@ -125,7 +125,7 @@ class PictureBackbone(nn.Module):
         return checksum(self.network.state_dict())
 
     def preprocess(self, image: Image.Image) -> Tensor:
-        """What the network sees of a picture.
+        """The network's input from a picture.
 
         Args:
             image: Upright, of any size and mode. Of one that is more than ten times as long as wide, the middle.

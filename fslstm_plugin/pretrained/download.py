@@ -1,4 +1,4 @@
-"""What is said where published weights cannot be downloaded."""
+"""The message where published weights cannot be downloaded."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..errors import RunError
 
 @contextmanager
 def downloading(name: str) -> Iterator[None]:
-    """Whatever a download fails of becomes a sentence.
+    """Turn any failure of a download into a sentence.
 
     Args:
-        name: Of the backbone.
+        name: Name of the backbone.
 
     Raises:
         RunError: If the block fails.
     """
     try:
         yield
-    except Exception as error:  # each library, and what it downloads with, has its own errors
+    except Exception as error:  # each library, and each of its download clients, has its own errors
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
         raise RunError(
             f"The weights of {name} are not on this machine and cannot be downloaded ({reason}). Name a file of them "

@@ -17,9 +17,9 @@ from .timm_models import open_timm
 from .torchvision_models import PREFIX as TORCHVISION
 from .torchvision_models import open_torchvision
 
-MODULE = "module:"  # Begins the name of a module that only Python can give.
+MODULE = "module:"  # Prefix of the name of a module that can only be given in Python.
 
-_REGISTERED_SIZE, _MODULE_SIZE = 84, 224  # Of images, where nothing says another.
+_REGISTERED_SIZE, _MODULE_SIZE = 84, 224  # Of images, where nothing specifies another.
 
 
 def open_backbone(

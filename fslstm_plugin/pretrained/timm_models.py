@@ -32,7 +32,7 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     Raises:
         UnknownNameError: If timm has no such network, or no such weights of it.
         UsageError: If it publishes no weights for it, or the network has no such pooling.
-        RunError: If the weights cannot be had or do not fit.
+        RunError: If the weights cannot be obtained or do not fit.
         MissingExtraError: If timm is not installed.
     """
     with needs_extra(f"The backbone {PREFIX}{name}", "pictures"):
@@ -72,7 +72,7 @@ def described(network: Any, name: str, pooling: str | None, weights: Path | None
         try:
             # Not when it is created: some networks then have other layers, for which there are no weights.
             network.reset_classifier(0, global_pool=pooling)
-        except Exception as error:  # each network refuses in its own way
+        except Exception as error:  # each network raises errors of its own
             raise UsageError(f"{name} has no pooling '{pooling}': {error}") from error
     config = resolve_model_data_config(network)
     _, height, width = config["input_size"]
@@ -88,9 +88,9 @@ def described(network: Any, name: str, pooling: str | None, weights: Path | None
 
 
 def _fitting(tensors: dict[str, Tensor], network: Any, name: str, file: Path) -> dict[str, Tensor]:
-    """A checkpoint's tensors under the names that the network has today, without those of its classifier.
+    """A checkpoint's tensors under the network's current names, without those of its classifier.
 
-    timm's own loader does the same, but leaves unnoticed what does not fit.
+    timm's own loader does the same, but ignores tensors that do not fit.
     """
     import timm
 
@@ -106,7 +106,7 @@ def _fitting(tensors: dict[str, Tensor], network: Any, name: str, file: Path) ->
 
 @contextmanager
 def _no_retries_without_network() -> Iterator[None]:
-    """Have the download fail at once where there is no network; its own retries last a minute."""
+    """Let the download fail at once where there is no network; its own retries take a minute."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
@@ -118,7 +118,7 @@ def _no_retries_without_network() -> Iterator[None]:
 
 
 def _reachable(address: str) -> bool:
-    if getproxies():  # which know names that this machine does not
+    if getproxies():  # which raise errors for names that this machine does not know
         return True
     try:
         return bool(socket.getaddrinfo(urlsplit(address).hostname, None))

@@ -25,7 +25,7 @@ def open_torchvision(name: str, weights: Path | None) -> PictureBackbone:
 
     Raises:
         UnknownNameError: If torchvision has no such network.
-        RunError: If the weights cannot be had or do not fit.
+        RunError: If the weights cannot be obtained or do not fit.
     """
     from torchvision import models
 
@@ -45,7 +45,7 @@ def open_torchvision(name: str, weights: Path | None) -> PictureBackbone:
 
 
 def _remove_classifier(network: nn.Module) -> str:
-    """Put nothing in the place of the last layer that tells ImageNet's classes apart, and return its name.
+    """Replace the last layer, which classifies ImageNet, by the identity, and return its name.
 
     torchvision gives it a different name in nearly every network.
     """

@@ -1,4 +1,4 @@
-"""Tables of what is evaluated beside accuracy: calibration, label sets, unknown classes."""
+"""Tables of what is evaluated besides accuracy: calibration, label sets, unknown classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .words import NOTHING, display_name, number
 
 
 def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
-    """What probabilities are worth, before and after the temperature."""
+    """How good probabilities are, before and after the temperature."""
 
     def cells(row: CalibrationRow) -> list[str]:
         pairs = [
@@ -65,7 +65,7 @@ def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
 
 
 def open_table(rows: Sequence[OpenRow]) -> RenderableType:
-    """How well unknown classes are told from known ones."""
+    """How well unknown classes are detected."""
 
     def cells(row: OpenRow) -> list[str]:
         values = ((row.auroc, row.auroc_ci95), (row.accuracy, row.accuracy_ci95), (row.refused, row.refused_ci95))

@@ -24,7 +24,7 @@ def by_method(rows: Sequence[Row]) -> list[dict[int, Row]]:
 
 
 def several_runs(rows: Sequence[Row]) -> bool:
-    """Whether a method's name does not tell which row is meant."""
+    """Whether a method's name alone does not identify its row."""
     return len({row.run for row in rows}) > 1
 
 

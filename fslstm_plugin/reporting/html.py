@@ -1,4 +1,4 @@
-"""A page of one file, without anything from the network: sections of tables, figures and sentences."""
+"""A page in one file, without anything from the network: sections of tables, figures and sentences."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Block:
         figure: An SVG element, see :func:`svg_element`.
         sentences: Items of a list.
         folded: Whether it shows its heading alone until that is clicked.
-        over: What stands over the names of the columns, each with the number of columns that it is over.
+        over: Headings above the names of the columns, each with the number of columns that it spans.
     """
 
     heading: str = ""
@@ -57,10 +57,10 @@ class Section:
 
     Args:
         title: Its heading.
-        lead: Paragraphs below it.
-        blocks: What it shows.
-        numbers: The numbers that matter most, each with what it is.
-        verdict: What they say, in sentences.
+        lead: Paragraphs below the heading.
+        blocks: Tables, figures and lists.
+        numbers: The most important numbers, each with its description.
+        verdict: Conclusions, in sentences.
         notes: How to read the tables, once for all of them.
     """
 
@@ -102,7 +102,7 @@ def breakable(text: str) -> Markup:
 
 
 def svg_element(figure: Figure, salt: str) -> str:
-    """A figure as an SVG element that stands in a page beside others, its black and white those of the page.
+    """A figure as an SVG element for a page with other figures; its black and white follow the page.
 
     Args:
         figure: The figure.

@@ -1,4 +1,4 @@
-"""What a report shows of a run: its best numbers and what they say, evaluations, learning curves, configuration."""
+"""What a report shows of a run: its best numbers with a verdict, evaluations, learning curves, configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with needs_extra("A report", "report"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_DRAWABLE = 1e30  # Greater numbers overflow where axes are laid out.
+_DRAWABLE = 1e30  # Greater numbers overflow in the layout of axes.
 
 Points = list[tuple[float, float]]
 
@@ -36,7 +36,7 @@ def run_section(run: Run, training: str) -> Section:
 
     Args:
         run: The run.
-        training: What it was trained with, in a few words.
+        training: How it was trained, in a few words.
 
     Raises:
         DataError: If its metrics or evaluations are damaged.
@@ -146,7 +146,7 @@ def _headlines(rows: Sequence[Row], run: Run) -> list[tuple[str, str]]:
 
 @dataclass
 class _Curves:
-    """What was logged: points of each number by its name, and how many numbers cannot be drawn."""
+    """What was logged: points of each metric by its name, and how many numbers cannot be drawn."""
 
     points: dict[str, Points] = field(default_factory=dict)
     left_out: int = 0

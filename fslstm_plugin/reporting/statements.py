@@ -14,11 +14,11 @@ from .words import display_name, full_name, listed, method_name, number, referen
 
 _HELPS = ("helps", "hurts", "no clear difference for")
 _LEADS = ("ahead with", "behind with", "no clear difference with")
-_FEW_ROWS = 3  # With so few, what each adds says which is best.
+_FEW_ROWS = 3  # With so few rows, what each adds already says which is best.
 
 
 def statement(first: str, second: str, shots: int, difference: float, ci95: float) -> str:
-    """What a paired difference says.
+    """A paired difference as a sentence.
 
     Args:
         first: Name of a method.
@@ -43,7 +43,7 @@ def statement(first: str, second: str, shots: int, difference: float, ci95: floa
 
 
 def statements(rows: Sequence[Row]) -> list[str]:
-    """Each row against its reference, and the best against the second best if that is another, for each of the shots.
+    """Each row against its reference, and the best against the second best if that is another pair, by number of shots.
 
     Args:
         rows: Rows with the same episodes for the same number of shots.
@@ -62,14 +62,14 @@ def statements(rows: Sequence[Row]) -> list[str]:
 
 
 def verdict(rows: Sequence[Row]) -> list[str]:
-    """What the rows say, a sentence for each question: which method is best, and what each module or method adds.
+    """Conclusions from the rows, a sentence each: which method is best, and what each module or method adds.
 
     Args:
         rows: Rows with the same episodes for the same number of shots.
 
     Returns:
         For each number of shots, the best method and what is within noise of it; then a sentence for each module,
-        transductive method, choice of arguments and further run. No difference is said twice.
+        transductive method, choice of arguments and further run. No difference is stated twice.
     """
     questions = _questions(rows)
     best = [
@@ -85,7 +85,7 @@ def _best_first(group: Sequence[Row]) -> list[Row]:
 
 
 def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
-    """Which method is best, and how sure that is."""
+    """Which method is best, and whether that is certain."""
     best, second, *_ = ordered = _best_first(group)
     near = [full_name(row, rows) for row in ordered[1:] if is_among_best(row)]
     name = full_name(best, rows)
@@ -104,7 +104,7 @@ class _Gain(NamedTuple):
         label: What was measured against.
         mean: In points.
         ci95: Half width of its 95 % interval.
-        share_error: Of the classes' shares that a transductive method found; None of others.
+        share_error: Error of the class shares predicted by a transductive method; None for others.
     """
 
     label: str
@@ -120,12 +120,12 @@ class _Gain(NamedTuple):
 
 @dataclass
 class _Question:
-    """What a module, a method, a choice of arguments or another run is worth.
+    """What a module, a method, a choice of arguments or another run gains.
 
     Args:
-        title: What is asked.
+        title: What is compared.
         words: For gains, losses, and what is neither.
-        everyone: What all the labels are called together.
+        everyone: Phrase for all the labels together.
         gains: For each number of shots.
     """
 
@@ -163,7 +163,7 @@ def _amount(gains: Sequence[_Gain]) -> str:
 
 
 def _shares(gains: Sequence[_Gain]) -> str:
-    """How far the classes' shares lie from the true ones, where that is known."""
+    """How far the predicted class shares are from the true ones, where that is known."""
     errors = sorted(each.share_error for each in gains if each.share_error is not None)
     if not errors:
         return ""
@@ -172,7 +172,7 @@ def _shares(gains: Sequence[_Gain]) -> str:
 
 
 def _questions(rows: Sequence[Row]) -> list[_Question]:
-    """What is asked of the rows, in their order."""
+    """The comparisons that the rows allow, in their order."""
     questions: dict[str, _Question] = {}
     for row in rows:
         asked = _asked(row, rows)
@@ -185,7 +185,7 @@ def _questions(rows: Sequence[Row]) -> list[_Question]:
 
 
 def _asked(row: Row, rows: Sequence[Row]) -> tuple[_Question, str] | None:
-    """What is asked of a row and of whom; None of a head that is measured against another, which the best tells."""
+    """The comparison of a row, and its reference; None for a head measured against another head."""
     if row.reference is None:
         return None
     if row.reference_run != row.run:

@@ -44,7 +44,7 @@ _LATEX = {
 }
 _LATEX |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 _LATEX |= {letter: f"${letter}$" for letter in "<>|"}
-_LATEX |= {letter: f"{{{letter}}}" for letter in "[]*"}  # after the end of a line they would be its argument
+_LATEX |= {letter: f"{{{letter}}}" for letter in "[]*"}  # after a line end they would be read as its argument
 
 
 # What the rows have in common.
@@ -92,7 +92,7 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
 
 
 def iterations(rows: Sequence[Row]) -> str:
-    """How often the modules refit whose names do not say it; empty if there are none."""
+    """Iterations of the modules whose names do not say them; empty if there are none."""
     counts = {
         row.modules[-1]: row.iterations
         for row in rows
@@ -102,7 +102,7 @@ def iterations(rows: Sequence[Row]) -> str:
 
 
 def shows_shares(rows: Sequence[Row]) -> bool:
-    """Whether the rows tell which shares of the queries a transductive method gives the classes."""
+    """Whether the rows have errors of class shares from a transductive method."""
     return any(row.transductive and row.share_error is not None for row in rows)
 
 
@@ -223,11 +223,11 @@ def _close(text: str) -> str:
 
 
 def running_table(methods: Sequence[str], accuracies: Mapping[int, Sequence[float]]) -> Table:
-    """What is known while episodes still run: a column of mean accuracies for each number of shots.
+    """Interim results: a column of mean accuracies for each number of shots.
 
     Args:
         methods: Names of the methods.
-        accuracies: For each number of shots, one mean per method in percent; NaN where it is not known yet.
+        accuracies: For each number of shots, one mean per method in percent; NaN where not known yet.
     """
     table = Table("Method", *(f"{shots}-shot so far" for shots in accuracies))
     for name, means in zip(methods, zip(*accuracies.values(), strict=True), strict=True):
@@ -242,15 +242,15 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a JSON file of results holds.
 
     Args:
-        command: What was typed.
+        command: The command as typed.
         version: Of the plugin.
         date: When, as ISO 8601.
         rows: The numbers.
         statements: Paired differences in words.
-        notes: What else to know.
-        calibration: What the probabilities are worth, where it was asked for.
-        coverage: What label sets reach, likewise.
-        open: How well unknown classes are told apart, likewise.
+        notes: Further notes.
+        calibration: Quality of the probabilities, if requested.
+        coverage: Coverage and size of label sets, if requested.
+        open: Detection of unknown classes, if requested.
     """
 
     command: str
@@ -281,7 +281,7 @@ def json_content(
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """Every field of every row; lists are joined by ``+``, options as they are typed."""
+    """Every field of every row; lists are joined by ``+``, options are as typed."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, Row.__struct_fields__, lineterminator="\n")
     writer.writeheader()
@@ -296,7 +296,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def latex_number(text: str) -> str:
-    """What `number` and `signed` give, for LaTeX."""
+    """The output of `number` and `signed`, for LaTeX."""
     return "--" if text == NOTHING else f"${text.replace('±', chr(92) + 'pm')}$"
 
 
@@ -311,7 +311,7 @@ def latex_escape(text: str) -> str:
 
 
 def markdown_escape(text: str) -> str:
-    r"""Text for a cell of a table in Markdown, in one line, none of it obeyed as Markdown or HTML.
+    r"""Text for a cell of a Markdown table, in one line, with all Markdown and HTML escaped.
 
     Example:
         >>> print(markdown_escape("<b>|_x_"))
@@ -377,6 +377,6 @@ def latex_text(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
 
 
 def _label(row: Row) -> str:
-    """A label of letters that every LaTeX takes."""
+    """A label in characters that every LaTeX accepts."""
     words = f"{row.dataset}-{row.split}-{row.backbone}"
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in words)

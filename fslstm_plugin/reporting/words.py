@@ -20,7 +20,7 @@ def method_name(row: Row) -> str:
 
 
 def display_name(method: str) -> str:
-    """A method's name with heads and modules in capitals, as the paper writes them, and arguments as they are typed.
+    """A method's name with heads and modules in capitals, as in the paper, and arguments as typed.
 
     Example:
         >>> display_name("lssvm(kernel=rbf(scale=1),normalize)+iam+psm")
@@ -36,7 +36,7 @@ def full_name(row: Row, rows: Sequence[Row]) -> str:
 
 
 def reference_name(row: Row, rows: Sequence[Row]) -> str:
-    """What a row is measured against, in the same way."""
+    """The name of a row's reference, in the same way."""
     return _of_run(row.reference or "", row.reference_run or "", rows)
 
 
@@ -46,7 +46,7 @@ def _of_run(method: str, run: str, rows: Sequence[Row]) -> str:
 
 
 def number(value: float | None, ci95: float | None) -> str:
-    """A number with its interval, as far as they are known.
+    """A number with its interval, as far as known.
 
     Example:
         >>> number(62.849, 0.84), number(3.0, None), number(None, None)

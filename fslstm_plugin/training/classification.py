@@ -35,7 +35,7 @@ class SplitBatches:
         split: The training split.
         recipe: Batch size and augmentation.
         normalization: The backbone's.
-        seed: What order and augmentation follow from.
+        seed: Seed of order and augmentation.
 
     Attributes:
         module: The module in training, set before the training begins.
@@ -74,7 +74,7 @@ class Classification(pl.LightningModule):
     """A backbone with a linear classifier on its globally pooled features.
 
     Args:
-        backbone: The backbone; one of another kind than the plugin's is classified on its feature vector.
+        backbone: The backbone; one of another package is classified on its feature vector.
         classes: Number of classes.
         recipe: Optimiser and schedule, loss, sizes of the images.
         total_steps: Optimiser steps of the whole training.
@@ -126,7 +126,7 @@ class Classification(pl.LightningModule):
 
 
 class SaveEachEpoch(pl.Callback):
-    """Writes the backbone's weights after each epoch, so that a stopped pretraining is of use."""
+    """Writes the backbone's weights after each epoch, so that a stopped pretraining is useful."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""What a training is asked for, from few words: recipes, sizes and precision are filled in, every bound checked."""
+"""The configuration of a training from few options: recipes, sizes and precision are filled in, all bounds checked."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pretrain_config(
         image_size: Side of the crops from a folder in pixels; default 84.
         max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
         seed: Seed of every random choice.
-        precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``; its meaning on this machine is kept.
         accelerator: Lightning's, on which ``"auto"`` precision depends.
         given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
 
@@ -63,7 +63,7 @@ def pretrain_config(
     """
     if dataset is not None and image_size is not None:
         raise UsageError("An image size is for a folder of images: a data set has its own.")
-    kind = BACKBONES.get(backbone)  # an unknown one is named before a folder is looked at
+    kind = BACKBONES.get(backbone)  # an unknown name is reported before a folder is looked at
     ours = isinstance(kind, type) and issubclass(kind, Backbone)
     size = DATASETS.get(dataset).image_size if dataset is not None else image_size or FOLDER_IMAGE_SIZE
     recipe = base_class_pretraining(size, any_size=ours) if dataset is not None else folder_pretraining()
@@ -105,20 +105,20 @@ def train_config(
         dataset: Name of the data set.
         backbone: Registered name.
         algorithm: Name of the method; an IAM without a reduction ratio gets the data set's.
-        pretrained: Run folder or weights file that the backbone begins from. Default None: fresh weights.
+        pretrained: Run folder or weights file that the backbone starts from. Default None: fresh weights.
         max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
         seed: Seed of every random choice.
-        precision: ``"auto"``, ``"32"`` or ``"bf16"``; what it means on this machine is kept.
+        precision: ``"auto"``, ``"32"`` or ``"bf16"``; its meaning on this machine is kept.
         accelerator: Lightning's, on which ``"auto"`` precision depends.
         validation: How the best weights are chosen; default the paper's 2,000 episodes.
-        test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
+        test_shots: Shots of the later tests, on which miniImageNet's training shots depend.
         given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
 
     Raises:
         UnknownNameError: If there is no such data set, backbone or method.
-        UsageError: If the method's name is wrong or names what is for testing only, nothing can be learned through it,
-            it is not built for the episodes, the backbone has no recipe for pretrained weights, or a value is out of
-            its range.
+        UsageError: If the method's name is wrong or names parts for testing only, nothing can be learned through it, it
+            is not built for the episodes, the backbone has no recipe for pretrained weights, or a value is out of its
+            range.
 
     Example:
         >>> config = train_config("mini", "conv4", "lssvm+iam", precision="32", given={"epochs": 3})
@@ -166,7 +166,7 @@ def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size:
 
 
 def _require_trained(method: Method) -> None:
-    """Refuse what is for testing only: refitting without weights, and batch norm's statistics of an episode.
+    """Refuse parts for testing only: refitting without weights, and batch-norm statistics of an episode.
 
     Raises:
         UsageError: Naming the first of these.
@@ -181,7 +181,7 @@ def _require_trained(method: Method) -> None:
 
 
 def _require_gradient(name: str, dim: int | None) -> None:
-    """Refuse a method without weights that does not let the backbone learn either, as a small episode shows.
+    """Refuse a method without weights or gradients for the backbone, as a small episode shows.
 
     Raises:
         UsageError: Naming it.
@@ -192,7 +192,7 @@ def _require_gradient(name: str, dim: int | None) -> None:
     loss, _ = method.loss(EpisodeFeatures(points[0], points[1], labels), labels, F.cross_entropy)
     if not loss.requires_grad or not torch.autograd.grad(loss, points)[0].any():
         raise UsageError(
-            f"{name} has no weights, and gives the features no gradients that a backbone could learn by: name it to "
+            f"{name} has no weights, and passes no gradients to a backbone: name it to "
             "'fslstm eval', not in the algorithm."
         )
 
@@ -216,5 +216,5 @@ def _absolute(path: Path | None) -> str | None:
 
 
 def _checked(config: C) -> C:
-    """The same configuration, if a run folder's would be read like this."""
+    """The same configuration, once it can be read back as from a run folder."""
     return from_plain(type(config), to_plain(config))

@@ -1,4 +1,4 @@
-"""What both trainings share: the Lightning Trainer, exact checkpoints, a clean end on Ctrl-C, progress."""
+"""What both kinds of training share: the Lightning Trainer, exact checkpoints, a clean end on Ctrl-C, progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NonFiniteError(FSLSTMError):
 
     Args:
         trainer: For the step and the learning rate.
-        what: What was seen, for example ``"loss became infinite or not a number"``.
+        what: What was observed, for example ``"loss became infinite or not a number"``.
     """
 
     def __init__(self, trainer: pl.Trainer, what: str) -> None:
@@ -92,15 +92,15 @@ class StepSeed(pl.Callback):
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint beside its place, flushed, then renamed; reads it only if it is whole and of this training.
+    """Writes checkpoints atomically (flushed, then renamed); reads one only if it is whole and of this training.
 
-    Lightning would write it to the system's folder for temporary files first, and leave it there when killed.
+    Lightning would write to the system's folder for temporary files first, and leave the file there when killed.
 
     Args:
         run: Whose checkpoint it is.
 
     Attributes:
-        origin: Digests of what must be the same when the training is continued, by what to call it.
+        origin: Digests of what must not change when the training is continued, by its name in messages.
     """
 
     def __init__(self, run: Run) -> None:
@@ -134,19 +134,19 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 def _origin(run: Run, data_digest: str) -> dict[str, str]:
-    content = json.dumps(read_json(run.path / "config.json"), sort_keys=True)  # its spaces and order mean nothing
+    content = json.dumps(read_json(run.path / "config.json"), sort_keys=True)  # spaces and order do not matter
     return {"config.json": hashlib.blake2b(content.encode(), digest_size=16).hexdigest(), "the images": data_digest}
 
 
 class Checkpoints(pl.Callback):
     """Keeps ``last.ckpt`` whole and recent, and ends the training between two steps when asked to.
 
-    It acts before a step, when all that belongs to the one before is done: the numbers are noted and, after the last
+    It acts before a step, when all that belongs to the one before is done: the metrics are recorded and, after the last
     step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these.
 
     Args:
         run: Where to keep it.
-        metrics: The numbers to write with it.
+        metrics: The metrics to write with it.
         every: Steps between two checkpoints.
 
     Attributes:
@@ -163,13 +163,13 @@ class Checkpoints(pl.Callback):
         self.stop_signal = 0
 
     def request_stop(self, number: int, *_: object) -> None:
-        """Signal handler: the first signal ends the training after its step, the second one at once."""
+        """Signal handler: the first signal ends the training after the current step, the second one at once."""
         if self.stop_signal:
             raise KeyboardInterrupt
         self.stop_signal = number
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Count the steps from here, and take the signals back from Lightning, which exits without saving."""
+        """Count the steps from here, and take the signals back from Lightning, which would exit without saving."""
         self.saved = trainer.global_step
         self.started = True
         listen(self.request_stop)
@@ -210,7 +210,7 @@ def require_finite(trainer: pl.Trainer) -> None:
 
 
 class FiniteLoss(pl.Callback):
-    """Stops when the loss is not a number; on a GPU it looks every few steps only, so that it need not wait."""
+    """Stops when the loss is not a number; on a GPU it checks every few steps only, to avoid synchronisation."""
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, *_: Any) -> None:
         """Look at the loss of the step."""
@@ -262,7 +262,7 @@ class TrainingProgress(pl.Callback):
             self.progress.start()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Show step, loss, accuracy and rate, now and then."""
+        """Show step, loss, accuracy and rate periodically."""
         patience = 0.5 if self.console.is_terminal else 30
         now = time.monotonic()
         if trainer.global_rank or (now - self.shown < patience and trainer.global_step < trainer.max_steps):
@@ -298,7 +298,7 @@ def _loggers(run: Run) -> list[Any]:
 
 @contextmanager
 def _quiet_lightning() -> Iterator[None]:
-    """Lightning's advice about loaders and devices does not concern the users of the command line."""
+    """Lightning's advice about loaders and devices is of no use on the command line."""
     logger = logging.getLogger("pytorch_lightning")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -313,7 +313,7 @@ def _quiet_lightning() -> Iterator[None]:
 
 @contextmanager
 def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[None]:
-    """What stops a training, as one sentence that says how to go on."""
+    """What stops a training, as one sentence that says how to continue."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as end:  # a second signal; Lightning answers with an exit
@@ -327,14 +327,14 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
     except (OSError, StorageError) as error:
         reason = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {error.strerror}."
         if resume or checkpoints.started or (run.path / "config.json").is_file():
-            advice = f"What was saved before is intact: mend this and continue with {run.resume_command}."
+            advice = f"What was saved before is intact: fix this and continue with {run.resume_command}."
         else:
-            advice = "Nothing was trained yet: mend this and start again."
+            advice = "Nothing was trained yet: fix this and start again."
         raise StorageError(f"{reason.rstrip('.')}. {advice}") from error
     except FSLSTMError:
         raise
-    except Exception as error:  # torch, pickle and Lightning have many errors for the many ways of being damaged
-        if "DataLoader worker" in str(error):  # PyTorch interrupts the training wherever it is just then
+    except Exception as error:  # torch, pickle and Lightning raise many types, as checkpoints can be damaged anyhow
+        if "DataLoader worker" in str(error):  # PyTorch interrupts the training wherever it is
             raise RunError(
                 "A process that decodes images was killed, perhaps for want of memory. What was saved before is "
                 f"intact: continue with {run.resume_command}, perhaps with fewer --workers."
@@ -353,7 +353,7 @@ def _damaged(run: Run, reason: str) -> RunError:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How Lightning's Trainer is to run.
+    """Options of Lightning's Trainer.
 
     Args:
         accelerator: Lightning's accelerator, for example ``"cpu"``.
@@ -384,7 +384,7 @@ def fit(
     resume: bool = False,
     data_digest: str = "",
 ) -> None:
-    """Train until ``max_steps`` optimiser steps, or continue up to there.
+    """Train for ``max_steps`` optimiser steps, or continue up to there.
 
     Args:
         module: The Lightning module.
@@ -392,12 +392,12 @@ def fit(
         run: The run folder that takes checkpoints and metrics.
         max_steps: Optimiser steps in all.
         steps_per_epoch: Optimiser steps between two epoch ends.
-        seed: What the order of data, augmentation and dropout follow from.
+        seed: Seed of data order, augmentation and dropout.
         options: Devices and precision.
         progress: The progress display.
         callbacks: Further Lightning callbacks, run before the checkpoint is written.
         resume: Continue from the run's last checkpoint instead of making the run folder.
-        data_digest: What tells these images from others; the checkpoint keeps it.
+        data_digest: Identifies the images; kept in the checkpoint.
 
     Raises:
         UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy, or a step
@@ -433,10 +433,10 @@ def fit(
                 num_sanity_val_steps=0,
             )
         except (ValueError, MisconfigurationException) as error:
-            raise UsageError(f"Lightning cannot train so: {' '.join(str(error).split())}") from error
+            raise UsageError(f"Lightning cannot train like this: {' '.join(str(error).split())}") from error
         if progress.units_per_step % trainer.world_size:
             raise UsageError(
-                f"{progress.units_per_step} {progress.unit} a step cannot be shared equally by "
+                f"{progress.units_per_step} {progress.unit} per step cannot be shared equally by "
                 f"{trainer.world_size} devices."
             )
         first = getattr(rank_zero_only, "rank", 0) == 0

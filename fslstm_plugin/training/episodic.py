@@ -26,7 +26,7 @@ from ..transduction import PseudoSupportModule
 
 Batch = Episodes | tuple[Tensor, Tensor]
 
-_NEAR = 0.85  # Share of letters in common from which an unknown option is taken for a misspelt one.
+_NEAR = 0.85  # Similarity from which an unknown option counts as a misspelt one.
 
 
 class EpisodicModule(pl.LightningModule):
@@ -45,7 +45,7 @@ class EpisodicModule(pl.LightningModule):
     Args:
         features: Backbone, any module from images ``(batch, 3, H, W)`` to vectors ``(batch, d)``.
         loss: Function of logits ``(n, ways)`` and labels ``(n,)``; default cross entropy with label smoothing.
-        recipe: The paper's optimiser and schedule over so many steps; default learn2learn's Adam with ``lr``,
+        recipe: The paper's optimiser and schedule over this number of steps; default learn2learn's Adam with ``lr``,
             ``scheduler_step`` and ``scheduler_decay``.
         method: What is trained on the features, or its name; default the class's own head, with IAM if ``iam`` is on.
         **options: Any of the class attributes below by name; other names are ignored, as learn2learn does, so that
@@ -141,7 +141,7 @@ class EpisodicModule(pl.LightningModule):
 
     @classmethod
     def add_model_specific_args(cls, parent_parser: ArgumentParser) -> ArgumentParser:
-        """A parser with this algorithm's options, defaults from the class they are asked of.
+        """A parser with this algorithm's options, with the defaults of the class it is called on.
 
         Args:
             parent_parser: The parser to extend.
@@ -205,7 +205,7 @@ class EpisodicModule(pl.LightningModule):
         return features, episodes.query_labels
 
     def _tested(self) -> FewShotModel:
-        """The model as it is tested: with the Pseudo Support Module, if that is wanted."""
+        """The model as in testing: with the Pseudo Support Module, if that is wanted."""
         method = self.model.method
         if not self.psm_iterations or not isinstance(method, KernelMethod) or method.transduction is not None:
             return self.model
@@ -236,7 +236,7 @@ class EpisodicModule(pl.LightningModule):
         self.log_dict(
             {f"{stage}_loss": loss.detach(), f"{stage}_accuracy": accuracy},
             on_step=stage == "train",
-            on_epoch=stage != "train",  # Lightning forgets a half epoch's sum when a training is continued
+            on_epoch=stage != "train",  # Lightning loses the sums of an incomplete epoch when a training is continued
             sync_dist=stage != "train",
             prog_bar=True,
             batch_size=1,
@@ -268,7 +268,7 @@ class EpisodicModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Clip the gradients of backbone, scale and method, each for itself, where the recipe says so."""
+        """Clip the gradients of backbone, scale and method separately, if the recipe says so."""
         if self.recipe is not None and self.recipe.clip_norm:
             for group in optimizer.param_groups:
                 nn.utils.clip_grad_norm_(group["params"], self.recipe.clip_norm)

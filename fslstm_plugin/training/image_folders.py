@@ -54,7 +54,7 @@ def open_folder(folder: Path, image_size: int, normalization: Normalization, pla
 
 
 def folder_digest(images: Any) -> str:
-    """What tells a folder's images from others without reading them all: their names and sizes, in order.
+    """Digest that identifies a folder's images without reading them all: their names and sizes, in order.
 
     Args:
         images: A torchvision data set of :func:`open_folder`.
@@ -67,14 +67,14 @@ def folder_digest(images: Any) -> str:
 
 
 def _load(path: str) -> Image.Image:
-    """An image of any mode as RGB; a damaged one is named."""
+    """An image of any mode as RGB; a damaged one is reported by name."""
     return Image.fromarray(read_rgb(Path(path)))
 
 
 class _Reproducible(Dataset):
     """Images whose random crop and flip follow from seed, epoch and image alone, in any process.
 
-    torchvision draws them from torch's global generator, which is given back as it was.
+    torchvision draws them from torch's global generator, whose state is restored.
     """
 
     def __init__(self, images: Any, seed: int, epoch: int) -> None:
@@ -95,7 +95,7 @@ class FolderBatches:
     Args:
         images: A torchvision data set.
         recipe: Its batch size.
-        seed: What order, crops and flips follow from.
+        seed: Seed of order, crops and flips.
         workers: Number of worker processes.
     """
 

@@ -1,4 +1,4 @@
-"""Meta-training: episodes, validation on episodes of unseen classes, best and last weights kept."""
+"""Meta-training: episodes, validation on episodes of unseen classes, best and last weights are kept."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .streams import EpisodeStream
 
 
 class KeepBest(pl.Callback):
-    """Validates at the end of each epoch and saves the weights that are best so far.
+    """Validates at the end of each epoch and saves the best weights so far.
 
     Args:
         run: Where to save them.
         split: The validation split.
         validation: Number and shape of the episodes, the same ones each time.
-        seed: What the episodes follow from.
+        seed: Seed of the episodes.
         console: Where the result is reported.
     """
 
@@ -46,11 +46,11 @@ class KeepBest(pl.Callback):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What the checkpoint keeps."""
+        """State for the checkpoint."""
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what the checkpoint kept."""
+        """Restore the state from the checkpoint."""
         self.best = state_dict["best"]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

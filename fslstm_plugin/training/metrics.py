@@ -1,4 +1,4 @@
-"""The numbers of a training, each once, however often it was stopped or killed."""
+"""The metrics of a training, each row once, however often it was stopped or killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..runs import Run
 
 
 class Metrics(pl.Callback):
-    """Notes what was logged now and then, and after every epoch, and writes it whole, as ``metrics.csv``.
+    """Records the logged metrics periodically and after every epoch, and writes them atomically as ``metrics.csv``.
 
     Lightning's own CSV logger appends, and later than a checkpoint is written: after a kill its file lacks some steps
     and, once the training continues, holds others twice. Here the rows belong to the training's state: every checkpoint
@@ -26,7 +26,7 @@ class Metrics(pl.Callback):
         every: Steps between two rows.
 
     Attributes:
-        rows: Name to number, with the number of steps done and of epochs before, in the order of time.
+        rows: Name to number, with the steps done and the epochs before, in chronological order.
     """
 
     def __init__(self, run: Run, every: int) -> None:
@@ -34,24 +34,24 @@ class Metrics(pl.Callback):
         self.rows: list[dict[str, float]] = []
 
     def state_dict(self) -> dict[str, Any]:
-        """What the checkpoint keeps."""
+        """State for the checkpoint."""
         return {"rows": self.rows}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up what the checkpoint kept."""
+        """Restore the state from the checkpoint."""
         self.rows = list(state_dict["rows"])
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Note the numbers of the step."""
+        """Record the metrics of the step."""
         if trainer.global_step % self.every == 0:
             self._note(trainer, "train_")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Note the numbers of the validation."""
+        """Record the metrics of the validation."""
         self._note(trainer, "valid_")
 
     def on_exception(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Write also what came after the last checkpoint: it may tell why the training failed."""
+        """Also write what came after the last checkpoint: it may show why the training failed."""
         if not trainer.is_global_zero or not self.rows:  # before a checkpoint is restored the file has more
             return
         with suppress(FSLSTMError):  # the reason of the failure matters more

@@ -84,7 +84,7 @@ def pretrain(
 
 
 def _require_sizes(module: Classification, config: PretrainConfig) -> None:
-    """Refuse sizes that the backbone cannot take: one of another kind than the plugin's may know one only."""
+    """Refuse sizes that the backbone cannot take: other packages' backbones may take only one."""
     for side in sorted({*config.recipe.sides(config.image_size)} - {config.image_size}):
         try:
             with torch.no_grad():

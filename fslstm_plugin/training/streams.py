@@ -27,7 +27,7 @@ class EpisodeStream:
         sampler: Which images make an episode.
         normalization: The backbone's.
         augmentation: Random changes of the images.
-        episodes_per_step: Episodes a step over all ranks.
+        episodes_per_step: Episodes per step over all ranks.
         steps: Steps per epoch.
         module: The module in training.
     """
@@ -52,7 +52,7 @@ class EpisodeStream:
         for step in range(first, first - first % self.steps + self.steps):
             start = step * self.episodes_per_step + trainer.global_rank * share
             indices = self.sampler.batch(start, share).to(device)
-            # The second number keeps these draws apart from any other use of the same seed.
+            # The second number separates these draws from any other use of the same seed.
             keys = [(self.sampler.seed, 1, episode) for episode in range(start, start + share)]
             batch = make_images(self.split.images, indices, self.normalization, self.augmentation, keys)
             yield Episodes(batch, labels, self.sampler.num_support, self.sampler.ways)

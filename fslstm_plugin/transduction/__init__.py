@@ -1,4 +1,4 @@
-"""What queries can do for the classifier: adjust the support (IAM), or extend it (PSM, CAN)."""
+"""How queries can help the classifier: adjust the support (IAM), or extend it (PSM, CAN)."""
 
 from ..adapters import InverseAttentionModule
 from .base import TransductiveModule

@@ -1,4 +1,4 @@
-"""What the modules share that refit a head with the help of its queries."""
+"""What modules that refit a head with the help of its queries share."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class CandidateSelection(TransductiveModule):
         logits = head.predict(gram, targets)
         for count in self.counts(logits.shape[-2]):
             chosen, labels = self._candidates(logits, count)
-            # Not from the plain solution: with so many new points it is no near start.
+            # Not from the plain solution: with so many new points it is not a close start.
             logits = head.predict(gram.append_queries(chosen), torch.cat([targets, labels], -2))
         return logits
 

@@ -16,15 +16,15 @@ _PRIORS = ("tested", "uniform")
 class PseudoSupportModule(TransductiveModule):
     """Append the average query of each predicted class to the support, refit, and repeat; for testing only.
 
-    The averages accumulate: k iterations add k points to each class. A class that no query was given is left
-    out of that iteration. (The published implementation appends a zero vector for it.) Most classes keep their
-    queries after an iteration or two; an average that comes again is not appended, its weight grows: the same
-    solution, from a system that stays small.
+    The averages accumulate: k iterations add k points to each class. A class without assigned queries is left out of
+    that iteration. (The published implementation appends a zero vector for it.) Most classes keep their queries after
+    an iteration or two; a repeated average is not appended, its weight grows: the same solution, from a system
+    that stays small.
 
-    As published, every average has the weight of one shot, however few queries its class was given. That is right
-    where all classes have as many queries. Where they have not, the average of a rare class is mostly of other classes'
-    queries, and the module can cost accuracy. ``prior="tested"`` lowers the weights as the predictions speak against
-    balanced queries, see `average_weights`. Use it unless the queries are known to be balanced: with Conv4 on
+    As published, every average has the weight of one shot, however few queries its class was assigned. That is right
+    where all classes have equally many queries. Where they do not, the average of a rare class is mostly of other
+    classes' queries, and the module can cost accuracy. ``prior="tested"`` lowers the weights as the predictions speak
+    against balanced queries, see `average_weights`. Use it unless the queries are known to be balanced: with Conv4 on
     CIFAR-FS no head fell below the plain one down to Dirichlet 0.5, and on balanced queries the heads kept from 87 %
     (NN, 1 shot) to 100 % (LSSVM, 1 shot) of the published gain.
 
@@ -75,7 +75,7 @@ class PseudoSupportModule(TransductiveModule):
         shots = targets.sum(-2)
         weights = torch.ones_like(shots)
         before = torch.zeros_like(logits[0])
-        latest = torch.zeros_like(targets[..., 0, :], dtype=torch.int64)  # Where the last average of a class is.
+        latest = torch.zeros_like(targets[..., 0, :], dtype=torch.int64)  # Place of the last average of a class.
         for _ in range(self.iterations):
             predicted = one_hot(logits[-1].argmax(-1), ways)
             given = predicted.any(-2)
@@ -104,7 +104,7 @@ def average_weights(logits: Tensor, shots: Tensor) -> Tensor:
 
     Let ``r`` be the share of a class among the predictions times the number of classes, ``q`` the queries per class.
     The spread of balanced predictions, ``q (r - 1)^2`` averaged over classes, would be 1 if they were drawn
-    independently. A head of few shots spreads them more, for it prefers some classes whatever the query. So they are
+    independently. A head of few shots spreads them more, since it prefers some classes whatever the query. So they are
     counted once more, as ``r'``, after the mean logit that the class has for the queries of others is subtracted, and
     the evidence is what both counts agree on::
 
@@ -122,7 +122,7 @@ def average_weights(logits: Tensor, shots: Tensor) -> Tensor:
         shots: Support points of each class ``(..., ways)``; unequal ones count by the mean of ``1 / shots``.
 
     Returns:
-        ``(..., ways)``, in [0, 1]; without meaning for a class that no query is given.
+        ``(..., ways)``, in [0, 1]; meaningless for a class without assigned queries.
 
     Example:
         >>> average_weights(torch.eye(2).repeat(20, 1), shots=torch.ones(2))

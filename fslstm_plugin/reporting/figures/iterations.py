@@ -9,7 +9,7 @@ from .lines import Lines, NamedRow, Point
 
 
 def lines(rows: Sequence[NamedRow]) -> Lines:
-    """Gain over the same method without PSM against k; rows of panels are models, columns shots, lines methods."""
+    """Gain over the same method without PSM against k: a row of panels per model, a line per method."""
     points = []
     for model, row in rows:
         method, k, gain, ci95 = row.method, 0, 0.0, 0.0

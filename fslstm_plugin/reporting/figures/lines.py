@@ -26,11 +26,11 @@ NamedRow = tuple[str, Row]  # A row with the name of its model.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
-# Two panels fill a paper's column and four its page, with letters of the size that they are printed in; many rows
+# Two panels fill a paper's column and four its page, with letters at their printed size; many rows
 # of panels are lower, so that they fit a page.
 PANEL_WIDTH, PANEL_HEIGHT = 1.72, 1.5
 PAGE_HEIGHT, LEGEND_HEIGHT = 9.0, 0.6
-LINE_HEIGHT, AXIS_HEIGHT = 0.15, 0.42  # Of a legend, and of what stands below the lowest panels.
+LINE_HEIGHT, AXIS_HEIGHT = 0.15, 0.42  # Of a legend, and of what is below the lowest panels.
 STYLE: dict[Any, Any] = {
     "axes.labelsize": 7.5,
     "axes.linewidth": 0.6,
@@ -61,7 +61,7 @@ class Point:
         row: Which row of panels.
         column: Which column of panels.
         series: Which line.
-        x: Place on the horizontal axis; words are spread evenly in the order of their coming, and None is everywhere.
+        x: Place on the horizontal axis; words are spread evenly in order of appearance, and None spans the axis.
         gain: Paired difference that the figure shows, in points of accuracy.
         gain_ci95: Half width of its 95 % interval.
         accuracy: Accuracy in percent, for the tables.
@@ -89,8 +89,8 @@ class Lines:
         over: What the gains are measured against.
         points: The numbers, in the order of panels, series and places.
         logarithmic: Whether the horizontal axis is.
-        summary: A table of what matters most, its first row the names of the columns; empty if there is none.
-        remark: What to know of the summary.
+        summary: A table of the main numbers, its first row the names of the columns; empty if there is none.
+        remark: A remark on the summary.
         own_scales: Whether each panel has a vertical scale of its own, and not each row of panels.
     """
 
@@ -191,7 +191,7 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
 
 
 def _place(point: Point) -> float:
-    """Where a number stands among others; words stay in the order of their coming."""
+    """Sort key of a place; words stay in order of appearance."""
     return point.x if isinstance(point.x, (int, float)) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What the number of queries does to CAN and PSM."""
+"""The effect of the number of queries on CAN and PSM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a head's constant does, with features as they are and normalised."""
+"""The effect of a head's constant, with features as extracted and normalised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Tried:
         model: Name of the model.
         row: What was measured.
         constant: The constant; None if the head chooses it itself, or has none.
-        gain: Paired difference to the head with its published constant and features as they are.
+        gain: Paired difference to the head with its published constant and features as extracted.
         gain_ci95: Half width of its interval.
     """
 
@@ -44,7 +44,7 @@ class _Tried:
 
     @property
     def published(self) -> bool:
-        """Whether it is what the gains are against."""
+        """Whether the gains are over this one."""
         return not self.row.options and not self.row.adapters
 
 
@@ -71,7 +71,7 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
         Point(
             f"{each.model}, {each.row.shots}-shot",
             f"{each.row.head.upper()}, {_CONSTANTS[each.row.head][1]}",
-            f"{'leave-one-out, ' if each.chosen else ''}{'normalised' if each.normalised else 'as they are'}",
+            f"{'leave-one-out, ' if each.chosen else ''}{'normalised' if each.normalised else 'as extracted'}",
             each.constant,
             each.gain,
             each.gain_ci95,
@@ -81,7 +81,7 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
         for each in tried
         if each.row.head in _CONSTANTS
     ]
-    over = "the head with its published constant and features as they are"
+    over = "the head with its published constant and features as extracted"
     remark = "The best constant is chosen on the episodes that its gain is measured on, which favours it a little."
     return Lines("constant of the head", over, points, logarithmic=True, summary=_summary(tried), remark=remark)
 
@@ -89,9 +89,9 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
 def _summary(tried: Sequence[_Tried]) -> list[list[str]]:
     """For each model, shots and head: the published constant, and the most that each way gains over it."""
     ways = {
-        "best constant, as they are": (False, False),
+        "best constant, as extracted": (False, False),
         "best constant, normalised": (False, True),
-        "leave-one-out, as they are": (True, False),
+        "leave-one-out, as extracted": (True, False),
         "leave-one-out, normalised": (True, True),
     }
     groups: dict[tuple[str, int, str], list[_Tried]] = {}

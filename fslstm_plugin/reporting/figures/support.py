@@ -30,7 +30,7 @@ class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dataset: Name of the data set.
         backbone: Name of the backbone.
         run: Name of the run.
-        algorithm: What it was trained with.
+        algorithm: The method that it was trained with.
         training: The same with how much of it.
         episode: Number of the episode.
         classes: Name of the class of each support point.
@@ -106,7 +106,7 @@ def draw(tasks: Sequence[tuple[str, Task]]) -> Figure:
 
 
 def _whole(panel: Axes, title: str, task: Task) -> None:
-    """Colour and shape tell the class, size and edge the part."""
+    """Colour and shape show the class, size and edge the role."""
     for label, start, end in zip(task.support_labels, task.support, task.adjusted, strict=True):
         _queries(panel, task, label, size=5)
         arrow = {"arrowstyle": "->", "color": "0.5", "linewidth": 0.8, "shrinkA": 3, "shrinkB": 3}

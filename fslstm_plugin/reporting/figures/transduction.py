@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...evaluation.rows import Row
 from .lines import BALANCE, Lines, NamedRow, Point, balance
 
-_EQUAL_SHARES = ("tim", "pt-map", "proto-lp", "ilpc")  # Whose prior fills all classes alike.
+_EQUAL_SHARES = ("tim", "pt-map", "proto-lp", "ilpc")  # Their prior fills all classes equally.
 
 
 def lines(rows: Sequence[NamedRow]) -> Lines:

@@ -1,4 +1,4 @@
-"""What the balance of the queries does to CAN and PSM."""
+"""The effect of the balance of the queries on CAN and PSM."""
 
 from __future__ import annotations
 
