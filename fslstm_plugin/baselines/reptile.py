@@ -120,7 +120,7 @@ class Reptile(Method):
         """See `Method.require_shape`; fewer classes than it tells apart are no harm."""
         if ways > self.ways:
             raise UsageError(
-                f"This reptile tells {self.ways} classes apart, but the episodes have {ways}: train "
+                f"reptile was built to tell {self.ways} classes apart, but the episodes have {ways}: train "
                 f"reptile(ways={ways})."
             )
 
