@@ -58,8 +58,8 @@ class DPGN(Method):
     The network has a place for each support image, ordered by class, so it is tied to ways and shots. It is trained on
     graphs with ``queries`` of each class, one as published: of an episode with more, each graph gets as many as in
     training, dealt out like cards in the order of their mean feature, which knows neither their classes nor their order
-    [ours; every published figure has one query a class]. The support is sorted by class, but within a class the places
-    are those in which it came: with several shots another order changes the logits a little.
+    [ours; every published figure has one query per class]. The support is sorted by class, but within a class the
+    places are those in which it came: with several shots another order changes the logits a little.
 
     Transductive, but weakly: queries meet through the support only. No prior over their classes but that of training,
     where a graph has as many of each. Use it for tasks of one fixed shape with much to train on.
@@ -67,7 +67,7 @@ class DPGN(Method):
     The released recipe is the default, from scratch; a pretrained backbone learns as much more slowly as the paper's
     own methods let it [ours]. The released code chooses the weights by their accuracy on the *test* classes, which
     explains a part of its figures; here validation classes choose. Its node loss contrasts the queries, and
-    is defined for one of each class only; the default is the cross entropy over classes that its paper describes.
+    is defined for one per class only; the default is the cross entropy over classes that its paper describes.
     Its jitter of the hue is left out; both stages' maps are flattened (for ResNet12 it averages the last one).
 
     Source: Yang et al., "DPGN: Distribution propagation graph network for few-shot learning", CVPR 2020.
