@@ -150,6 +150,12 @@ def test_a_rival_with_nothing_to_tune_is_named(trained, fslstm, runs: Path) -> N
     (trained("feat").path / "tuned.json").unlink()
 
 
+def test_a_rival_is_not_fitted_to_pictures(fslstm, tmp_path: Path) -> None:
+    result = fslstm("fit", tmp_path, "-o", tmp_path / "classifier.fslstm", "--method", "feat")
+    assert (result.code, result.out) == (2, "")
+    assert "feat has weights that are trained on episodes: choose a method without any, such as lssvm." in result.err
+
+
 def test_weights_of_another_rival_are_refused(trained, fslstm, runs: Path) -> None:
     result = fslstm("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES, "--method", "sib")
     assert (result.code, result.out) == (2, "")
