@@ -58,9 +58,8 @@ def fit(
     """
     from rich.console import Console
 
-    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.classifier import FewShotClassifier, method_to_fit
     from fslstm_plugin.data.decode import allow_pixels
-    from fslstm_plugin.methods import parse_method
     from fslstm_plugin.pictures import labelled as listed
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
@@ -68,7 +67,7 @@ def fit(
     if max_pixels is not None:
         allow_pixels(max_pixels)
     if method is not None:
-        parse_method(method)  # what is wrong is said before anything is computed
+        method_to_fit(method)  # what is wrong is said before anything is computed
     found = listed(labelled)
     _require_two(found, labelled)
     pictures.require_replaceable(output)

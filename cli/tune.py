@@ -14,7 +14,10 @@ from .signatures import with_fields
 from .sources import Source
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fslstm_plugin.evaluation.session import Session
+    from fslstm_plugin.methods import Method
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -77,6 +80,7 @@ def tune(
     else:
         session = results.open_session(Run.find(run, runs), None, tuning.SPLIT, data_root, device, console)
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
+    wanted = _with_variants(wanted, console)
     families = {str(method): results.possible(session, tuning.candidates(method), console) for method in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
     rows = results.measure([(session, built)], shots or [1, 5], setting, batch_episodes, console)
@@ -92,3 +96,20 @@ def tune(
     for note in session.notes:
         typer.echo(note)
     results.write_rows(json, rows, session.notes)
+
+
+def _with_variants(methods: list[Method], console: Console) -> list[Method]:
+    """Those that have something to choose; the others are named.
+
+    Raises:
+        UsageError: If there are none.
+    """
+    found = [method for method in methods if method.variants()]
+    if len(found) == len(methods):
+        return found
+    fixed = ", ".join(str(method) for method in methods if method not in found)
+    sentence = f"There is nothing to tune in {fixed}: compare values that you name with 'fslstm compare'."
+    if not found:
+        raise UsageError(sentence)
+    results.say(console, sentence)
+    return found

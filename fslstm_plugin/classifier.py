@@ -20,7 +20,7 @@ from typing_extensions import Self
 from .calibration import probabilities
 from .conformal import PER_CLASS, label_sets
 from .data.decode import read_picture
-from .errors import RunError, UnknownNameError, UsageError, require_positive, require_whole
+from .errors import RunError, UnknownNameError, UntrainedError, UsageError, require_positive, require_whole
 from .fitted import FittedMethod
 from .methods import Method, parse_method
 from .model_file import BackboneIdentity, ModelFile
@@ -31,6 +31,20 @@ from .suggestions import Suggestion, suggest
 _LEAVE_ONE_OUT = "leave-one-out"
 _TRANSDUCTION = "+psm"
 _BATCH = 32  # Pictures that the backbone sees at a time.
+
+
+def method_to_fit(name: str) -> Method:
+    """A method by its name, for features of a backbone that is not trained with it.
+
+    Raises:
+        UsageError: If the name is wrong, or the method has weights that are trained on episodes.
+    """
+    try:
+        return parse_method(name)
+    except UntrainedError as error:
+        raise UsageError(
+            f"{name} has weights that are trained on episodes: choose a method without any, such as lssvm."
+        ) from error
 
 
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
@@ -188,7 +202,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _method(self) -> Method:
         if not isinstance(self.method, str):
             raise UsageError(f"The method must be a name, such as 'lssvm', but got {self.method!r}.")
-        method = parse_method(self.method)
+        method = method_to_fit(self.method)
         if self.transductive and not method.is_transductive:
             return parse_method(self.method + _TRANSDUCTION)
         return method

@@ -46,6 +46,10 @@ class UsageError(FSLSTMError, ValueError):
     exit_code = 2
 
 
+class UntrainedError(UsageError):
+    """A method has weights, and there are none for it."""
+
+
 class SingularError(UsageError):
     """A head's linear system that cannot be solved, for example of features that are not a number."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from torch import Tensor, nn
 
 from .adapters import FeatureAdapter
-from .errors import UnknownNameError, UsageError
+from .errors import UnknownNameError, UntrainedError, UsageError
 from .features import EpisodeFeatures
 from .grammar import (
     BARE,
@@ -467,7 +467,7 @@ class _Maker:
         if needs_dim(kind) and self.learned is not None:
             raise self._untrained(part, head)
         if self._unknown(kind):
-            raise UsageError(
+            raise UntrainedError(
                 f"'{part.name}' in '{self.text}' has weights: pass {' and '.join(self._unknown(kind))} for fresh ones "
                 "(dim is the length of the features), or learned, a trained method."
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,7 @@ CASES = {
     ),
     "dpgn": Case(
         "dpgn(ways=4,shots=2,width=8,generations=2,loss_generations=2)", True, (),
-        (("--shots", 1), "dpgn was built for 4 ways and 2 shots, but got 4 ways and 1 shots"),
+        (("--shots", 1), "dpgn was built for 4-way 2-shot episodes, but got 4-way 1-shot ones"),
     ),
 }  # fmt: skip
 every_case = pytest.mark.parametrize("name", CASES)
@@ -123,6 +124,36 @@ def test_rivals_of_different_runs_are_compared_on_the_same_episodes(trained, fsl
     assert result.code == 0, result.err
     rows = json.loads((tmp_path / "r.json").read_text())["rows"]
     assert [row["method"] for row in rows] == [case.algorithm for case in CASES.values()]
+
+
+def test_runs_of_different_data_sets_are_not_compared(trained, fslstm, runs: Path) -> None:
+    other = runs / "of-wide-dots"
+    shutil.copytree(trained("feat").path, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "dataset": "wide-dots", "image_size": 48}))
+    result = fslstm("compare", "--run", "feat", "--run", other.name, "--runs", runs, *EPISODES)
+    shutil.rmtree(other)
+    assert (result.code, result.out) == (2, "")
+    assert "feat is of dots and of-wide-dots of wide-dots: name runs of one data set, or give --dataset." in result.err
+
+
+def test_a_rival_with_nothing_to_tune_is_named(trained, fslstm, runs: Path) -> None:
+    options = ("--run", trained("feat").name, "--runs", runs, *EPISODES)
+    result = fslstm("tune", "feat", *options)
+    assert (result.code, result.out) == (2, "")
+    assert "There is nothing to tune in feat: compare values that you name with 'fslstm compare'." in result.err
+    assert not (trained("feat").path / "tuned.json").exists()
+    result = fslstm("tune", "nn", "feat", *options)
+    assert result.code == 0, result.err
+    assert "There is nothing to tune in feat:" in result.err
+    assert "feat" not in result.out.replace("/feat/", "")
+    (trained("feat").path / "tuned.json").unlink()
+
+
+def test_a_rival_is_not_fitted_to_pictures(fslstm, tmp_path: Path) -> None:
+    result = fslstm("fit", tmp_path, "-o", tmp_path / "classifier.fslstm", "--method", "feat")
+    assert (result.code, result.out) == (2, "")
+    assert "feat has weights that are trained on episodes: choose a method without any, such as lssvm." in result.err
 
 
 def test_weights_of_another_rival_are_refused(trained, fslstm, runs: Path) -> None:

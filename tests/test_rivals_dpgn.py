@@ -226,14 +226,19 @@ def test_its_recipe_is_the_released_one(tmp_path) -> None:
 def test_another_shape_is_refused_in_one_sentence() -> None:
     method = DPGN(SmallBackbone(), shots=1, width=6)
     for ways, shots, queries, message in (
-        (10, 1, 10, r"built for 5 ways and 1 shots, but got 10 ways and 1 shots: .* train dpgn\(ways=10,shots=1\)"),
-        (5, 2, 10, r"built for 5 ways and 1 shots, but got 5 ways and 2 shots: .* train dpgn\(ways=5,shots=2\)"),
-        (5, 1, 12, "built for graphs of 5 queries, but 12 queries cannot be shared .* take a multiple of 5"),
+        (10, 1, 10, r"built for 5-way 1-shot episodes, but got 10-way 1-shot ones: .* train dpgn\(ways=10,shots=1\)"),
+        (5, 2, 10, r"built for 5-way 1-shot episodes, but got 5-way 2-shot ones: .* train dpgn\(ways=5,shots=2\)"),
+        (5, 1, 12, "built for graphs of 5 queries, but got 12 in an episode: take a multiple of 5"),
     ):
         support, labels = torch.rand(ways * shots, 12), torch.arange(ways).repeat(shots)
         with pytest.raises(UsageError, match=message):
             method.logits(EpisodeFeatures(support, torch.rand(queries, 12), labels))
-    with pytest.raises(UsageError, match="built for 5 ways and 1 shots, but got 5 ways and 5 shots"):
+    features = EpisodeFeatures(torch.rand(4, 12), torch.rand(2, 12), torch.tensor([0, 1, 0, 0]))
+    with pytest.raises(UsageError, match="dpgn needs 2 support images of every class, but their numbers differ"):
+        DPGN(SmallBackbone(), ways=2, shots=2, width=6).logits(features)
+    with pytest.raises(
+        UsageError, match=r"Validation \(--val-ways, .*\): dpgn was built for 5-way 1-shot .* 5-shot ones"
+    ):
         train_config("cifar-fs", "conv4", "dpgn(shots=1)", precision="32")  # which validates with 5 shots
 
 
@@ -244,6 +249,7 @@ def test_another_shape_is_refused_in_one_sentence() -> None:
         ("dpgn(generations=2)", "2 generations, but [36] in the loss"),
         ("dpgn(dropout=-1)", "dropout must be 0 or more"),
         ("dpgn(node_loss=x)", "no node loss 'x'"),
+        ("dpgn(node_loss=as-released,queries=2)", "one query per class in a graph, but got 2"),
         ("dpgn(shots=x)", "shots must be a whole number"),
     ],
 )
@@ -262,5 +268,5 @@ def test_a_backbone_without_stages_is_refused() -> None:
 def test_the_released_node_loss_needs_one_query_of_each_class() -> None:
     method = DPGN(SmallBackbone(), 3, 1, width=6, node_loss="as-released")
     features = EpisodeFeatures(torch.rand(3, 12), torch.rand(6, 12), torch.arange(3))
-    with pytest.raises(UsageError, match="one query of each class: train with --queries 1"):
+    with pytest.raises(UsageError, match="one query per class: train with --queries 1"):
         method.loss(features, torch.arange(6) % 3, criterion)

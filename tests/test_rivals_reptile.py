@@ -457,7 +457,7 @@ def test_it_is_compared_through_images_and_leaves_none_behind(trained: Run, fsls
 def test_more_ways_than_trained_for_are_refused(trained: Run, fslstm, runs: Path) -> None:
     result = fslstm("eval", "--run", "whole", "--runs", runs, "--ways", 6, "--episodes", 4, "--shots", 1)
     assert (result.code, result.out) == (2, "")
-    assert "This reptile tells 5 classes apart, but the episodes have 6" in " ".join(result.err.split())
+    assert "reptile was built to tell 5 classes apart, but the episodes have 6" in " ".join(result.err.split())
     result = fslstm(*_training(runs, "ways"), "--ways", 6)
     assert result.code == 2
     assert not (runs / "ways").exists()

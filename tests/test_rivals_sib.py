@@ -105,8 +105,9 @@ def test_episodes_of_a_batch_share_nothing_in_training() -> None:
 def test_another_shape_is_refused_in_one_sentence() -> None:
     method = SIB(6)
     for ways, queries, message in (
-        (10, 150, r"built for episodes of 5 ways, but got 10: .* or train sib\(ways=10\)"),
+        (10, 150, r"built for 5-way episodes, but got 10-way ones: .* or train sib\(ways=10\)"),
         (5, 40, r"built for 75 queries per episode.*but got 40: .* or name sib\(queries=8\)"),
+        (5, 1, r"built for 75 queries per episode.*but got 1: take as many everywhere\."),
     ):
         with pytest.raises(UsageError, match=message):
             method.logits(EpisodeFeatures(torch.rand(ways, 6), torch.rand(queries, 6), torch.arange(ways)))

@@ -58,8 +58,8 @@ class DPGN(Method):
     The network has a place for each support image, ordered by class, so it is tied to ways and shots. It is trained on
     graphs with ``queries`` of each class, one as published: of an episode with more, each graph gets as many as in
     training, dealt out like cards in the order of their mean feature, which knows neither their classes nor their order
-    [ours; every published figure has one query a class]. The support is sorted by class, but within a class the places
-    are those in which it came: with several shots another order changes the logits a little.
+    [ours; every published figure has one query per class]. The support is sorted by class, but within a class the
+    places are those in which it came: with several shots another order changes the logits a little.
 
     Transductive, but weakly: queries meet through the support only. No prior over their classes but that of training,
     where a graph has as many of each. Use it for tasks of one fixed shape with much to train on.
@@ -67,7 +67,7 @@ class DPGN(Method):
     The released recipe is the default, from scratch; a pretrained backbone learns as much more slowly as the paper's
     own methods let it [ours]. The released code chooses the weights by their accuracy on the *test* classes, which
     explains a part of its figures; here validation classes choose. Its node loss contrasts the queries, and
-    is defined for one of each class only; the default is the cross entropy over classes that its paper describes.
+    is defined for one per class only; the default is the cross entropy over classes that its paper describes.
     Its jitter of the hue is left out; both stages' maps are flattened (for ResNet12 it averages the last one).
 
     Source: Yang et al., "DPGN: Distribution propagation graph network for few-shot learning", CVPR 2020.
@@ -136,6 +136,8 @@ class DPGN(Method):
         given = {name: getattr(self, name) for name in _Published._fields if getattr(self, name, None) is not None}
         self.settings = released._replace(**given)
         _require_valid(self.settings, dropout)
+        if node_loss == "as-released" and queries > 1:
+            raise UsageError(f"The node loss as released is for one query per class in a graph, but got {queries}.")
         self.dropout, self.node_loss = dropout, node_loss
         area = (sizes.image_size // 16) ** 2
         self.middle_vector, self.last_vector = (
@@ -156,14 +158,14 @@ class DPGN(Method):
         """See `Method.require_shape`."""
         if ways != self.ways or num_support != ways * self.shots:
             raise UsageError(
-                f"dpgn was built for {self.ways} ways and {self.shots} shots, but got {ways} ways and "
-                f"{num_support / ways:g} shots: take the same in training, validation and testing, or train "
+                f"dpgn was built for {self.ways}-way {self.shots}-shot episodes, but got {ways}-way "
+                f"{num_support / ways:g}-shot ones: take the same in training, validation and testing, or train "
                 f"dpgn(ways={ways},shots={max(num_support // ways, 1)})."
             )
         if num_query == 0 or num_query % (ways * self.queries):
             raise UsageError(
-                f"dpgn was built for graphs of {ways * self.queries} queries, but {num_query} queries cannot be shared "
-                f"among such: take a multiple of {ways * self.queries}."
+                f"dpgn was built for graphs of {ways * self.queries} queries, but got {num_query} in an episode: "
+                f"take a multiple of {ways * self.queries}."
             )
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
@@ -180,7 +182,7 @@ class DPGN(Method):
         points, members, order = self.graphs(features)
         if self.node_loss == "as-released" and order.shape[-2:] != (1, self.ways):
             raise UsageError(
-                "The node loss as released needs episodes with one query of each class: train with --queries 1."
+                "The node loss as released needs episodes with one query per class: train with --queries 1."
             )
         labels = query_labels.gather(-1, order.flatten(-2)).reshape(len(points), -1)
         generations = self.propagate(points, members)
@@ -197,6 +199,8 @@ class DPGN(Method):
             and the places of their queries in the episode ``(..., graphs, queries)``.
         """
         self.require_shape(features.ways, features.num_support, features.num_query)
+        if (features.targets.sum(-2) != self.shots).any():
+            raise UsageError(f"dpgn needs {self.shots} support images of every class, but their numbers differ.")
         by_class = features.labels.argsort(dim=-1, stable=True)
         members = features.targets.to(features.support).gather(-2, by_class.unsqueeze(-1).expand_as(features.targets))
         support = features.support.gather(-2, by_class.unsqueeze(-1).expand_as(features.support))

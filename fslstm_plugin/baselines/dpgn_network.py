@@ -112,15 +112,26 @@ class _Edge(nn.Module):
 
     def forward(self, points: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
         """Edges ``(E, n, n)`` and dissimilarities ``(E, n, n)``, of points ``(E, n, width)``."""
-        apart = points.unsqueeze(-2) - points.unsqueeze(-3)
-        apart = apart.square() if self.metric == "l2" else apart.abs()
-        hidden = _dropped(F.leaky_relu(_normalized(self.bn1, self.conv1(apart))), self.dropout, self.training)
-        hidden = _dropped(F.leaky_relu(_normalized(self.bn2, self.conv2(hidden))), self.dropout, self.training)
-        similar = self.conv3(hidden).squeeze(-1).sigmoid()
+        if self.training:  # Batch statistics count each pair in both orders, and each point with itself.
+            similar, dissimilarities = self.compare(points.unsqueeze(-2) - points.unsqueeze(-3))
+        else:
+            n = points.shape[-2]
+            first, second = torch.triu_indices(n, n, device=points.device)
+            pairs = torch.arange(len(first), device=points.device)
+            place = pairs.new_zeros(n, n)
+            place[first, second] = place[second, first] = pairs
+            similar, dissimilarities = (each[:, place] for each in self.compare(points[:, first] - points[:, second]))
         own = _identity(edges)
         others = edges * (1 - own)
         shares = F.normalize(similar * others, p=1, dim=-1) * others.sum(-1, keepdim=True) + own + 1e-6
-        return shares / shares.sum(-1, keepdim=True), -apart.sum(-1)
+        return shares / shares.sum(-1, keepdim=True), dissimilarities
+
+    def compare(self, apart: Tensor) -> tuple[Tensor, Tensor]:
+        """Similarities ``(E, ...)`` in (0, 1) and dissimilarities ``(E, ...)`` of differences ``(E, ..., width)``."""
+        apart = apart.square() if self.metric == "l2" else apart.abs()
+        hidden = _dropped(F.leaky_relu(_normalized(self.bn1, self.conv1(apart))), self.dropout, self.training)
+        hidden = _dropped(F.leaky_relu(_normalized(self.bn2, self.conv2(hidden))), self.dropout, self.training)
+        return self.conv3(hidden).squeeze(-1).sigmoid(), -apart.sum(-1)
 
 
 class _PointNode(nn.Module):
@@ -151,5 +162,7 @@ def _normalized(norm: nn.Module, values: Tensor) -> Tensor:
 
 def _dropped(values: Tensor, dropout: float, training: bool) -> Tensor:
     """Dropout of whole channels of a graph, ``(E, ..., channels)``."""
+    if not training or not dropout:
+        return values
     kept = F.dropout(values.new_ones(len(values), values.shape[-1]), dropout, training)
     return values * kept.view(len(values), *[1] * (values.dim() - 2), -1)

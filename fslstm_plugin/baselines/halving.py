@@ -12,7 +12,7 @@ _EPOCH = 1000  # Episodes between two validations, ours.
 def halving_adam(
     recipe: MetaRecipe, *, episodes: int, every: int, shots: int, queries: int, pretrained: bool, clip_norm: float = 0.0
 ) -> MetaRecipe:
-    """Adam at 1e-3 without weight decay, augmentation or label smoothing, on one episode a step.
+    """Adam at 1e-3 without weight decay, augmentation or label smoothing, on one episode per step.
 
     A pretrained backbone gets a tenth of the rate, which is ours: the first gradients come through layers that know
     nothing yet, and would undo what it has learned.

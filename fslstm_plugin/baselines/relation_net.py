@@ -25,7 +25,7 @@ class RelationNet(Method):
     The support's maps are summed by class (not averaged, as published), set beside the query's along the channels, and
     go through two convolutions with batch normalisation, ReLU and pooling, and two linear layers; the sigmoid of the
     result is trained to be 1 for the query's class and 0 for the others by its squared error. The logits are the
-    results before the sigmoid, which has the same greatest and fewer ties.
+    results before the sigmoid, whose greatest is the same, with fewer ties.
 
     A sum grows with the shots: test with as many as in training. It takes any number of classes and queries.
 
@@ -160,7 +160,7 @@ class RelationNet(Method):
 
     def _related(self, classes: Tensor, queries: Tensor) -> Tensor:
         """Scores ``(episodes, m, ways)`` of maps ``(episodes, ways, C, h, w)`` and ``(episodes, m, C, h, w)``."""
-        # A convolution of maps side by side is the sum of two, each of which is computed once a class or query.
+        # A convolution of maps side by side is the sum of two, each of which is computed once per class or query.
         of_class, of_query = self.conv1.weight.chunk(2, dim=1)
         left = F.conv2d(classes.flatten(0, 1), of_class, self.conv1.bias, padding=self.border)
         right = F.conv2d(queries.flatten(0, 1), of_query, padding=self.border)

@@ -51,7 +51,7 @@ class Reptile(Method):
         rate: Learning rate of these steps; their loss is the sum over the images. Default 1e-3.
         optimizer: ``"adam"`` (default) without a first moment, or ``"sgd"``.
         queries: ``"together"`` (default): all queries of an episode in one batch, the published "transductive"; the
-            published batch has one query a class. ``"alone"``: each one in a batch with the support.
+            published batch has one query per class. ``"alone"``: each one in a batch with the support.
 
     Raises:
         UsageError: If the backbone does not say ``out_features``, or an argument is out of its range.
@@ -120,7 +120,7 @@ class Reptile(Method):
         """See `Method.require_shape`; fewer classes than it tells apart are no harm."""
         if ways > self.ways:
             raise UsageError(
-                f"This reptile tells {self.ways} classes apart, but the episodes have {ways}: train "
+                f"reptile was built to tell {self.ways} classes apart, but the episodes have {ways}: train "
                 f"reptile(ways={ways})."
             )
 
@@ -128,7 +128,7 @@ class Reptile(Method):
         """Published: 100,000 steps of 5 tasks with 15 images per class, whose split in two means nothing here.
 
         From pretrained weights the backbone moves slower by as much as in the recipe that is given (ours): Adam moves
-        each weight by some 1e-3 a step whatever its use, so that at rate 1 a thousand tasks wash out what it knew.
+        each weight by some 1e-3 per step whatever its use, so that at rate 1 a thousand tasks wash out what it knew.
         """
         return replace(
             recipe,

@@ -70,13 +70,14 @@ class SIB(Method):
         """See `Method.require_shape`."""
         if ways != self.ways:
             raise UsageError(
-                f"sib was built for episodes of {self.ways} ways, but got {ways}: take {self.ways} in training, "
+                f"sib was built for {self.ways}-way episodes, but got {ways}-way ones: take the same in training, "
                 f"validation and testing, or train sib(ways={ways})."
             )
         if num_query != ways * self.queries:
+            other = f", or name sib(queries={num_query // ways})" if num_query and num_query % ways == 0 else ""
             raise UsageError(
                 f"sib was built for {ways * self.queries} queries per episode, over which its steps are sums, but got "
-                f"{num_query}: take as many everywhere, or name sib(queries={max(num_query // ways, 1)})."
+                f"{num_query}: take as many everywhere{other}."
             )
 
     def logits(self, features: EpisodeFeatures) -> Tensor:

@@ -30,8 +30,8 @@ class TPN(Method):
 
     No prior over the classes of the queries, but a cluster is one class. It takes any classes, shots and queries.
 
-    Use this where queries come in numbers and in clusters; not for single queries. Where sigma nears 0 an image has no
-    neighbour but itself, and a query then no score.
+    Use this where many queries come at once and form clusters; not for single queries. Where sigma nears 0 an image has
+    no neighbour but itself, and a query then no score.
 
     Ours: g reads maps of 64 channels; wider ones are brought to as many by a convolution of 1 x 1 (published: a
     backbone of 64). Sigma begins at ``width`` (published: near 0, by chance): where it is small a graph has no edges,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.base import Split
-from ..errors import UsageError, printable
+from ..errors import UntrainedError, UsageError, printable
 from ..methods import Method, parse_method
 from ..runs import Run
 from .ranks import ALONE, Ranks
@@ -115,9 +115,7 @@ class FeatureSession(Session):
         for name in names:
             try:
                 method = parse_method(name)
-            except UsageError as error:
-                if "has weights" not in str(error):
-                    raise
+            except UntrainedError as error:
                 raise UsageError(
                     f"{name} has weights that are trained with a backbone, and there is no run here: choose a method "
                     f"without any, or a run with --run in place of {self.name}."

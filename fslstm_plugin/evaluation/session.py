@@ -259,7 +259,10 @@ def measure_together(
     first = parts[0][0].split
     for session, _ in parts:
         if (session.split.dataset, session.split.name) != (first.dataset, first.name):
-            raise UsageError("Methods can be compared on the same images only, but these are of different data sets.")
+            raise UsageError(
+                f"Methods are compared on the same images, but {parts[0][0].name} is of {first.dataset} and "
+                f"{session.name} of {session.split.dataset}: name runs of one data set, or give --dataset."
+            )
     measured = []
     for session, methods in parts:
         prefix = f"{session.name}: " if len(parts) > 1 else ""

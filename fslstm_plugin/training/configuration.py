@@ -131,8 +131,8 @@ def train_config(
     recipe = _with(method.recipe(recipe, pretrained=pretrained is not None, test_shots=test_shots), given)
     recipe.augmentation.require_fit(size)
     validation = validation or Validation()
-    for shape in (recipe, validation):
-        method.require_shape(shape.ways, shape.ways * shape.shots, shape.ways * shape.queries)
+    _require_shape(method, recipe, "Training (--ways, --shots, --queries)")
+    _require_shape(method, validation, "Validation (--val-ways, --val-shots, --val-queries)")
     return _checked(
         TrainConfig(
             backbone=backbone,
@@ -163,6 +163,18 @@ def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size:
     if not has_weights(method):
         _require_gradient(str(method), dim)
     return method
+
+
+def _require_shape(method: Method, shape: MetaRecipe | Validation, where: str) -> None:
+    """Refuse episodes of a shape that the method was not built for.
+
+    Raises:
+        UsageError: Saying where they are asked for.
+    """
+    try:
+        method.require_shape(shape.ways, shape.ways * shape.shots, shape.ways * shape.queries)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
 
 
 def _require_trained(method: Method) -> None:
