@@ -151,10 +151,10 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
     Lite0, 10 ways             94 %     98 %
     ======================  =======  =======  ========  ========
 
-    and on the test classes, once, with Lite0 and 5 ways (300 episodes, 100 other images per class) in 93 % at 2 shots
-    and 95 % at 5. On the validation classes Wilson's for all points, each left out alone and without the curve, held it
-    in 3 to 8 % at 2 shots and 56 to 63 % at 5: the class that lacks a point is predicted much more rarely than the
-    others.
+    and on the test classes, once, with Lite0 (300 episodes, 100 other images per class) in 93 % at 2 shots and 95 % at
+    5 of 5 ways, and 94 % at 2 shots of 10. On the validation classes Wilson's for all points, each left out alone and
+    without the curve, held it in 3 to 8 % at 2 shots and 56 to 63 % at 5: the class that lacks a point is predicted
+    much more rarely than the others.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927; learning curves that
     are powers, Cortes et al., "Learning curves: asymptotic values and rate of convergence", 1993.
