@@ -67,7 +67,7 @@ def test_everything_beside_accuracy(fslstm, features) -> None:
         "lssvm",
         "--calibration",
         "--coverage",
-        0.8,
+        0.6,
         "--open-ways",
         2,
     )

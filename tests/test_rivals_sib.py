@@ -141,5 +141,5 @@ def test_its_recipe_is_the_published_one(tmp_path) -> None:
     four = Validation(ways=4)
     scratch = train_config("cifar-fs", "conv4", "sib(ways=4)", precision="32", validation=four).recipe
     assert (scratch.frozen_backbone, scratch.ways) == (False, 4)
-    with pytest.raises(UsageError, match="built for episodes of 4 ways, but got 5"):  # told before the training
+    with pytest.raises(UsageError, match="built for 4-way episodes, but got 5-way ones"):  # told before the training
         train_config("cifar-fs", "conv4", "sib(ways=4)", precision="32")
