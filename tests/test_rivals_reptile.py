@@ -344,7 +344,9 @@ def test_minibatches_deal_all_before_any_again() -> None:
 
 def test_more_classes_than_it_was_trained_for_are_refused(model: FewShotModel) -> None:
     features, _ = _episodes(ways=4)
-    with pytest.raises(UsageError, match=r"built to tell 3 classes apart, but the episodes have 4: train reptile\(ways=4\)"):
+    with pytest.raises(
+        UsageError, match=r"built to tell 3 classes apart, but the episodes have 4: train reptile\(ways=4\)"
+    ):
         model.logits(features)
 
 
