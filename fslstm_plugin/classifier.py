@@ -221,7 +221,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         logits = self._logits(X).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def predict_set(self, X: Any, coverage: float | None = None, kind: str = PER_CLASS) -> list[np.ndarray]:
+    def predict_set(self, X: Any, coverage: float | None = None, kind: str | None = None) -> list[np.ndarray]:
         """For each point the labels that it may have: a set that holds the right one as often as promised.
 
         An empty set says that each label would be more surprising than it is for so many labelled points. Whether a
@@ -232,9 +232,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             coverage: The share of the sets that are to hold the right label, above 0 and below 1. Default None: 0.9, or
                 the greatest that so few labelled points can promise, which is 0.83 with 5 per class; see
                 `conformal.usual_coverage`.
-            kind: ``"per-class"`` (default), which holds for each class, however many labelled points it has; or
-                ``"marginal"``, which holds on average where labelled and new points are drawn alike. See
-                `conformal.p_values`.
+            kind: ``"per-class"``, which holds for each class, however many labelled points it has; or ``"marginal"``,
+                which holds on average where labelled and new points are drawn alike; see `conformal.p_values`.
+                Default None: per class, or where a class has too few points for the coverage that is asked for,
+                marginal.
 
         Returns:
             m arrays of labels, most likely an array of one.
@@ -245,7 +246,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         query = self._query(X)
         if coverage is None:
-            coverage = self._fitted_.usual_coverage(kind)
+            coverage = self._fitted_.usual_coverage(kind or PER_CLASS)
+        kind = kind or self._fitted_.kind_for(coverage)
         found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
         return [self.classes_[each] for each in found.numpy()]
 

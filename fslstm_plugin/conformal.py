@@ -147,6 +147,21 @@ def usual_coverage(targets: Tensor, kind: str = PER_CLASS) -> float:
     return min(USUAL_COVERAGE, _two_digits(greatest_coverage(targets, kind)))
 
 
+def kind_for(coverage: float, targets: Tensor) -> str:
+    """The kind of promise that so few labelled points can make: for each class if they can, on average otherwise.
+
+    Args:
+        coverage: What is asked for.
+        targets: One-hot labels ``(..., n, ways)``.
+
+    Example:
+        >>> targets = torch.eye(5).repeat(5, 1)
+        >>> kind_for(0.8, targets), kind_for(0.9, targets)
+        ('per-class', 'marginal')
+    """
+    return PER_CLASS if attained_coverage(coverage, _ranked(targets, PER_CLASS)) < 1 else MARGINAL
+
+
 def require_attainable(coverage: float, targets: Tensor, kind: str = PER_CLASS) -> None:
     """Refuse a coverage that only sets of all labels would have, for want of labelled points.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .calibration import fit_temperature
-from .conformal import p_values, require_attainable, require_label_sets, usual_coverage
+from .conformal import kind_for, p_values, require_attainable, require_label_sets, usual_coverage
 from .errors import UsageError
 from .familiarity import familiarity_rank
 from .features import EpisodeFeatures
@@ -194,6 +194,10 @@ class FittedMethod:
     def usual_coverage(self, kind: str) -> float:
         """See `conformal.usual_coverage`."""
         return usual_coverage(self.targets, kind)
+
+    def kind_for(self, coverage: float) -> str:
+        """See `conformal.kind_for`."""
+        return kind_for(coverage, self.targets)
 
     @torch.no_grad()
     def p_values(self, query: Tensor, coverage: float, kind: str, seed: int) -> Tensor:

@@ -167,9 +167,19 @@ def test_a_coverage_that_few_points_cannot_promise_is_refused() -> None:
     with pytest.raises(UsageError, match="6 labelled images can promise a coverage of at most 85.7 %"):
         fitted.predict_set(query, coverage=0.9, kind="marginal")
     with pytest.raises(UsageError, match="2 labelled images per class can .* at most 66.7 %, .* the nearest is 0.66"):
-        fitted.predict_set(query, coverage=0.9)
+        fitted.predict_set(query, coverage=0.9, kind="per-class")
     for usual, nearest in zip(fitted.predict_set(query), fitted.predict_set(query, coverage=0.66), strict=True):
         np.testing.assert_array_equal(usual, nearest)
+
+
+def test_sets_promise_each_class_its_coverage_if_they_can() -> None:
+    X, y, query = draw(points=6)
+    fitted = FewShotClassifier().fit(X, y)
+    for coverage, kind in ((0.6, "per-class"), (0.8, "marginal")):
+        for found, meant in zip(
+            fitted.predict_set(query, coverage), fitted.predict_set(query, coverage, kind), strict=True
+        ):
+            np.testing.assert_array_equal(found, meant)
 
 
 def test_transductive_adds_psm_to_what_is_not() -> None:
