@@ -1,4 +1,4 @@
-"""What the reference changes in docstrings, whose generator knows ``Examples:`` only, and no Sphinx roles."""
+"""What the reference changes in docstrings, whose generator knows ``Examples:`` only, no Sphinx roles and no ``Meta``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import griffe
 
 _ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")
+_DESCRIPTION = re.compile(r"""Meta\(.*description=["'](.*)["']\)""")
 
 
 class Examples(griffe.Extension):
@@ -18,3 +19,15 @@ class Examples(griffe.Extension):
         if obj.docstring:
             text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
             obj.docstring.value = _ROLE.sub(r"`\1`", text)
+
+
+class Descriptions(griffe.Extension):
+    """Shows the fields of a recipe with what their ``Annotated[type, Meta(description=...)]`` says."""
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
+        """Make type and docstring of one field."""
+        annotated = attr.annotation
+        said = _DESCRIPTION.search(str(annotated))
+        if said and isinstance(annotated, griffe.ExprSubscript) and isinstance(annotated.slice, griffe.ExprTuple):
+            attr.annotation = annotated.slice.elements[0]
+            attr.docstring = griffe.Docstring(said[1], parent=attr)

@@ -76,6 +76,10 @@ class CIFARFS(Dataset):
         own = [partial_folder(self._images_folder(root)), partial_folder(self._links_folder(root))]
         return [*super().partial_folders(root), *own]
 
+    def remedy(self, root: Path) -> str:
+        """The download first; see :meth:`Dataset.remedy`."""
+        return f"run `fslstm data prepare {self.name} --data-root {root}`, which downloads it, or {super().remedy(root)}"
+
     def archive_folder(self, root: Path) -> Path:
         """On the same disk as learn2learn's folders, into which its content is moved."""
         return partial_folder(root / "cifarfs" / "archive")
@@ -97,7 +101,7 @@ class CIFARFS(Dataset):
         except (DataError, UnicodeDecodeError) as error:
             raise DataError(
                 f"{folder} is incomplete ({str(error).rstrip('.')}): remove it to download {self.title} anew, "
-                f"or {self.remedy(root)}"
+                f"or {super().remedy(root)}"
             ) from error
 
     def _fill(self, folder: Path, root: Path, source: Path | None, report: Callable[[str], None]) -> None:
@@ -147,7 +151,7 @@ class CIFARFS(Dataset):
             download_url(CIFAR100.url, str(folder), CIFAR100.filename, CIFAR100.tgz_md5)
         except (OSError, RuntimeError) as error:
             raise DataError(
-                f"{self.title} is not in {root} and could not be downloaded ({error}): {self.remedy(root)}"
+                f"{self.title} is not in {root} and could not be downloaded ({error}): {super().remedy(root)}"
             ) from error
         return folder / CIFAR100.filename
 
