@@ -1,4 +1,4 @@
-"""What the reference changes in docstrings, whose generator knows ``Examples:`` only, no Sphinx roles and no ``Meta``."""
+"""What the reference makes of docstrings: its generator knows ``Examples:`` only, no Sphinx roles and no ``Meta``."""
 
 from __future__ import annotations
 
