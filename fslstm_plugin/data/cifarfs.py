@@ -78,7 +78,8 @@ class CIFARFS(Dataset):
 
     def remedy(self, root: Path) -> str:
         """The download first; see :meth:`Dataset.remedy`."""
-        return f"run `fslstm data prepare {self.name} --data-root {root}`, which downloads it, or {super().remedy(root)}"
+        command = f"fslstm data prepare {self.name} --data-root {root}"
+        return f"run `{command}`, which downloads it, or {super().remedy(root)}"
 
     def archive_folder(self, root: Path) -> Path:
         """On the same disk as learn2learn's folders, into which its content is moved."""
