@@ -295,6 +295,14 @@ def test_a_tampered_original_archive_is_named(tmp_path: Path, part: str, key: st
     assert not list(tmp_path.rglob("out.png"))
 
 
+def test_what_is_missing_can_be_downloaded_or_taken_from_an_archive(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as failure:
+        SMALL.load(tmp_path, "train")
+    command = f"fslstm data prepare cifar-fs{{}} --data-root {tmp_path}"
+    assert f"`{command.format('')}`, which downloads it" in str(failure.value)
+    assert f"`{command.format(' --archive cifar100.zip')}`" in str(failure.value)
+
+
 def test_without_network_one_sentence_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*args: object) -> None:
         raise URLError("no route to host")
@@ -304,6 +312,7 @@ def test_without_network_one_sentence_says_what_to_do(tmp_path: Path, monkeypatc
         SMALL.prepare(tmp_path)
     message = str(failure.value)
     assert "could not be downloaded" in message
+    assert "which downloads it" not in message
     assert f"`fslstm data prepare cifar-fs --archive cifar100.zip --data-root {tmp_path}`" in message
     assert "\n" not in message
     assert_nothing_half_done(tmp_path)
