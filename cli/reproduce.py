@@ -78,6 +78,9 @@ def reproduce(
     episodes: Annotated[
         Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.", show_default=False)
     ] = None,
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="Evaluate what is trained to its end, and train nothing.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted trainings and measurements.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what would be done, and how long it would take here.")
@@ -107,7 +110,7 @@ def reproduce(
     from fslstm_plugin.reproduction.specification import find
     from fslstm_plugin.runs import Run
 
-    trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained}
+    trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--no-train": no_train}
     measured = {"--run": run, "--episodes": episodes, "--dry-run": dry_run, "--resume": resume, **trained}
     for option, others, why in (
         ("--run", trained if run else {}, "the run is evaluated as it is"),
@@ -132,6 +135,7 @@ def reproduce(
         weights=pretrained,
         episodes=episodes,
         seed=seed,
+        train=not no_train,
         resume=resume,
         data_root=data_root,
         device=results.join_ranks().device(device),
@@ -161,11 +165,11 @@ def reproduce(
 
 
 def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) -> dict[str, list[Part]]:
-    """What to evaluate for each; of several, those that the given runs do not suit are left out.
+    """What to evaluate for each; of several, those that there is no run for are left out.
 
     Raises:
-        UnsuitedRunError: If they do not suit the only one.
-        RunError: If they suit none of several.
+        UnsuitedRunError: If there is no run for the only one.
+        RunError: If there is none for any of several.
     """
     from fslstm_plugin.errors import RunError
     from fslstm_plugin.reproduction import engine
@@ -179,7 +183,7 @@ def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) ->
                 raise
             console.print(str(error), highlight=False, soft_wrap=True, markup=False)
     if not parts:
-        raise RunError("The given runs suit none of the reproductions.")
+        raise RunError("There is no run for any of the reproductions.")
     return parts
 
 

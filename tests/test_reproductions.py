@@ -241,6 +241,31 @@ def test_methods_with_trainings_of_their_own_are_compared_in_pairs_in_any_order(
     assert {each["reference_training"] for each in ours} == {"base classes, 1 epoch"}
 
 
+def test_without_training_what_is_trained_is_evaluated_and_the_rest_not_run(trained, fslstm, folder, tmp_path):
+    name = "reproduce-quick-dots-tiny-lssvm"
+    shutil.copytree(trained / name, tmp_path / "runs" / name)
+
+    def table(*arguments: object):
+        there = ("--runs", tmp_path / "runs", "--output", tmp_path / "new")
+        return fslstm("reproduce", *arguments, *SMALL, "--no-train", *there)
+
+    result = table("table1")
+    assert result.code == 0, result.err
+    assert [run.name for run in (tmp_path / "runs").iterdir()] == [name], "nothing is trained"
+    measured = json.loads((tmp_path / "new" / "table1" / "measured.json").read_text())
+    assert {each["method"] for each in measured["measurements"]} == {"lssvm", "lssvm+bn"}
+    assert {each["scale"] for each in measured["provenance"]} == {"quick"}
+    planned = table("table1", "--dry-run")
+    assert "evaluate lssvm" in planned.out
+    assert "train " not in planned.out
+
+    checkpoint = tmp_path / "runs" / name / "last.ckpt"
+    checkpoint.unlink()  # as if it had not come so far
+    none = table("table1")
+    assert none.code == 2
+    assert none.err == (f"fslstm: No training of table1 is finished in {tmp_path / 'runs'}: leave out --no-train.\n")
+
+
 def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_path):
     before = {run.name for run in trained.iterdir()}
     result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")
@@ -276,7 +301,13 @@ def test_times_of_a_busy_machine_and_of_an_idle_one_are_the_same(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("option", "other"), [("--run=base", "--dataset=dots"), ("--redraw", "--resume"), ("--redraw", "--episodes=10")]
+    ("option", "other"),
+    [
+        ("--run=base", "--no-train"),
+        ("--run=base", "--dataset=dots"),
+        ("--redraw", "--resume"),
+        ("--redraw", "--episodes=10"),
+    ],
 )
 def test_options_that_contradict_each_other_are_refused(option, other, reproduce):
     result = reproduce("table1", option, other)
@@ -386,7 +417,7 @@ def test_of_all_reproductions_those_that_a_run_does_not_suit_are_named_and_left_
     shutil.copytree(folder / "table2", folder / "table4")
     none = reproduce(*given)
     assert none.code == 1
-    assert "suit none of the reproductions" in none.err
+    assert "There is no run for any of the reproductions" in none.err
 
 
 def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, output):

@@ -29,7 +29,7 @@ from .trainings import Scale, Training
 
 
 class UnsuitedRunError(UsageError):
-    """A given run that no method of a reproduction can be evaluated on."""
+    """There is no run that a method of a reproduction can be evaluated on."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Request:
         weights: Run or weights file that trainings begin from, in place of base-class pretraining.
         episodes: Number of episodes, in place of the scale's.
         seed: Seed of every random choice.
+        train: Whether trainings that are not finished are run; if not, only the finished ones are evaluated.
         resume: Whether what was interrupted may be continued: trainings, and measurements by the same code.
         data_root: Where the data sets are; the default root if None.
         batch_episodes: Episodes at a time; by their size if None.
@@ -60,6 +61,7 @@ class Request:
     weights: Path | None = None
     episodes: int | None = None
     seed: int = 0
+    train: bool = True
     resume: bool = False
     data_root: Path | None = None
     batch_episodes: int | None = None
@@ -90,7 +92,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
 
     Raises:
         DataError: If none of the data sets is prepared.
-        UnsuitedRunError: If no method suits the given runs.
+        UnsuitedRunError: If no method suits the given runs, or nothing is trained, nor may be.
         UsageError: If one of them has no data set.
     """
     specification = reproduction.specification
@@ -126,7 +128,17 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
                     key = trainings.wanted_identity(training), methods
                     earlier = merged[key].shots if key in merged else ()
                     merged[key] = Part(training, methods, (*earlier, shots))
-    return list(merged.values())
+    parts = list(merged.values())
+    return parts if request.train else _finished(parts, reproduction.name, request)
+
+
+def _finished(parts: Sequence[Part], name: str, request: Request) -> list[Part]:
+    """The parts whose training is finished, with the run in its place."""
+    runs = [trainings.finished(part.source, request.runs, request.data_root) for part in parts]
+    found = [replace(part, source=run) for part, run in zip(parts, runs, strict=True) if run is not None]
+    if not found:
+        raise UnsuitedRunError(f"No training of {name} is finished in {request.runs}: leave out --no-train.")
+    return found
 
 
 def _datasets(specification: Specification, request: Request) -> tuple[str, ...]:

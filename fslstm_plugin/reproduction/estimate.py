@@ -123,8 +123,8 @@ def _unmeasured(
     columns: Sequence[Setting],
 ) -> list[Setting]:
     """The settings that are not measured yet: all where the run is not trained to its end."""
-    run = part.source if isinstance(part.source, Run) else trainings.existing(part.source, request.runs)
-    if run is None or not trainings.is_finished(run, request.data_root):
+    run = trainings.finished(part.source, request.runs, request.data_root)
+    if run is None:
         return list(columns)
     where = provenance(request)
     return [

@@ -271,6 +271,12 @@ def total_steps(config: Config, images: int) -> int:
     return min(recipe.epochs * each, config.max_steps or recipe.epochs * each)
 
 
+def finished(source: Run | Training, runs: Path, data_root: Path | None) -> Run | None:
+    """A run, or that of a training, if it has been trained to its end."""
+    run = source if isinstance(source, Run) else existing(source, runs)
+    return run if run is not None and is_finished(run, data_root) else None
+
+
 def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool, console: Console) -> Run:
     """The trained run: an existing one with the same configuration, continued if allowed, or a new one.
 
