@@ -104,6 +104,7 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Amount, Meta(description="Gradient norm to clip at, for backbone and method separately; 0 for none.")
     ] = 0.0
     frozen_backbone: Annotated[bool, Meta(description="Leave the backbone as it is, in evaluation mode.")] = False
+    dropout: Annotated[float, Meta(ge=0, le=1, description="Factor on the backbone's own dropout rates.")] = 1.0
     schedule: Annotated[
         Literal["steps", "linear"], Meta(description="steps: by the milestones; linear: falls to zero.")
     ] = "steps"

@@ -133,6 +133,7 @@ def test_its_recipe_from_pretrained_weights_is_the_published_one(tmp_path, backb
     assert (recipe.ways, recipe.shots, recipe.queries) == (5, 1, 15)
     assert recipe.augmentation == Augmentation(0, 0, 0)
     assert len(recipe.milestones) == milestones
+    assert recipe.dropout == (0 if backbone == "conv4" else 1)
     assert recipe.factor(0.99) == 0.5**milestones
 
 

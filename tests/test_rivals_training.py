@@ -71,6 +71,7 @@ def test_it_is_trained_by_its_recipe(rival: str, trained) -> None:
     recipe = run.config.recipe
     assert (recipe.optimizer, recipe.lr, recipe.weight_decay, recipe.episodes_per_step) == ("adam", 1e-3, 0.0, 1)
     assert recipe.factor(0.999) < recipe.factor(0.5) < recipe.factor(0) == 1
+    assert recipe.dropout == 0, "as in the published backbones"
     torch.manual_seed(0)
     begun = FewShotModel.from_backbone(run.config.backbone, rival, 32).state_dict()
     assert (FewShotModel.from_run(run).state_dict()[RIVALS[rival]] - begun[RIVALS[rival]]).abs().max() > 0

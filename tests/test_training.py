@@ -31,6 +31,7 @@ from fslstm_plugin.training import engine
 from fslstm_plugin.training.classification import Classification
 from fslstm_plugin.training.configuration import pretrain_config, train_config
 from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
+from fslstm_plugin.training.episodic import EpisodicModule
 from fslstm_plugin.training.meta_training import train
 from fslstm_plugin.training.pretrained import load_backbone
 from fslstm_plugin.training.pretraining import pretrain
@@ -521,6 +522,30 @@ def test_the_pretraining_recipe_reaches_loss_and_dropout(tmp_path, data_root, mo
     pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
     assert heard == [{"label_smoothing": 0.2}] * 2
     assert rates == [[0.2, 0.25]]
+    model = FewShotModel.from_run(run)
+    assert [layer.p for layer in model.modules() if isinstance(layer, torch.nn.Dropout2d)] == [0.4, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "rates"),
+    [("lssvm", {}, [0.4, 0.5]), ("lssvm", {"dropout": 0.5}, [0.2, 0.25]), ("tpn", {}, [0, 0])],
+)
+def test_meta_training_scales_the_backbones_dropout_and_rivals_published_without_have_none(
+    algorithm, given, rates, tmp_path, data_root, monkeypatch
+):
+    seen = []
+
+    def look(module):
+        seen.append([layer.p for layer in module.modules() if isinstance(layer, torch.nn.Dropout2d)])
+
+    monkeypatch.setattr(EpisodicModule, "on_train_start", look)
+    few = {"steps_per_epoch": 1, "episodes_per_step": 1, "queries": 2, **given}
+    config = train_config(
+        "dots", "conv4", algorithm, max_steps=1, precision="32", validation=Validation(episodes=2), given=few
+    )
+    run = Run(tmp_path / "run", config)
+    train(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert seen == [rates]
     model = FewShotModel.from_run(run)
     assert [layer.p for layer in model.modules() if isinstance(layer, torch.nn.Dropout2d)] == [0.4, 0.5]
 

@@ -53,9 +53,9 @@ class FEAT(Method):
     be tested. Not from few classes: four d x d matrices are learned.
 
     The recipe for pretrained weights is the published one (the attention learns ten times as fast as the backbone, no
-    augmentation). FEAT was never trained from scratch: without pretrained weights both learn by Adam at 1e-3 [ours].
-    The published script classifies by inner products unless told otherwise, which no published figure used: it has
-    no option here.
+    augmentation, no dropout in a Conv4, ResNet12's DropBlock). FEAT was never trained from scratch: without pretrained
+    weights both learn by Adam at 1e-3 [ours]. The published script classifies by inner products unless told otherwise,
+    which no published figure used: it has no option here.
 
     Source: Ye et al., "Few-shot learning via embedding adaptation with set-to-set functions", CVPR 2020.
 
@@ -191,6 +191,7 @@ class FEAT(Method):
             schedule="steps",
             milestones=milestones,
             factors=tuple(0.5**fall for fall in range(1, len(milestones) + 1)),
+            dropout=1.0 if self.is_resnet else 0.0,
             **optimizer,
         )
 

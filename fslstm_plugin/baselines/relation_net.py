@@ -36,7 +36,8 @@ class RelationNet(Method):
     convolution of 1 x 1, which would else outweigh the backbone (published: a backbone of 64 channels). The
     convolutions are padded where maps are small. Batch normalisation keeps running statistics (published: a momentum of
     1, so that those of the last batch are all there is, and training mode in testing too); over all pairs of a step.
-    Images are normalised for the backbone (published: by a mean and deviation that are apparently Omniglot's).
+    Images are normalised for the backbone (published: by a mean and deviation that are apparently Omniglot's), which is
+    trained without dropout, as published (`MetaRecipe.dropout`).
 
     Not repeated: the published 5-shot script keeps the weights that are best on the *test* classes, the 1-shot script
     those that are best on 3 queries per class of the validation classes.

@@ -39,8 +39,8 @@ class TEAM(Method):
 
     Assumed: a uniform lambda, one for an episode; unchanged labels; the scaling of z; what queries belong to, and that
     they enter so; the prior's form and weight; geometric-mean metric learning for the unknown programme; M constant in
-    the backward pass (gradients flow through z); the temperature r times a learned factor; the product of both
-    softmaxes; the schedule and its 100,000 episodes.
+    the backward pass (gradients flow through z); a backbone without dropout; the temperature r times a learned factor;
+    the product of both softmaxes; the schedule and its 100,000 episodes.
 
     The softmax over queries expects as many queries of each class. It takes any classes, shots and queries.
 

@@ -36,8 +36,9 @@ class TPN(Method):
     Ours: g reads maps of 64 channels; wider ones are brought to as many by a convolution of 1 x 1 (published: a
     backbone of 64). Sigma begins at ``width`` (published: near 0, by chance): where it is small a graph has no edges,
     where it is large all weights are alike, and there is little to learn from either. Pixels are normalised for the
-    backbone (published: from 0 to 255). "Higher shot" is training with 5 shots for tests with 1, and with 10 for 5:
-    ``--shots``.
+    backbone (published: from 0 to 255). Like the published one, the backbone is trained without dropout
+    (`MetaRecipe.dropout`): a graph of features with it does not fit those without. "Higher shot" is training with 5
+    shots for tests with 1, and with 10 for 5: ``--shots``.
 
     Not repeated: the published early stopping can never come true, and the weights that are tested are those of an
     episode chosen by hand; here the best on validation classes are kept.

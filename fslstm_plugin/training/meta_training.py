@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from ..backbones.base import build_backbone, normalization_of
+from ..backbones.dropout import scale_dropout
 from ..data.base import Split
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
@@ -108,6 +109,7 @@ def train(
         left_out = load_backbone(backbone, Path(config.pretrained))
         if left_out:
             console.print(f"Left out of {config.pretrained}: {', '.join(left_out)}.", highlight=False, markup=False)
+    scale_dropout(backbone, recipe.dropout)
     module = EpisodicModule(
         backbone,
         recipe=recipe,
