@@ -62,6 +62,8 @@ class Method(nn.Module, ABC):
             ``"none"`` (default), ``"support"`` for those without the queries' own block, or ``"all"``.
         episode_statistics: Whether the backbone's batch normalisation uses the statistics of each episode's own images
             (the paper's "+BN"). Default False.
+        follows_autocast: Whether `loss` and `logits` run in the precision that is set around them, for methods that
+            train a network on images there. For all others autocast is off. Default False.
         search_space: Arguments that ``fslstm tune`` chooses, each with its candidates. Default none.
         plain: Name of the method that this one is naturally measured against. Default ``"nn"``.
 
@@ -81,6 +83,7 @@ class Method(nn.Module, ABC):
     adapters: Sequence[FeatureAdapter]
     uses_gram: Gram = "none"
     episode_statistics: bool = False
+    follows_autocast: bool = False
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     plain: str | None = "nn"
 

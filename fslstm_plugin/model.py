@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -107,8 +108,8 @@ class FewShotModel(nn.Module):
         return self.embedding_of(self.method).map_shape
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
-        """Scaled logits ``(..., m, ways)`` of the queries, never in reduced precision."""
-        with torch.autocast(self.scale.device.type, enabled=False):
+        """Scaled logits ``(..., m, ways)`` of the queries; in reduced precision only if the method follows autocast."""
+        with self._precision():
             return self.scale * self.method.logits(features)
 
     def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
@@ -127,10 +128,15 @@ class FewShotModel(nn.Module):
             precision = torch.promote_types(self.scale.dtype, torch.float32)  # a criterion may have weights of its own
             return criterion((self.scale * logits).flatten(0, -2).to(precision), labels.flatten())
 
-        with torch.autocast(self.scale.device.type, enabled=False):
+        with self._precision():
             loss, logits = self.method.loss(features, query_labels, of_scaled)
         # Where the loss is the method's own, several devices still wait for a gradient of the scale.
         return loss + 0 * self.scale, logits
+
+    def _precision(self) -> AbstractContextManager[object]:
+        if self.method.follows_autocast:
+            return nullcontext()
+        return torch.autocast(self.scale.device.type, enabled=False)
 
 
 class Embedding(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -237,6 +238,22 @@ def test_one_task_at_rate_1_leads_to_the_adapted_network(model: FewShotModel) ->
         torch.testing.assert_close(weight.detach(), adapted[name], rtol=0, atol=1e-6)
 
 
+def test_steps_in_bfloat16_are_near_and_see_the_step_before() -> None:
+    # 0.06 apart; 0.8 where the weights of the first step are kept in bfloat16.
+    torch.manual_seed(0)
+    backbone = Tiny()
+    model = FewShotModel(backbone, Reptile(backbone, ways=3, steps=8, batch=6, rate=0.05, optimizer="sgd"))
+    state = deepcopy(model.state_dict())
+    whole = _stepped(model, 1.0)
+    model.load_state_dict(state)
+    model.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        reduced = _stepped(model, 1.0)
+    moved = torch.cat([move.flatten() for move in whole.values()])
+    apart = torch.cat([move.flatten() for move in reduced.values()]) - moved
+    assert 0 < apart.norm() < 0.15 * moved.norm()
+
+
 def test_one_step_of_gradient_descent_moves_by_the_mean_gradient() -> None:
     backbone = Tiny()
     method = Reptile(backbone, ways=3, steps=1, batch=18, rate=0.01, optimizer="sgd")
@@ -433,10 +450,30 @@ def test_a_training_is_continued_to_the_same_weights_and_moments(
     assert whole["method.second_moment"].max() > 0
 
 
-def test_a_training_in_bfloat16_adapts_in_single_precision(trained: Run, fslstm, runs: Path) -> None:
+def test_a_training_in_bfloat16_adapts_in_it_and_keeps_weights_in_single(trained: Run, fslstm, runs: Path) -> None:
     assert fslstm(*_training(runs, "bf16", "bf16")).code == 0
     mine, whole = Run.open(runs / "bf16").load_weights(), trained.load_weights()
-    assert all(torch.equal(mine[key], whole[key]) for key in whole)
+    assert {each.dtype for each in mine.values()} == {each.dtype for each in whole.values()}
+    moments = mine["method.second_moment"], whole["method.second_moment"]
+    assert not torch.equal(*moments)
+    assert (moments[0] - moments[1]).norm() < 0.1 * moments[1].norm()
+
+
+def test_evaluation_in_bfloat16_passes_images_in_it(trained: Run, fslstm, runs: Path, tmp_path, monkeypatch) -> None:
+    seen = []
+    forward = torch.nn.functional.batch_norm
+
+    def look(images: Tensor, *args, **kwargs) -> Tensor:
+        seen.append(images.dtype)
+        return forward(images, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "batch_norm", look)
+    for method in ("reptile(test_steps=2)", "nn+bn"):
+        for precision, dtype in (("32", torch.float32), ("bf16", torch.bfloat16)):
+            seen.clear()
+            asked = ("compare", method, "--run", "whole", "--runs", runs, *FEW, "--precision", precision)
+            assert fslstm(*asked).code == 0
+            assert set(seen) == {dtype}, (method, precision)
 
 
 def test_it_is_compared_through_images_and_leaves_none_behind(trained: Run, fslstm, runs: Path, tmp_path) -> None:

@@ -35,8 +35,7 @@ class Reptile(Method):
     moments and step count run on through all tasks and are part of the model; testing begins from them and leaves them.
 
     Batch normalisation always uses the statistics of the images at hand, and dropout is off. Running statistics are
-    not kept up, so that other methods on a model trained so need ``+bn``. Everything is computed in the precision of
-    the images, also where the rest of the training is in bfloat16.
+    not kept up, so that other methods on a model trained so need ``+bn``.
 
     Use it where a whole network can be trained on each test episode, some 50 steps. It is no rival where the backbone
     is good already, or time is short.
@@ -68,6 +67,7 @@ class Reptile(Method):
     """
 
     episode_statistics = True
+    follows_autocast = True
     search_space: ClassVar = {"test_steps": (10, 50), "rate": (3e-4, 1e-3, 3e-3)}
 
     def __init__(
@@ -200,9 +200,9 @@ class Reptile(Method):
         weights, _ = self._adapted(self.second_moment.clone(), support, labels, schedule)
         with self._batch_mode() as network:
             if self.queries == "together":
-                return functional_call(network, weights, (query,))
+                return functional_call(network, weights, (query,)).to(images)
             alone = (torch.cat([support, each.unsqueeze(0)]) for each in query)
-            return torch.stack([functional_call(network, weights, (batch,))[-1] for batch in alone])
+            return torch.stack([functional_call(network, weights, (batch,))[-1] for batch in alone]).to(images)
 
     def _adapted(self, moment: Tensor, images: Tensor, labels: Tensor, schedule: Tensor) -> tuple[Weights, Tensor]:
         """The network after a step on each minibatch.
@@ -229,11 +229,12 @@ class Reptile(Method):
             leaves = [weight.requires_grad_() for weight in weights.values()]
             for count, chosen in enumerate(schedule.to(images.device), taken + 1):
                 with torch.enable_grad():
-                    logits = functional_call(network, weights, (images[chosen],))
+                    logits = functional_call(network, weights, (images[chosen],)).to(images)
                     loss = F.cross_entropy(logits, labels[chosen], reduction="sum")
                 seen[chosen] = logits.detach()
                 slopes = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
                 self._step(leaves, list(moments.values()), slopes, count)
+                torch.clear_autocast_cache()  # It holds the weights in bfloat16 as they were before the step.
         return {name: weight.detach() for name, weight in weights.items()}, seen
 
     @torch.no_grad()

@@ -77,7 +77,9 @@ def collect(
                 )
                 batch = Batch(first, features, sampler.query_labels(first, count).to(session.device))
                 for method in group:
-                    found[id(method)].append([each.cpu() for each in answer(method.eval(), batch)])
+                    with source.precision_of(method, session.device):
+                        answers = answer(method.eval(), batch)
+                    found[id(method)].append([each.cpu() for each in answers])
                 done += count
                 say(done, total)
     return [[torch.cat(parts) for parts in zip(*found[id(method)], strict=True)] for method in methods]

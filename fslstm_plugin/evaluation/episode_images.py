@@ -13,7 +13,11 @@ from .runner import FeatureSource
 
 
 def from_images(
-    embedding: Embedding, split: Split, device: torch.device | str, base_mean: Tensor | None = None
+    embedding: Embedding,
+    split: Split,
+    device: torch.device | str,
+    base_mean: Tensor | None = None,
+    bfloat16: bool = False,
 ) -> FeatureSource:
     """Features with the batch statistics of the episode's own images ("+BN"), or the images themselves.
 
@@ -25,16 +29,19 @@ def from_images(
         split: Where the images come from.
         device: Where to compute.
         base_mean: Mean feature of the base classes, for methods that need it. Default None.
+        bfloat16: Whether the images go through networks in bfloat16. Default False.
     """
+    device = torch.device(device)
 
     def embedded(episode: Tensor) -> Tensor:
         images = split.images[episode.cpu()].to(device)
         numbers = torch.arange(len(images), device=device)
-        return embedding(make_images(images, numbers, embedding.normalization)).float()
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            return embedding(make_images(images, numbers, embedding.normalization)).float()
 
     def points(indices: Tensor) -> Tensor:
         with episode_statistics(embedding):
             return torch.stack([embedded(episode) for episode in indices])
 
     # The backbone keeps an episode's statistics while it is in it.
-    return FeatureSource(points, embedding.map_shape, base_mean, reentrant=False)
+    return FeatureSource(points, embedding.map_shape, base_mean, reentrant=False, bfloat16=bfloat16)

@@ -35,12 +35,18 @@ class FeatureSource:
         map_shape: Shape of the maps that the features are made of, if they are.
         base_mean: Mean feature ``(d,)`` of the base classes, for methods that need it.
         reentrant: Whether it may be called from several threads.
+        bfloat16: Whether images go through networks in bfloat16, those of methods too.
     """
 
     points: Callable[[Tensor], Tensor]
     map_shape: tuple[int, int, int] | None = None
     base_mean: Tensor | None = None
     reentrant: bool = True
+    bfloat16: bool = False
+
+    def precision_of(self, method: Method, device: torch.device) -> torch.autocast:
+        """In which a method's logits are computed."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.bfloat16 and method.follows_autocast)
 
 
 def indexed(
@@ -235,7 +241,7 @@ def _run_batch(
     true_shares = class_shares(query_labels, targets.shape[-1])
     for method in methods:
         key = _adapter_keys(method)
-        with _Clock(indices.device) as own:
+        with _Clock(indices.device) as own, source.precision_of(method, indices.device):
             logits = method.logits(features)
             predictions = logits.argmax(-1)
         if not (logits < math.inf).all():  # whose argmax would be arbitrary; -inf is the log of a zero probability

@@ -226,7 +226,7 @@ class RunSession(Session):
         method = methods[0]
         if method.episode_statistics:
             embedding = self.model.embedding_of(method)
-            return from_images(embedding, self.split, self.device, self._mean_for(methods))
+            return from_images(embedding, self.split, self.device, self._mean_for(methods), self.precision == "bf16")
         if method.embeds:
             return indexed(self._computed(self.split, self._store(method).features))
         return indexed(self.features, self._map_shape, self._mean_for(methods))

@@ -77,7 +77,7 @@ class KeepBest(pl.Callback):
 
     def _source(self, embedding: Embedding, method: Method, device: torch.device) -> FeatureSource:
         if method.episode_statistics:
-            return from_images(embedding, self.split, device)
+            return from_images(embedding, self.split, device, bfloat16=self.run.config.precision == "bf16")
         return indexed(extract_features(embedding, self.split, device).to(device), embedding.map_shape)
 
 
