@@ -55,7 +55,8 @@ def folder(tmp_path, monkeypatch):
     here = tmp_path / "shipped"
     for source in REPRODUCTIONS.glob("*/specification.json"):
         content = json.loads(source.read_text())
-        content.pop("rivals", None)  # which ask much of a backbone, and minutes
+        if content.pop("rivals", None):  # which ask much of a backbone, and minutes
+            del content["slow"]  # one of them
         content["queries"] = [4, 2] if len(content.get("queries", [])) > 1 else [4]
         if "query_balances" in content:
             content["query_balances"] = ["uniform", "dirichlet:2"]
@@ -136,7 +137,8 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
 def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained, reproduce, folder, output):
     file = folder / "table1" / "specification.json"
     rivals = {"reptile(steps=1,test_steps=1)": "Reptile+BN", "similarity": "Relation Net"}
-    file.write_text(json.dumps({**json.loads(file.read_text()), "rivals": rivals}))
+    slow = {"methods": ["reptile(steps=1,test_steps=1)"], "episodes": 3}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "rivals": rivals, "slow": slow}))
     result = reproduce("table1", *SMALL)
     assert result.code == 0, result.err
     begun = [Run.open(path.parent).config for path in trained.glob("*/config.json")]
@@ -150,9 +152,10 @@ def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained,
     measured = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
     gains = {(each["method"], each["shots"]): each["reference"] for each in measured if each["method"] in rivals}
     assert gains == {(rival, shots): "lssvm" for rival in rivals for shots in (1, 5)}, "on the same episodes"
+    assert {each["episodes"] for each in measured if each["method"] in slow["methods"]} == {3}
     markdown = (output / "table1" / "table.md").read_text()
     ours = markdown.partition("## Dots, TinyBackbone\n")[2].partition("\n## ")[0]
-    assert re.search(r"^\| Reptile\+BN \| [A-Z] \| \d", ours, re.MULTILINE)
+    assert re.search(r"^\| Reptile\+BN, 3 episodes \| [A-Z] \| \d", ours, re.MULTILINE)
     assert re.search(r"^\| Relation Net \| [A-Z] \| \d", ours, re.MULTILINE)
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-similarity")
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-reptile(steps=1,test_steps=1)")
@@ -468,7 +471,7 @@ def measurement(**changes: object) -> Measurement:
 
 def reproduction(*published: dict[str, object], **changes: object) -> Reproduction:
     wanted = Reproduction.read(REPRODUCTIONS / "table1").specification
-    values: dict[str, object] = {"methods": ("lssvm",), "rivals": {}, **changes}
+    values: dict[str, object] = {"methods": ("lssvm",), "rivals": {}, "slow": None, **changes}
     said = {"dataset": "d", "backbone": "b", "shots": 5, "ci95": 0.5, "seconds": None}
     numbers = from_plain(Published, {"values": [{**said, **each} for each in published]})
     return Reproduction(Path("table1"), structs.replace(wanted, **values), numbers)
@@ -495,6 +498,28 @@ def test_a_table_takes_the_queries_balance_and_split_that_the_paper_has():
     (line,) = compare(reproduction(), [*others, measurement(accuracy=70.0)])
     assert {shots: cell.ours for shots, cell in line.cells.items()} == {5: 70.0}
     assert compare(reproduction(), others) == []
+
+
+def test_a_rivals_models_for_different_shots_share_a_line():
+    def of(training: str, shots: int, **changes: object) -> Measurement:
+        return measurement(method="tpn", algorithm="tpn", training=training, shots=shots, **changes)
+
+    here = reproduction(rivals={"tpn": "TPN"})
+    found = [of("one", 1), of("one", 1, seed=1), of("more", 1), of("five", 5, episodes=3), of("five", 5, seed=1)]
+    lines = compare(here, [measurement(), *found])
+    assert [[each.training for each in line.trained] for line in lines] == [
+        ["one", "five"],
+        ["one", "five"],
+        ["more"],
+        ["t"],
+    ]
+    letters = rendering.training_letters(lines)
+    ((_, (_, rows)),) = rendering.comparisons(lines, letters)
+    assert [row[:2] for row in rows] == [["TPN", "A, B"], ["TPN", "C, D"], ["TPN", "E"], ["LSSVM", "F"]]
+    assert [each["training"] for each in lines[0].as_dicts()] == ["one", "five"]
+    few = compare(here, [measurement(), of("one", 5, episodes=3)])
+    assert rendering.comparisons(few, rendering.training_letters(few))[0][1][1][0][0] == "TPN, 3 episodes"
+    assert "TPN, 3 episodes (A)" in rendering.latex(here, few)
 
 
 def test_measurements_with_two_seeds_are_both_kept_and_shown(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,6 +37,8 @@ class Cell:
         episodes: Number of our episodes.
         published_seconds: Time for 10,000 tasks in the paper, or None.
         ours_seconds: Our time for as many, from images to answers, or None.
+        trained: Our model; None if nothing was run.
+        scale: At what scale; empty if nothing was run.
     """
 
     published: float | None = None
@@ -46,6 +48,8 @@ class Cell:
     episodes: int | None = None
     published_seconds: float | None = None
     ours_seconds: float | None = None
+    trained: Trained | None = None
+    scale: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -81,8 +85,6 @@ class Line:
         dataset: Name of the data set.
         backbone: Name of the backbone.
         method: As shown.
-        trained: Our model; None if nothing was run.
-        scale: At what scale; empty if nothing was run.
         rival: Whether it is another paper's method.
         known: Whether the specification has it, so that it can be run.
         cells: By number of shots.
@@ -91,11 +93,19 @@ class Line:
     dataset: str
     backbone: str
     method: str
-    trained: Trained | None
-    scale: str
     rival: bool
     known: bool
     cells: dict[int, Cell] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> list[Trained]:
+        """Our models: none if nothing was run, several where a rival has one for each number of shots."""
+        return list(dict.fromkeys(cell.trained for _, cell in sorted(self.cells.items()) if cell.trained))
+
+    @property
+    def episodes(self) -> int:
+        """The most of our episodes in a cell; 0 if nothing was run."""
+        return max((cell.episodes or 0 for cell in self.cells.values()), default=0)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """One flat dictionary for each number of shots."""
@@ -107,8 +117,8 @@ class Line:
                 "backbone": self.backbone,
                 "method": self.method,
                 "rival": self.rival,
-                "training": self.trained.training if self.trained else "",
-                "scale": self.scale,
+                "training": cell.trained.training if cell.trained else "",
+                "scale": cell.scale,
                 "shots": shots,
                 **{name: getattr(cell, name) for name in (*names, *seconds)},
             }
@@ -143,15 +153,23 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
         for method in (*rivals, *order):
             cells = {each.shots: _published_cell(each) for each in said if each.method == method}
             mine = [each for each in found if name_of(each) == method]
-            for trained in dict.fromkeys(map(trained_of, mine)) or [None]:
-                of_model = {each.shots: each for each in mine if trained_of(each) == trained}
-                scale = ", ".join(dict.fromkeys(each.provenance.scale for each in of_model.values()))
-                line = Line(*place, method, trained, scale, method in rivals, method in {*order, *known})
-                for shots in sorted({*cells, *of_model}):
-                    line.cells[shots] = _cell(cells.get(shots, Cell()), of_model.get(shots))
+            for of_line in _by_line(mine, method in known):
+                line = Line(*place, method, method in rivals, method in {*order, *known})
+                for shots in sorted({*cells, *of_line}):
+                    line.cells[shots] = _cell(cells.get(shots, Cell()), of_line.get(shots))
                 if line.cells or method in known:
                     lines.append(line)
     return lines
+
+
+def _by_line(measured: Sequence[Measurement], rival: bool) -> list[dict[int, Measurement]]:
+    """What the lines of a method show, by shots: one model each, but a rival's models for different shots together."""
+    lines: dict[tuple[int, str | int], dict[int, Measurement]] = {}
+    for each in measured:
+        of_shots = [other.training for other in measured if (other.shots, other.seed) == (each.shots, each.seed)]
+        place = of_shots.index(each.training) if rival else each.training
+        lines.setdefault((each.seed, place), {})[each.shots] = each
+    return list(lines.values()) or [{}]
 
 
 def trained_of(each: Measurement) -> Trained:
@@ -177,4 +195,6 @@ def _cell(published: Cell, measured: Measurement | None) -> Cell:
         measured.episodes,
         published.published_seconds,
         seconds,
+        trained_of(measured),
+        measured.provenance.scale,
     )

@@ -88,16 +88,26 @@ def _comparison(lines: list[Line], letters: Letters, run: bool) -> Table:
     ]
     rows = []
     for line in lines:
-        trained = letters[line.trained] if line.trained else "not run" if line.known else "published only"
+        trained = _lettered(line, letters) or ("not run" if line.known else "published only")
         cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
-        rows.append([line.method, *([trained] if run else []), *cells])
+        rows.append([_name(line, lines), *([trained] if run else []), *cells])
     filled = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]
     return [head[place] for place in filled], [[row[place] for place in filled] for row in rows]
 
 
+def _name(line: Line, others: Iterable[Line]) -> str:
+    """The method, with its episodes where others have more."""
+    fewer = 0 < line.episodes < max(each.episodes for each in others)
+    return f"{line.method}, {line.episodes:,} episodes" if fewer else line.method
+
+
+def _lettered(line: Line, letters: Letters) -> str:
+    return ", ".join(letters[each] for each in line.trained)
+
+
 def training_letters(lines: Iterable[Line]) -> Letters:
     """A letter for each model; two after Z."""
-    trained = dict.fromkeys(line.trained for line in lines if line.trained is not None)
+    trained = dict.fromkeys(each for line in lines for each in line.trained)
     return {each: _letter(number) for number, each in enumerate(trained)}
 
 
@@ -272,11 +282,12 @@ def latex(reproduction: Reproduction, lines: Sequence[Line]) -> str:
     for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
         heading = latex_escape(place(dataset, backbone))
         text += ["\\midrule", f"\\multicolumn{{{width}}}{{l}}{{\\emph{{{heading}}}}} \\\\"]
-        for line in group:
+        mine = list(group)
+        for line in mine:
             cells = [line.cells.get(count, Cell()) for count in shots]
             numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, times)]
-            letter = f" ({letters[line.trained]})" if line.trained else ""
-            text.append(f"{' & '.join([latex_escape(line.method + letter), *numbers])} \\\\")
+            letter = f" ({_lettered(line, letters)})" if line.trained else ""
+            text.append(f"{' & '.join([latex_escape(_name(line, mine) + letter), *numbers])} \\\\")
     text += ["\\bottomrule", "\\end{tabular}"]
     text += [f"\\par {latex_escape(words)}." for words in explained(letters)]
     return "\n".join([*text, ""])

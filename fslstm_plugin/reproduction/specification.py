@@ -53,7 +53,7 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         split: Where the episodes come from.
         timed: Backbone whose time from images to answers is measured too, on its pretraining alone: a meta-training
             changes the numbers in the weights, not how many there are.
-        slow: Methods that get fewer episodes.
+        slow: Methods that get fewer episodes, rivals among them.
     """
 
     title: str
@@ -78,8 +78,8 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.timed is not None and self.timed not in self.backbones:
             raise UnknownNameError("timed backbone", self.timed, self.backbones)
         for method in self.slow.methods if self.slow is not None else ():
-            if method not in self.methods:
-                raise UnknownNameError("slow method", method, self.methods)
+            if method not in (*self.methods, *self.rivals):
+                raise UnknownNameError("slow method", method, (*self.methods, *self.rivals))
 
     def trainings_for(self, backbone: str) -> tuple[str, ...]:
         """The trainings on a backbone."""
