@@ -19,6 +19,7 @@ from narrow import narrow  # noqa: F401  # a fixture
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
+from fslstm_plugin.evaluation.session import RunSession
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.plain import from_plain
 from fslstm_plugin.recipes import BackboneRecipe
@@ -33,6 +34,7 @@ from fslstm_plugin.reproduction.specification import Published, Reproduction
 from fslstm_plugin.reproduction.titles import model_titles
 from fslstm_plugin.runs import Run, TrainConfig
 from fslstm_plugin.training.configuration import pretrain_config, train_config
+from fslstm_plugin.weights import save_tensors
 
 REPRODUCTIONS = Path(__file__).parents[1] / "reproductions"
 SMALL = ("--dataset", "dots", "--backbone", "tiny", "--scale", "quick", "--episodes", 20)
@@ -80,7 +82,7 @@ def output(tmp_path):
 def reproduce(fslstm, runs, folder, output):
     """Calls the command with the folders of the test."""
 
-    def call(*arguments: object):
+    def call(*arguments: object, output: Path = output):
         return fslstm("reproduce", *arguments, "--runs", runs, "--output", output)
 
     return call
@@ -1036,41 +1038,86 @@ def test_a_slow_method_that_is_none_of_the_methods_is_named(reproduce, few_metho
     assert "slow.episodes must be a whole number >= 2" in reproduce("transduction", "--dry-run").err
 
 
-def test_a_measurement_that_was_stopped_is_continued(trained, reproduce, few_methods, output, monkeypatch):
-    asked = (*TRANSDUCTION, "--episodes", 10)
-    add, calls = measurements.add, []
+@pytest.fixture
+def evaluated(monkeypatch):
+    """The methods of each pass over episodes that a reproduction makes; the third is stopped while `stop` is set."""
+    passes = []
+    measure = RunSession.measure
 
-    def stopping(folder, new):
-        add(folder, new)
-        calls.append(new)
-        if len(calls) == 2:
+    def counting(session, methods, setting, *more):
+        if len(passes) == 2 and passes.stop:
             raise KeyboardInterrupt
+        passes.append([str(method) for method in methods])
+        return measure(session, methods, setting, *more)
 
-    monkeypatch.setattr(measurements, "add", stopping)
+    class Passes(list):
+        stop = False
+
+    passes = Passes()
+    monkeypatch.setattr(RunSession, "measure", counting)
+    return passes
+
+
+def test_a_measurement_that_was_stopped_is_continued(
+    trained, reproduce, few_methods, output, monkeypatch, evaluated, tmp_path
+):
+    asked = (*TRANSDUCTION, "--episodes", 10, "--seed", 7)
+    evaluated.stop = True
     assert reproduce(*asked).code == 130
-    assert len(measured_in(output)) == 2 * 4, "each setting is kept as soon as it is measured"
+    assert len(measured_in(output)) == 4, "each setting is kept as soon as it is measured"
     first = (output / "transduction" / "measured.json").read_bytes()
     planned, left = (reproduce(*asked, "--dry-run", *more).out.count("evaluate ") for more in ((), ("--resume",)))
-    assert (planned, left) == (8, 4), "the fast and the slow methods of each setting that is left"
+    assert (planned, left) == (8, 6), "the fast and the slow methods of each setting"
+    evaluated.stop = False
     result = reproduce(*asked, "--resume")
     assert result.code == 0, result.err
-    assert (result.err.count("measured already"), len(calls)) == (2, 4)
+    assert (result.err.count("measured already"), len(evaluated)) == (1, 8)
     assert "everything is measured already" in reproduce(*asked, "--dry-run", "--resume").out
-    assert len(measured_in(output)) == 4 * 4
     kept = json.loads(first)["measurements"]
-    now = json.loads((output / "transduction" / "measured.json").read_text())["measurements"]
-    assert now[: len(kept)] == kept
+    now = (output / "transduction" / "measured.json").read_bytes()
+    assert [each for each in json.loads(now)["measurements"] if each in kept] == kept
+    assert len(measured_in(output)) == 4 * 4
     assert (output / "transduction" / "figure.png").is_file()
-    for further, measured_anew in (((), 4), (("--resume", "--episodes", 9), 4), (("--resume", "--seed", 1), 4)):
-        calls.clear()
-        calls.extend([None] * 2)
+    evaluated.clear()
+    result = reproduce(*asked, "--resume", output=tmp_path / "other")
+    assert (result.code, len(evaluated)) == (0, 0), "outcomes are the run's, wherever they are shown"
+    assert (tmp_path / "other" / "transduction" / "measured.json").read_bytes() == now
+    for further, passes in (((), 8), (("--resume", "--episodes", 9), 4), (("--resume", "--seed", 8), 8)):
+        evaluated.clear()
         assert reproduce(*asked, *further).code == 0
-        assert len(calls) - 2 == measured_anew, "without --resume, or with another question, all is measured"
-    calls.clear()
-    calls.extend([None] * 2)
+        assert len(evaluated) == passes, "all without --resume; what has other episodes with it"
     monkeypatch.setattr(measurements, "_commit", lambda: "0123456789ab")
-    assert reproduce(*asked, "--resume", "--seed", 1).code == 0
-    assert len(calls) - 2 == 4, "what other code measured is not mixed with this code's"
+    evaluated.clear()
+    assert reproduce(*asked, "--resume").code == 0
+    assert len(evaluated) == 8, "what other code measured is not mixed with this code's"
+
+
+def test_models_that_are_compared_are_evaluated_again_only_where_they_are_new(trained, reproduce, output, evaluated):
+    asked = ("table1", *SMALL, "--seed", 0, "--episodes", 12)
+
+    def said():
+        content = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
+        return [{**each, "provenance": None, "seconds": None} for each in content]
+
+    run = Run.open(trained / "reproduce-quick-dots-tiny-lssvm")
+    for file in (run.path / "cache").glob("*-outcome-*.safetensors"):  # of other tests
+        file.unlink()
+    assert reproduce(*asked).code == 0
+    first = said()
+    damaged = next((run.path / "cache").glob("*-outcome-*.safetensors"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    evaluated.clear()
+    result = reproduce(*asked, "--resume")
+    assert (result.code, len(evaluated)) == (0, 1), "a damaged file is replaced"
+    assert said() == first, "differences between models are those of before"
+    weights = run.load_weights()
+    try:
+        save_tensors(run.weights, {**weights, "scale": weights["scale"] * 2})
+        evaluated.clear()
+        assert reproduce(*asked, "--resume").code == 0
+        assert len(evaluated) == 4, "two passes at two numbers of shots, on the weights that are new"
+    finally:
+        save_tensors(run.weights, weights)
 
 
 def test_what_others_published_stands_beside_ours_with_its_source(

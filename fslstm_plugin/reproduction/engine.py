@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,8 +24,11 @@ from ..registry import ADAPTERS, DATASETS
 from ..runs import Config, PretrainConfig, Run
 from . import measurements, trainings
 from .measurements import Measurement, Provenance
+from .outcomes import Found, OutcomeStore
 from .specification import OWN, PRETRAINING, Reproduction, Specification
 from .trainings import Scale, Training
+
+Turn = tuple[tuple[str, ...], Setting]
 
 
 class UnsuitedRunError(UsageError):
@@ -209,16 +212,14 @@ def settings(specification: Specification, part: Part, request: Request) -> list
     ]
 
 
-def turns(
-    specification: Specification, methods: Sequence[str], setting: Setting
-) -> list[tuple[tuple[str, ...], Setting]]:
-    """Which methods get which episodes of a setting: all of them, or the first few if they are slow."""
+def turns(specification: Specification, part: Part, setting: Setting) -> list[Turn]:
+    """Which methods of a part get which episodes of a setting: all of them, or the first few if they are slow."""
     slow = specification.slow
     if slow is None or slow.episodes >= setting.episodes:
-        return [(tuple(methods), setting)]
+        return [(part.methods, setting)]
     found = [
-        (tuple(method for method in methods if method not in slow.methods), setting),
-        (tuple(method for method in methods if method in slow.methods), replace(setting, episodes=slow.episodes)),
+        (tuple(method for method in part.methods if method not in slow.methods), setting),
+        (tuple(method for method in part.methods if method in slow.methods), replace(setting, episodes=slow.episodes)),
     ]
     return [(names, each) for names, each in found if names]
 
@@ -263,19 +264,23 @@ class Answers:
 
     Args:
         model: Of the part.
-        names: The methods as the specification has them.
-        measured: What each did.
+        found: By the methods' names in the specification what each did, and where that was measured.
         backbone_seconds: From the images to the features of all episodes; None where nothing is timed.
     """
 
     model: Model
-    names: Sequence[str]
-    measured: Sequence[Measured]
+    found: Mapping[str, Found]
     backbone_seconds: float | None
+
+    @property
+    def measured(self) -> list[Measured]:
+        """What each method did."""
+        session = self.model.session
+        return [Measured(session.name, session.backbone, outcome) for outcome, _ in self.found.values()]
 
     def name_of(self, method: str | None) -> str:
         """A method as the specification has it; the run may have added the size of its IAM."""
-        return dict(zip((str(each.method) for each in self.measured), self.names, strict=True))[method or ""]
+        return {str(outcome.method): name for name, (outcome, _) in self.found.items()}[method or ""]
 
 
 def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
@@ -288,58 +293,28 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
     """
     specification = reproduction.specification
     where = provenance(request)
-    kept = measurements.read(reproduction.folder) if request.resume else []
     answers: dict[tuple[str, str, Setting], list[Answers]] = {}
     for part in parts:
         model = Model.of(part, specification, request, console)
-        # Several models at a place are compared in pairs, for which all are needed.
-        mine = kept if is_alone(part, parts) else []
         session, backbone = model.session, part.config.backbone
+        store = OutcomeStore(session.run, session.split, request.device, where, session.note)
         methods = dict(zip(part.methods, session.methods(part.methods), strict=True))
         for setting in settings(specification, part, request):
-            chosen = turns(specification, part.methods, setting)
-            if are_measured(mine, session.run, session.split.name, chosen, where):
-                console.print(f"{describe(setting)}: measured already.", highlight=False, soft_wrap=True)
-                continue
+            chosen = turns(specification, part, setting)
+            known = request.resume and all(store.has(name, each) for names, each in chosen for name in names)
             seconds = None
             if backbone == specification.timed:
                 each = backbone_seconds(session.model.backbone, session.split, setting, request.device)
                 seconds = each * setting.episodes
             same = answers.setdefault((session.split.dataset, backbone, setting), [])
-            found: dict[str, Measured] = {}
+            found: dict[str, Found] = {}
             for names, episodes in chosen:
-                answered = session.measure([methods[name] for name in names], episodes, request.batch_episodes)
-                found |= zip(names, answered, strict=True)
-            same.append(Answers(model, list(found), list(found.values()), seconds))
-            measurements.add(reproduction.folder, _measurements(same, setting, where))
-            console.print(
-                f"{describe(setting)}: {len(methods)} methods on {session.run.name}.", highlight=False, soft_wrap=True
-            )
-
-
-def is_alone(part: Part, parts: Sequence[Part]) -> bool:
-    """Whether no other part is of the same data set and backbone."""
-    places = [(each.config.dataset, each.config.backbone) for each in parts]
-    return places.count((part.config.dataset, part.config.backbone)) == 1
-
-
-def are_measured(
-    kept: Sequence[Measurement],
-    run: Run,
-    split: str,
-    chosen: Sequence[tuple[tuple[str, ...], Setting]],
-    where: Provenance,
-) -> bool:
-    """Whether all methods of a setting were measured before on this run, in these episodes, by this code."""
-    training, steps = trainings.describe(run.config), trainings.steps_done(run)
-    there = {
-        (each.method, *(getattr(each, name) for name in Setting.__dataclass_fields__))
-        for each in kept
-        if (each.dataset, each.split, each.run) == (run.config.dataset, split, run.name)
-        and (each.training, each.steps) == (training, steps)
-        and (each.provenance.version, each.provenance.commit) == (where.version, where.commit)
-    }
-    return all((name, *astuple(setting)) in there for names, setting in chosen for name in names)
+                some = {name: methods[name] for name in names}
+                found |= store.measure(session, some, episodes, request.batch_episodes, request.resume)
+            same.append(Answers(model, found, seconds))
+            measurements.add(reproduction.folder, _measurements(same, setting))
+            done = "measured already" if known else f"{len(methods)} methods"
+            console.print(f"{describe(setting)}: {done} on {session.run.name}.", highlight=False, soft_wrap=True)
 
 
 def provenance(request: Request) -> Provenance:
@@ -347,7 +322,7 @@ def provenance(request: Request) -> Provenance:
     return Provenance.now("given run" if request.given else request.scale.name)
 
 
-def _measurements(answers: Sequence[Answers], setting: Setting, where: Provenance) -> list[Measurement]:
+def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurement]:
     """Measurements of several models on the same episodes, so that all differences are paired.
 
     Where each method is on one model only, having a training of its own, they are compared as those of one model are.
@@ -366,8 +341,9 @@ def _measurements(answers: Sequence[Answers], setting: Setting, where: Provenanc
             ),
             None,
         )
+        name = mine.name_of(row.method)
         changes = {
-            "method": mine.name_of(row.method),
+            "method": name,
             "run": measured.run,
             # What else the machine did meanwhile matters to a time that is shown.
             "seconds": None if mine.backbone_seconds is None else row.seconds,
@@ -382,7 +358,7 @@ def _measurements(answers: Sequence[Answers], setting: Setting, where: Provenanc
                 training=mine.model.training,
                 steps=mine.model.steps,
                 backbone_seconds=mine.backbone_seconds,
-                provenance=where,
+                provenance=mine.found[name][1],
             )
         )
     return found

@@ -21,9 +21,9 @@ from ..methods import BATCH_NORM, parse_method
 from ..model import FewShotModel
 from ..reporting.words import listed
 from ..runs import Run
-from . import measurements, trainings
-from .engine import Part, Request, are_measured, describe, is_alone, provenance, settings, turns
-from .measurements import Measurement
+from . import trainings
+from .engine import Part, Request, Turn, describe, provenance, settings, turns
+from .outcomes import OutcomeStore
 from .outputs import SUPPORT
 from .specification import Reproduction, Specification
 from .support import tasks_each
@@ -62,20 +62,16 @@ def estimate(reproduction: Reproduction, parts: Sequence[Part], request: Request
     Returns:
         A step for each training that is not planned yet, and for each evaluation.
 
-    Raises:
-        DataError: If measurements would be continued, and those that are there are damaged.
     """
     steps, specification = [], reproduction.specification
     drawn = specification.shows == SUPPORT
-    kept = measurements.read(reproduction.folder) if request.resume and not drawn else []
     for part in parts:
         steps += _training_steps(part, request, planned)
         if drawn:
-            columns = settings(specification, part, request)
-            seconds = _forward_seconds(specification, part, request, columns)
+            seconds = _forward_seconds(specification, part, request, ())
             steps.append(Step(f"draw {tasks_each(parts)} tasks", seconds))
         else:
-            steps += _evaluation_steps(specification, part, request, kept if is_alone(part, parts) else [])
+            steps += _evaluation_steps(specification, part, request)
     return steps
 
 
@@ -98,48 +94,35 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
     return steps
 
 
-def _evaluation_steps(
-    specification: Specification, part: Part, request: Request, kept: Sequence[Measurement]
-) -> list[Step]:
-    columns = settings(specification, part, request)
-    if kept:
-        columns = _unmeasured(specification, part, request, kept, columns)
-        if not columns:
-            return [Step("everything is measured already")]
-    chosen = [turn for each in columns for turn in turns(specification, part.methods, each)]
-    seconds = _forward_seconds(specification, part, request, columns)
-    seconds += sum(
-        _episode_seconds(specification, part, names, each, request) * each.episodes for names, each in chosen
-    )
-    steps = [Step(f"evaluate {listed(names, most=3)}: {describe(each)}") for names, each in chosen]
+def _evaluation_steps(specification: Specification, part: Part, request: Request) -> list[Step]:
+    left = _turns_left(specification, part, request)
+    if not left:
+        return [Step("everything is measured already")]
+    seconds = _forward_seconds(specification, part, request, left)
+    seconds += sum(_episode_seconds(specification, part, names, each, request) * each.episodes for names, each in left)
+    steps = [Step(f"evaluate {listed(names, most=3)}: {describe(each)}") for names, each in left]
     return [*steps, Step("evaluation", seconds)]
 
 
-def _unmeasured(
-    specification: Specification,
-    part: Part,
-    request: Request,
-    kept: Sequence[Measurement],
-    columns: Sequence[Setting],
-) -> list[Setting]:
-    """The settings that are not measured yet: all where the run is not trained to its end."""
-    run = trainings.finished(part.source, request.runs, request.data_root)
+def _turns_left(specification: Specification, part: Part, request: Request) -> list[Turn]:
+    """What is evaluated: all, but to continue only what is not measured yet."""
+    every = [turn for each in settings(specification, part, request) for turn in turns(specification, part, each)]
+    run = trainings.finished(part.source, request.runs, request.data_root) if request.resume else None
     if run is None:
-        return list(columns)
-    where = provenance(request)
-    return [
-        each
-        for each in columns
-        if not are_measured(kept, run, specification.split, turns(specification, part.methods, each), where)
-    ]
+        return every
+    split = load_split(run.config.dataset or "", specification.split, request.data_root)
+    store = OutcomeStore(run, split, request.device, provenance(request))
+    left = [(tuple(name for name in names if not store.has(name, each)), each) for names, each in every]
+    return [(names, each) for names, each in left if names]
 
 
-def _forward_seconds(specification: Specification, part: Part, request: Request, columns: Sequence[Setting]) -> float:
+def _forward_seconds(specification: Specification, part: Part, request: Request, left: Sequence[Turn]) -> float:
     """Seconds that the backbone needs."""
     images = len(load_split(part.config.dataset or "", specification.split, request.data_root).labels)
-    if any(BATCH_NORM in (each.name for each in parse(name)) for name in part.methods):
-        # No features to keep: each episode has its own.
-        images += sum(each.ways * (each.shots + each.queries) * each.episodes for each in columns)
+    for names, each in left:
+        if any(BATCH_NORM in (word.name for word in parse(name)) for name in names):
+            # No features to keep: each episode has its own.
+            images += each.ways * (each.shots + each.queries) * each.episodes
     return images * _image_seconds(part, request) / 3  # a forward pass costs about a third of a step
 
 

@@ -128,17 +128,18 @@ def hardware() -> str:
 
 
 def _commit() -> str:
-    """The commit of this code, with a mark if it was changed since; "unknown" outside a repository."""
-    here = Path(__file__).parent
+    """The last commit that changed this code, with a mark if it was changed since; "unknown" outside a repository."""
+    package = Path(__file__).resolve().parents[1]
+    places = [str(package), str(package.parent / "cli")]
 
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", str(package), *arguments, "--", *places], capture_output=True, text=True, check=True
         ).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(here), str(here.parent / "cli"))
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return (git("log", "-1", "--abbrev=12", "--format=%h") or "unknown") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 
