@@ -30,7 +30,7 @@ class RelationNet(Method):
     A sum grows with the shots: test with as many as in training. It takes any number of classes and queries.
 
     Use this as the early learned metric that later methods are measured against; not where training is short: it learns
-    to compare from nothing, and on a pretrained backbone prototypes do better for long.
+    to compare from nothing, and with several shots prototypes on a pretrained backbone do better for long.
 
     Ours: the maps are those of the plugin's backbones without the last two poolings, brought to 64 channels by a
     convolution of 1 x 1, which would else outweigh the backbone (published: a backbone of 64 channels). The
