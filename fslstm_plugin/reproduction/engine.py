@@ -21,6 +21,7 @@ from ..evaluation.timing import backbone_seconds
 from ..grammar import parse
 from ..methods import BATCH_NORM
 from ..registry import ADAPTERS, DATASETS
+from ..reporting.words import listed
 from ..runs import Config, PretrainConfig, Run
 from . import measurements, trainings
 from .measurements import Measurement, Provenance
@@ -313,7 +314,7 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
                 found |= store.measure(session, some, episodes, request.batch_episodes, request.resume)
             same.append(Answers(model, found, seconds))
             measurements.add(reproduction.folder, _measurements(same, setting))
-            done = "measured already" if known else f"{len(methods)} methods"
+            done = "measured already" if known else listed(part.methods)
             console.print(f"{describe(setting)}: {done} on {session.run.name}.", highlight=False, soft_wrap=True)
 
 
