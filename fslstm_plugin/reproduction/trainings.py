@@ -332,8 +332,9 @@ def describe(config: Config) -> str:
     recipe = config.recipe
     whole = recipe.epochs * recipe.steps_per_epoch
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
-    episodes = f"{recipe.episodes_per_step} episodes with {recipe.shots} + {recipe.queries} images per class"
-    own = f"{config.algorithm}, {amount} steps of {episodes}"
+    episodes = "1 episode" if recipe.episodes_per_step == 1 else f"{recipe.episodes_per_step} episodes"
+    images = f"{recipe.shots} + {recipe.queries} images per class"
+    own = f"{config.algorithm}, {amount} steps of {episodes} with {images}"
     if not config.pretrained:
         return own
     folder = Path(config.pretrained)
