@@ -287,7 +287,7 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
 
 
 def test_the_estimate_counts_the_images_of_each_episode_where_batch_norm_needs_them(trained, reproduce, monkeypatch):
-    monkeypatch.setattr(estimate, "seconds_per_image", lambda *_: 180.0)  # a minute forward
+    monkeypatch.setattr(estimate, "seconds_per_feature", lambda *_: 60.0)
     monkeypatch.setattr(estimate, "duration", lambda seconds: f"about {seconds / 60:.1f} images")
     result = reproduce("table1", *SMALL, "--dry-run")
     with_bn, without = map(float, re.findall(r"evaluation: about ([\d.]+) images", result.out))
@@ -295,14 +295,6 @@ def test_the_estimate_counts_the_images_of_each_episode_where_batch_norm_needs_t
     assert with_bn - without == pytest.approx(images, abs=1)
     total = float(re.search(r"in all: about ([\d.]+) images", result.out)[1])
     assert total == pytest.approx(with_bn + without, abs=0.2), "the total is the sum, not of rounded numbers"
-
-
-def test_times_of_a_busy_machine_and_of_an_idle_one_are_the_same(monkeypatch):
-    clock = iter([0.0, 5.0, 5.0, 7.0, 7.0, 10.0])
-    monkeypatch.setattr(estimate.time, "process_time", lambda: next(clock))
-    monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 2)
-    assert estimate._seconds(lambda: None, "cpu") == 1.0, "the shortest, by the threads' own time"
-    assert estimate.duration(61 * 60) == estimate.duration(55 * 60) == "about 1 h"
 
 
 @pytest.mark.parametrize(

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from typing import Any
 
-import torch
-
-from ..backbones.base import build_backbone
-from ..data.base import Split
 from ..data.root import load_split
-from ..evaluation.runner import indexed, run_methods
 from ..evaluation.setting import Setting
 from ..grammar import parse
-from ..methods import BATCH_NORM, parse_method
-from ..model import FewShotModel
+from ..methods import BATCH_NORM
 from ..reporting.words import listed
 from ..runs import Run
 from . import trainings
 from .engine import Part, Request, Turn, describe, provenance, settings, turns
 from .outcomes import OutcomeStore
 from .outputs import SUPPORT
+from .probes import seconds_per_episode, seconds_per_feature, seconds_per_step
 from .specification import Reproduction, Specification
 from .support import tasks_each
 from .trainings import Identity, Training
-
-_FEW = 8  # Episodes that are measured.
-_REPEATS = 3
-_IMAGES = 32  # Of the measured steps.
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,7 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
     while training is not None:
         key = trainings.wanted_identity(training)
         if key not in planned:
-            steps.insert(0, _training_step(training, _image_seconds(part, request), request))
+            steps.insert(0, _training_step(training, request))
         planned.add(key)
         training = training.begins_from
     return steps
@@ -123,20 +111,16 @@ def _forward_seconds(specification: Specification, part: Part, request: Request,
         if any(BATCH_NORM in (word.name for word in parse(name)) for name in names):
             # No features to keep: each episode has its own.
             images += each.ways * (each.shots + each.queries) * each.episodes
-    return images * _image_seconds(part, request) / 3  # a forward pass costs about a third of a step
+    return images * seconds_per_feature(part.config.backbone, part.config.image_size, request.device)
 
 
-def _image_seconds(part: Part, request: Request) -> float:
-    return seconds_per_image(part.config.backbone, part.config.image_size, request.device)
-
-
-def _training_step(training: Training, image_seconds: float, request: Request) -> Step:
+def _training_step(training: Training, request: Request) -> Step:
     steps = trainings.total_steps(training.config, trainings.training_images(training.config, request.data_root))
     run = trainings.existing(training, request.runs)
     done = trainings.steps_done(run) if run else 0
     if run is not None and done >= steps:
         return Step(f"use {run.path}: {trainings.describe(run.config)}")
-    seconds = (steps - done) * trainings.images_per_step(training.config) * image_seconds
+    seconds = (steps - done) * seconds_per_step(training.config, request.device)
     if run is not None:
         return Step(f"continue {run.path} at step {done:,} of {steps:,}", seconds)
     return Step(f"train {training.name} ({trainings.algorithm_of(training.config)}), {steps:,} steps", seconds)
@@ -146,64 +130,18 @@ def _episode_seconds(
     specification: Specification, part: Part, names: tuple[str, ...], setting: Setting, request: Request
 ) -> float:
     """Seconds per episode of these methods."""
-    few = replace(setting, episodes=_FEW, seed=0)
+    shape = replace(setting, episodes=2, seed=0)
     split = load_split(part.config.dataset or "", specification.split, request.data_root)
     model = part.config.backbone, part.config.image_size
     if part.methods[0] in specification.rivals:  # which may be built for the shots
         names = (trainings.algorithm_of(part.config),)
-    key = model, names, few, split.dataset, split.name, request.device
+    key = model, names, shape, split.dataset, split.name, request.device
     if key not in _known:
-        _known[key] = _measured_episode(split, *model, names, few, request.device)
+        _known[key] = seconds_per_episode(split, *model, names, shape, request.device)
     return _known[key]
 
 
 _known: dict[Hashable, float] = {}  # What was measured once is the same in every estimate.
-
-
-def _measured_episode(
-    split: Split, backbone: str, image_size: int, names: Sequence[str], setting: Setting, device: torch.device
-) -> float:
-    """Seconds per episode, on random features and untrained parts."""
-    model = FewShotModel.from_backbone(backbone, image_size=image_size).eval()
-    with torch.no_grad():
-        image = torch.zeros(1, 3, image_size, image_size)
-        methods = [parse_method(name, dim=model.embed(image).shape[-1], backbone=model.backbone) for name in names]
-        embedding = model.embedding_of(methods[0]).eval()  # that of all, whose trainings are one
-        dim = embedding(image).shape[-1]
-    features = torch.randn(len(split.labels), dim, generator=torch.Generator().manual_seed(0)).to(device)
-    source = indexed(features, embedding.map_shape, features.mean(0))
-    model.to(device)
-    methods = [method.to(device) for method in methods]
-    sampler = setting.sampler(split)
-    whole = methods[0].embeds and methods[0].episode_statistics  # Seconds for each episode.
-    episodes, repeats = (2, 1) if whole else (_FEW, _REPEATS)
-    work = partial(run_methods, source, sampler, methods, episodes, device, workers=1)
-    return _seconds(work, device, repeats) / (episodes + 1)  # The runner adds an episode, to warm up.
-
-
-@cache
-def seconds_per_image(backbone: str, image_size: int, device: torch.device | str) -> float:
-    """Time of a training step for one image; measured once, the same in every estimate."""
-    model = build_backbone(backbone, image_size).to(device).to(memory_format=torch.channels_last).train()
-    images = torch.rand(_IMAGES, 3, image_size, image_size, device=device).to(memory_format=torch.channels_last)
-    return _seconds(lambda: model(images).square().mean().backward(), device) / _IMAGES
-
-
-def _seconds(work: Callable[[], Any], device: torch.device | str, repeats: int = _REPEATS) -> float:
-    """The shortest time of a few that some work takes: what this machine can, whatever else it does just now.
-
-    On the processor it is that of its threads, which other processes do not lengthen.
-    """
-    cuda = torch.device(device).type == "cuda"
-    clock = time.perf_counter if cuda else time.process_time
-    times = []
-    for _ in range(repeats):
-        began = clock()
-        work()
-        if cuda:
-            torch.cuda.synchronize(device)
-        times.append(clock() - began)
-    return min(times) / (1 if cuda else torch.get_num_threads())
 
 
 _ROUND = (1, 2, 3, 5, 10, 15, 20, 30, 45)

@@ -345,9 +345,7 @@ def describe(config: Config) -> str:
     return f"{describe(Run.open(folder).config) if there else f'weights {folder.name}'}; then {own}"
 
 
-def images_per_step(config: Config) -> float:
-    """Images of the whole size that cost as much as a step, on average."""
+def images_per_step(config: TrainConfig) -> int:
+    """Images of a step of a meta-training."""
     recipe = config.recipe
-    if isinstance(recipe, PretrainRecipe):
-        return recipe.batch_size * recipe.arithmetic
     return recipe.episodes_per_step * recipe.ways * (recipe.shots + recipe.queries)

@@ -8,6 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from rich.console import Console
+from torch import nn
 
 from ..backbones.base import build_backbone, normalization_of
 from ..backbones.dropout import scale_dropout
@@ -81,6 +82,20 @@ class KeepBest(pl.Callback):
         return indexed(extract_features(embedding, self.split, device).to(device), embedding.map_shape)
 
 
+def episodic_module(config: TrainConfig, backbone: nn.Module) -> EpisodicModule:
+    """The module that a configuration trains, around its backbone."""
+    recipe = config.recipe
+    return EpisodicModule(
+        backbone,
+        recipe=recipe,
+        method=parse_method(config.algorithm, dim=feature_size(backbone), backbone=backbone),
+        label_smoothing=recipe.label_smoothing,
+        train_ways=recipe.ways,
+        train_shots=recipe.shots,
+        train_queries=recipe.queries,
+    )
+
+
 def train(
     run: Run, options: EngineOptions, *, data_root: Path | None = None, resume: bool = False, console: Console
 ) -> None:
@@ -110,15 +125,7 @@ def train(
         if left_out:
             console.print(f"Left out of {config.pretrained}: {', '.join(left_out)}.", highlight=False, markup=False)
     scale_dropout(backbone, recipe.dropout)
-    module = EpisodicModule(
-        backbone,
-        recipe=recipe,
-        method=parse_method(config.algorithm, dim=feature_size(backbone), backbone=backbone),
-        label_smoothing=recipe.label_smoothing,
-        train_ways=recipe.ways,
-        train_shots=recipe.shots,
-        train_queries=recipe.queries,
-    )
+    module = episodic_module(config, backbone)
     sampler = EpisodeSampler(
         train_split.labels, recipe.ways, recipe.shots, recipe.queries, seed, train_split.class_names
     )
