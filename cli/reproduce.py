@@ -195,8 +195,7 @@ def _say(wanted: Sequence[Reproduction], parts: Mapping[str, Sequence[Part]], re
     steps = []
     for each in wanted:
         typer.echo(f"{each.name}: {each.specification.title}")
-        mine = estimate(each, parts[each.name], request, planned)
-        for step in mine:
+        for step in estimate(each, parts[each.name], request, planned):
             typer.echo(f"  {step}")
-        steps += mine
+            steps.append(step)
     typer.echo(str(total(steps)))

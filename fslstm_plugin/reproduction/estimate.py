@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..data.root import load_split
@@ -38,8 +38,10 @@ class Step:
         return self.what if self.seconds is None else f"{self.what}: {duration(self.seconds)}"
 
 
-def estimate(reproduction: Reproduction, parts: Sequence[Part], request: Request, planned: set[Identity]) -> list[Step]:
-    """What would be done, with times from measured steps and a few measured episodes.
+def estimate(
+    reproduction: Reproduction, parts: Sequence[Part], request: Request, planned: set[Identity]
+) -> Iterator[Step]:
+    """What would be done, with times from measured steps and a few measured episodes, each as soon as it is known.
 
     Args:
         reproduction: What is reproduced.
@@ -47,20 +49,17 @@ def estimate(reproduction: Reproduction, parts: Sequence[Part], request: Request
         request: What was asked for.
         planned: The trainings that stand in earlier estimates; these ones are added.
 
-    Returns:
+    Yields:
         A step for each training that is not planned yet, and for each evaluation.
-
     """
-    steps, specification = [], reproduction.specification
+    specification = reproduction.specification
     drawn = specification.shows == SUPPORT
     for part in parts:
-        steps += _training_steps(part, request, planned)
+        yield from _training_steps(part, request, planned)
         if drawn:
-            seconds = _forward_seconds(specification, part, request, ())
-            steps.append(Step(f"draw {tasks_each(parts)} tasks", seconds))
+            yield Step(f"draw {tasks_each(parts)} tasks", _forward_seconds(specification, part, request, ()))
         else:
-            steps += _evaluation_steps(specification, part, request)
-    return steps
+            yield from _evaluation_steps(specification, part, request)
 
 
 def total(steps: Sequence[Step]) -> Step:
