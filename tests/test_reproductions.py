@@ -26,7 +26,7 @@ from fslstm_plugin.recipes import BackboneRecipe
 from fslstm_plugin.reporting.figures import iterations
 from fslstm_plugin.reporting.figures.lines import Lines, Point, draw
 from fslstm_plugin.reporting.html import svg_element
-from fslstm_plugin.reproduction import engine, estimate, measurements, outputs, rendering, shipped, trainings
+from fslstm_plugin.reproduction import engine, estimate, measurements, outcomes, outputs, rendering, shipped, trainings
 from fslstm_plugin.reproduction.beside import pairs
 from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.measurements import Measurement, Provenance
@@ -1036,11 +1036,11 @@ def evaluated(monkeypatch):
     passes = []
     measure = RunSession.measure
 
-    def counting(session, methods, setting, *more):
+    def counting(session, methods, *more, **options):
         if len(passes) == 2 and passes.stop:
             raise KeyboardInterrupt
         passes.append([str(method) for method in methods])
-        return measure(session, methods, setting, *more)
+        return measure(session, methods, *more, **options)
 
     class Passes(list):
         stop = False
@@ -1082,6 +1082,36 @@ def test_a_measurement_that_was_stopped_is_continued(
     evaluated.clear()
     assert reproduce(*asked, "--resume").code == 0
     assert len(evaluated) == 8, "what other code measured is not mixed with this code's"
+
+
+def test_a_measurement_that_was_stopped_between_two_episodes_is_continued_there(
+    trained, reproduce, few_methods, output, monkeypatch, evaluated, tmp_path
+):
+    asked = (*TRANSDUCTION, "--episodes", 20, "--seed", 9)
+    assert reproduce(*asked, output=tmp_path / "at once").code == 0
+    for file in (trained / TRANSDUCTION[-1] / "cache").glob("*-outcome-*.safetensors"):
+        file.unlink()
+    monkeypatch.setattr(outcomes, "_EPISODES", 6)
+    monkeypatch.setattr(outcomes, "_SECONDS", 0.0)
+    evaluated.clear()
+    evaluated.stop = True
+    result = reproduce(*asked)
+    assert result.code == 130
+    assert "nn and nn+psm: 12 of 20 episodes." in result.err
+    assert not output.exists() or not list(output.rglob("measured.json")), "no row of a part of the episodes"
+    left = reproduce(*asked, "--dry-run", "--resume").out
+    assert "evaluate nn and nn+psm: 1-shot, 4 queries, uniform, 8 episodes" in left
+    assert "evaluate bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 8 episodes" in left
+    evaluated.stop = False
+    evaluated.clear()
+    assert reproduce(*asked, "--resume").code == 0
+    assert len(evaluated) == 2 + 2 + 3 * (4 + 2), "8, then 8, then in each other setting 20 and 8, at most 6 at a time"
+    whole, continued = (
+        json.loads((folder / "transduction" / "measured.json").read_text())["measurements"]
+        for folder in (tmp_path / "at once", output)
+    )
+    same = [{**each, "provenance": None, "seconds": None} for each in whole]
+    assert [{**each, "provenance": None, "seconds": None} for each in continued] == same
 
 
 def test_models_that_are_compared_are_evaluated_again_only_where_they_are_new(trained, reproduce, output, evaluated):

@@ -83,6 +83,12 @@ class Outcome:
         seconds = self.seconds * episodes / len(self.accuracies)
         return Outcome(self.method, self.accuracies[:episodes], self.share_errors[:episodes], seconds)
 
+    def then(self, later: Outcome) -> Outcome:
+        """The outcome in these episodes and in those of another."""
+        accuracies = torch.cat([self.accuracies, later.accuracies])
+        share_errors = torch.cat([self.share_errors, later.share_errors])
+        return Outcome(self.method, accuracies, share_errors, self.seconds + later.seconds)
+
 
 class _Clock:
     """Measures the time of its block, on any device."""
@@ -116,6 +122,7 @@ def run_methods(
     report: Report = lambda done, accuracies: None,
     workers: int | None = None,
     ranks: Ranks = ALONE,
+    first: int = 0,
 ) -> list[Outcome]:
     """Evaluate methods on the same episodes.
 
@@ -124,13 +131,14 @@ def run_methods(
         sampler: Which images make an episode.
         methods: What to evaluate, on the device. Methods with the same adapters share their Gram matrices; each is
             charged the time of what it needs of them.
-        episodes: Number of episodes; the sampler's first ones.
+        episodes: Number of episodes, one after the other.
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it. Default: up to 128, by their size.
         report: Called with the number of episodes that this process has done, and each method's mean accuracy in them.
         workers: Threads that share the batches between them, on the processor; the results do not depend on it.
             Default: as many as PyTorch has.
         ranks: The processes that share the episodes; every one gets all outcomes. Default: this one alone.
+        first: Number of the first of them in the sampler, default 0.
 
     Returns:
         An outcome for each method, in their order.
@@ -162,7 +170,7 @@ def run_methods(
         batch_episodes = _fitting_batch(source, sampler)
     mine = ranks.share(episodes)
     starts = mine[::batch_episodes]
-    batches = (episodes_from(start, min(batch_episodes, mine.stop - start)) for start in starts)
+    batches = (episodes_from(first + start, min(batch_episodes, mine.stop - start)) for start in starts)
     parts: list[list[tuple[Tensor, float]]] = []
     done, sums = 0, torch.zeros(len(methods), dtype=torch.float64)
     for part in map_in_threads(run, batches, workers):

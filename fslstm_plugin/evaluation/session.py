@@ -94,6 +94,7 @@ class Session(ABC):
         setting: Setting,
         batch_episodes: int | None = None,
         report: PassReport = _untold,
+        episodes: range | None = None,
     ) -> list[Measured]:
         """Outcomes of methods in the episodes of a setting, in one pass per kind of features.
 
@@ -102,13 +103,23 @@ class Session(ABC):
             setting: The episodes.
             batch_episodes: See `run_methods`.
             report: Called in each pass with its methods' names, the episodes done, and the mean accuracies in them.
+            episodes: Some of the setting's that follow one another; all if None.
         """
         sampler = setting.sampler(self.split)
+        wanted = range(setting.episodes) if episodes is None else episodes
         found: dict[int, Outcome] = {}
         for mine in self.by_pass(methods):
             tell = partial(report, [str(method) for method in mine])
             outcomes = run_methods(
-                self.source(mine), sampler, mine, setting.episodes, self.device, batch_episodes, tell, ranks=self.ranks
+                self.source(mine),
+                sampler,
+                mine,
+                len(wanted),
+                self.device,
+                batch_episodes,
+                tell,
+                ranks=self.ranks,
+                first=wanted.start,
             )
             found |= {id(outcome.method): outcome for outcome in outcomes}
         return [Measured(self.name, self.backbone, found[id(method)]) for method in methods]

@@ -302,7 +302,9 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
         methods = dict(zip(part.methods, session.methods(part.methods), strict=True))
         for setting in settings(specification, part, request):
             chosen = turns(specification, part, setting)
-            known = request.resume and all(store.has(name, each) for names, each in chosen for name in names)
+            known = request.resume and all(
+                store.answered(name, each) == each.episodes for names, each in chosen for name in names
+            )
             seconds = None
             if backbone == specification.timed:
                 each = backbone_seconds(session.model.backbone, session.split, setting, request.device)

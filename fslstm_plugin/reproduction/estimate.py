@@ -92,15 +92,20 @@ def _evaluation_steps(specification: Specification, part: Part, request: Request
 
 
 def _turns_left(specification: Specification, part: Part, request: Request) -> list[Turn]:
-    """What is evaluated: all, but to continue only what is not measured yet."""
+    """What is evaluated: all, but to continue only the episodes that are not measured yet."""
     every = [turn for each in settings(specification, part, request) for turn in turns(specification, part, each)]
     run = trainings.finished(part.source, request.runs, request.data_root) if request.resume else None
     if run is None:
         return every
     split = load_split(run.config.dataset or "", specification.split, request.data_root)
     store = OutcomeStore(run, split, request.device, provenance(request))
-    left = [(tuple(name for name in names if not store.has(name, each)), each) for names, each in every]
-    return [(names, each) for names, each in left if names]
+    left: list[Turn] = []
+    for names, each in every:
+        counts = {name: each.episodes - store.answered(name, each) for name in names}
+        for count in sorted(set(counts.values()) - {0}, reverse=True):
+            some = tuple(name for name in names if counts[name] == count)
+            left.append((some, replace(each, episodes=max(count, 2))))
+    return left
 
 
 def _forward_seconds(specification: Specification, part: Part, request: Request, left: Sequence[Turn]) -> float:

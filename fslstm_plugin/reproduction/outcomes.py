@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ..data.base import Split
 from ..errors import RunError, StorageError
@@ -19,23 +22,29 @@ from ..evaluation.setting import Setting
 from ..files import prune, subfolder
 from ..methods import Method
 from ..plain import from_plain, to_plain
+from ..reporting.words import listed
 from ..runs import Run
 from ..weights import load_described, save_tensors
 from .measurements import Provenance
 
 Found = tuple[Outcome, Provenance]
 
+_EPISODES = 64  # Answered before they are kept; twice as many again and again, while they take less than so long:
+_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class OutcomeStore:
     """What methods did in episodes, a file for each in the run's ``cache``; for this code on this machine alone.
+
+    A file is written again as its method goes on, so that no more than some minutes are lost.
 
     Args:
         run: The run.
         split: Where the episodes come from.
         device: Where they are computed.
         where: The code and the machine, kept with what is measured now.
-        note: Called with a sentence if a file cannot be kept, which is not an error.
+        note: Called with a sentence on how far a long measurement is, and if a file cannot be kept.
     """
 
     run: Run
@@ -59,32 +68,68 @@ class OutcomeStore:
             methods: Methods of the session by the names that the files know them by.
             setting: The episodes.
             batch_episodes: See `run_methods`.
-            resume: Whether outcomes that are there are taken.
+            resume: Whether outcomes that are there are taken, and those in some of the episodes continued.
         """
-        there = {name: self._read(name, method, setting) for name, method in methods.items()} if resume else {}
-        found = {name: each for name, each in there.items() if each is not None}
-        names = {id(method): name for name, method in methods.items() if name not in found}
-        for group in session.by_pass([method for method in methods.values() if id(method) in names]):
-            for measured in session.measure(group, setting, batch_episodes):
-                name = names[id(measured.method)]
-                found[name] = measured.outcome, self.where
-                self._write(name, setting, measured.outcome)
-        return {name: found[name] for name in methods}
+        found = {
+            name: (self._read(name, setting, method) if resume else None) or (_no_answers(method), self.where)
+            for name, method in methods.items()
+        }
+        names = {id(method): name for name, method in methods.items()}
 
-    def has(self, name: str, setting: Setting) -> bool:
-        """Whether a method's outcome is there."""
-        return self._file(name, setting).is_file()
+        def answered(name: str) -> int:
+            return len(found[name][0].accuracies)
 
-    def _read(self, name: str, method: Method, setting: Setting) -> Found | None:
-        file = self._file(name, setting)
-        if not file.is_file():
+        for group in session.by_pass(list(methods.values())):
+            for _, alike in groupby(sorted((names[id(method)] for method in group), key=answered), answered):
+                self._finish(session, found, list(alike), setting, batch_episodes)
+        return found
+
+    def _finish(
+        self,
+        session: RunSession,
+        found: dict[str, Found],
+        names: Sequence[str],
+        setting: Setting,
+        batch_episodes: int | None,
+    ) -> None:
+        """What methods do in the episodes that are left, the same for all of them, is added to what is found."""
+        methods = [found[name][0].method for name in names]
+        done, block = len(found[names[0]][0].accuracies), _EPISODES
+        while done < setting.episodes:
+            began = time.monotonic()
+            episodes = range(done, min(done + block, setting.episodes))
+            for name, measured in zip(
+                names, session.measure(methods, setting, batch_episodes, episodes=episodes), strict=True
+            ):
+                outcome = found[name][0].then(measured.outcome)
+                found[name] = outcome, self.where
+                self._write(name, setting, outcome)
+            done = episodes.stop
+            if time.monotonic() - began < _SECONDS:
+                block *= 2
+            elif done < setting.episodes:
+                self.note(f"{listed(names)}: {done:,} of {setting.episodes:,} episodes.")
+
+    def answered(self, name: str, setting: Setting) -> int:
+        """In how many of a setting's episodes a method's answers are there."""
+        found = self._load(name, setting)
+        return 0 if found is None else len(found[0]["accuracies"])
+
+    def _read(self, name: str, setting: Setting, method: Method) -> Found | None:
+        found = self._load(name, setting)
+        if found is None:
             return None
-        try:
-            tensors, texts = load_described(file)
-        except RunError:
-            return None
+        tensors, texts = found
         outcome = Outcome(method, tensors["accuracies"], tensors["share_errors"], tensors["seconds"].item())
         return outcome, from_plain(Provenance, json.loads(texts["provenance"]))
+
+    def _load(self, name: str, setting: Setting) -> tuple[dict[str, Tensor], dict[str, str]] | None:
+        """What a file holds; None if there is none, or it is damaged."""
+        file = self._file(name, setting)
+        try:
+            return load_described(file) if file.is_file() else None
+        except RunError:
+            return None
 
     def _write(self, name: str, setting: Setting, outcome: Outcome) -> None:
         tensors = {
@@ -113,6 +158,11 @@ class OutcomeStore:
         code = where.version, where.commit, torch.__version__
         words = repr((self.split.digest, *code, where.hardware, self.device.type))
         return _digest(self.run.weights.read_bytes() + words.encode())
+
+
+def _no_answers(method: Method) -> Outcome:
+    nothing = torch.empty(0, dtype=torch.float64)
+    return Outcome(method, nothing, nothing, 0.0)
 
 
 def _digest(content: bytes) -> str:
