@@ -57,8 +57,7 @@ def folder(tmp_path, monkeypatch):
     here = tmp_path / "shipped"
     for source in REPRODUCTIONS.glob("*/specification.json"):
         content = json.loads(source.read_text())
-        if content.pop("rivals", None):  # which ask much of a backbone, and minutes
-            del content["slow"]  # one of them
+        content.pop("rivals", None)  # which ask much of a backbone, and minutes
         content["queries"] = [4, 2] if len(content.get("queries", [])) > 1 else [4]
         if "query_balances" in content:
             content["query_balances"] = ["uniform", "dirichlet:2"]

@@ -141,7 +141,8 @@ class OutcomeStore:
         try:
             subfolder(self.run.path, "cache")
             save_tensors(file, tensors, {"provenance": json.dumps(to_plain(self.where))})
-            prune(file.parent, keep=file, pattern=f"{self._stem(name, setting)}-*.safetensors")
+            if len(outcome.accuracies) == setting.episodes:  # Till then, what other code measured stays.
+                prune(file.parent, keep=file, pattern=f"{self._stem(name, setting)}-*.safetensors")
         except StorageError as error:
             self.note(f"The outcome of {name} is not kept: {error}")
 
