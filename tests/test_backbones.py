@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fslstm_plugin.backbones import Conv4, ResNet12, drop_block
+from fslstm_plugin.backbones.convolution import Convolution
 from fslstm_plugin.backbones.dropout import scale_dropout
 from fslstm_plugin.backbones.folding import fold_batch_norm
 from fslstm_plugin.errors import UsageError
@@ -178,3 +179,37 @@ def test_the_wide_map_leaves_out_the_last_two_poolings(kind) -> None:
     assert wide.shape == (2, kind.widths[-1], 8, 8)
     third = backbone.unpooled(backbone.blocks[2], backbone.stages(images)[1])
     assert torch.allclose(torch.nn.functional.max_pool2d(third, 2), backbone.stages(images)[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [(1, 1), (2, 2), (3, 4), (4, 4), (5, 2)])
+def test_the_convolution_is_pytorchs_own_with_its_gradients(side) -> None:
+    ours = Convolution(3, 4).double()
+    plain = nn.Conv2d(3, 4, 3, padding=1, bias=False).double()
+    plain.load_state_dict(ours.state_dict())
+    maps = torch.randn(5, 3, *side, dtype=torch.float64, requires_grad=True)
+    mine, theirs = ours(maps), plain(maps)
+    torch.testing.assert_close(mine, theirs)
+    direction = torch.randn_like(mine)
+    torch.testing.assert_close(
+        torch.autograd.grad(mine, (maps, ours.weight), direction),
+        torch.autograd.grad(theirs, (maps, plain.weight), direction),
+    )
+    with torch.no_grad():
+        assert torch.equal(ours(maps), plain(maps))
+
+
+def test_the_convolution_has_second_derivatives_and_goes_through_vmap() -> None:
+    ours = Convolution(2, 2).double()
+    maps = torch.randn(3, 2, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(ours, maps)
+    kernels = torch.randn(3, 2, 2, 3, 3, dtype=torch.float64)
+    at_once = torch.func.vmap(lambda kernel, each: torch.func.functional_call(ours, {"weight": kernel}, each[None]))
+    alone = [nn.functional.conv2d(each[None], kernel, padding=1) for kernel, each in zip(kernels, maps, strict=True)]
+    torch.testing.assert_close(at_once(kernels, maps), torch.stack(alone))
+
+
+def test_a_folded_convolution_keeps_its_bias_where_gradients_are_wanted() -> None:
+    block = nn.Sequential(Convolution(3, 4), nn.BatchNorm2d(4)).eval()
+    nn.init.uniform_(block[1].bias)
+    maps = torch.randn(2, 3, 2, 2)
+    torch.testing.assert_close(fold_batch_norm(block)(maps), block(maps))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ..recipes import BackboneRecipe
 from .base import Backbone, initialize_convolutions
+from .convolution import Convolution
 
 
 class Conv4(Backbone):
@@ -36,7 +37,7 @@ class Conv4(Backbone):
         for width, dropout in zip(self.widths, dropouts, strict=True):
             blocks.append(
                 nn.Sequential(
-                    nn.Conv2d(channels, width, 3, padding=1, bias=False),
+                    Convolution(channels, width),
                     nn.BatchNorm2d(width),
                     nn.MaxPool2d(2),
                     nn.LeakyReLU(0.2, inplace=True),

@@ -8,6 +8,8 @@ from typing import TypeGuard, TypeVar
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from .convolution import Convolution
+
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -15,8 +17,8 @@ def fold_batch_norm(module: nn.Module) -> nn.Module:
     """A copy for evaluation in which each batch normalisation is part of the convolution before it.
 
     Only neighbours within an `nn.Sequential` are folded, since only there the order of the modules is that of the
-    computation; everything else is copied as it is, subclasses and modules with hooks or parametrisations included,
-    which may compute something else.
+    computation; everything else is copied as it is, others' subclasses and modules with hooks or parametrisations
+    included, which may compute something else.
 
     Args:
         module: Any module; it is not changed.
@@ -35,10 +37,14 @@ def fold_batch_norm(module: nn.Module) -> nn.Module:
         if _is_plain(part, nn.Sequential):
             for place in range(len(part) - 1):
                 first, second = part[place], part[place + 1]
-                if _is_plain(first, nn.Conv2d) and _is_plain(second, nn.BatchNorm2d) and second.track_running_stats:
+                if (
+                    _is_plain(first, nn.Conv2d, Convolution)
+                    and _is_plain(second, nn.BatchNorm2d)
+                    and second.track_running_stats
+                ):
                     part[place], part[place + 1] = fuse_conv_bn_eval(first, second), nn.Identity()
     return module
 
 
-def _is_plain(module: nn.Module, kind: type[ModuleT]) -> TypeGuard[ModuleT]:
-    return type(module) is kind and not (module._forward_hooks or module._forward_pre_hooks)
+def _is_plain(module: nn.Module, *kinds: type[ModuleT]) -> TypeGuard[ModuleT]:
+    return type(module) in kinds and not (module._forward_hooks or module._forward_pre_hooks)

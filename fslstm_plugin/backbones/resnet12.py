@@ -9,6 +9,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..normalization import Normalization
 from ..recipes import BackboneRecipe
 from .base import Backbone, initialize_convolutions
+from .convolution import Convolution
 from .dropblock import drop_block
 
 
@@ -36,13 +37,13 @@ class _ResidualBlock(nn.Module):
     def __init__(self, channels: int, width: int, dropout: nn.Module) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(channels, width, 3, padding=1, bias=False),
+            Convolution(channels, width),
             nn.BatchNorm2d(width),
             nn.LeakyReLU(0.1, inplace=True),
-            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            Convolution(width, width),
             nn.BatchNorm2d(width),
             nn.LeakyReLU(0.1, inplace=True),
-            nn.Conv2d(width, width, 3, padding=1, bias=False),
+            Convolution(width, width),
             nn.BatchNorm2d(width),
         )
         self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, bias=False), nn.BatchNorm2d(width))
