@@ -1087,9 +1087,14 @@ def test_a_measurement_that_was_stopped_between_two_episodes_is_continued_there(
     trained, reproduce, few_methods, output, monkeypatch, evaluated, tmp_path
 ):
     asked = (*TRANSDUCTION, "--episodes", 20, "--seed", 9)
-    assert reproduce(*asked, output=tmp_path / "at once").code == 0
-    for file in (trained / TRANSDUCTION[-1] / "cache").glob("*-outcome-*.safetensors"):
+    cache = trained / TRANSDUCTION[-1] / "cache"
+    for file in cache.glob("*-outcome-*.safetensors"):  # of other tests
         file.unlink()
+    assert reproduce(*asked, output=tmp_path / "at once").code == 0
+    for file in cache.glob("*-outcome-*.safetensors"):  # as if other code had measured them
+        file.rename(file.with_name(f"{file.stem.rpartition('-')[0]}-other.safetensors"))
+    of_other_code = list(cache.glob("*-other.safetensors"))
+    assert of_other_code
     monkeypatch.setattr(outcomes, "_EPISODES", 6)
     monkeypatch.setattr(outcomes, "_SECONDS", 0.0)
     evaluated.clear()
@@ -1097,7 +1102,8 @@ def test_a_measurement_that_was_stopped_between_two_episodes_is_continued_there(
     result = reproduce(*asked)
     assert result.code == 130
     assert "nn and nn+psm: 12 of 20 episodes." in result.err
-    assert not output.exists() or not list(output.rglob("measured.json")), "no row of a part of the episodes"
+    assert all(file.exists() for file in of_other_code), "until these episodes are measured anew, all of them"
+    assert not (output / "transduction" / "measured.json").exists(), "no row of a part of the episodes"
     left = reproduce(*asked, "--dry-run", "--resume").out
     assert "evaluate nn and nn+psm: 1-shot, 4 queries, uniform, 8 episodes" in left
     assert "evaluate bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 8 episodes" in left
@@ -1105,6 +1111,7 @@ def test_a_measurement_that_was_stopped_between_two_episodes_is_continued_there(
     evaluated.clear()
     assert reproduce(*asked, "--resume").code == 0
     assert len(evaluated) == 2 + 2 + 3 * (4 + 2), "8, then 8, then in each other setting 20 and 8, at most 6 at a time"
+    assert not any(file.exists() for file in of_other_code)
     whole, continued = (
         json.loads((folder / "transduction" / "measured.json").read_text())["measurements"]
         for folder in (tmp_path / "at once", output)
