@@ -65,7 +65,9 @@ def test_published_logits_and_predictions(case, name):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_batch_is_its_episodes_one_at_a_time(name, monkeypatch):
-    monkeypatch.setattr("fslstm_plugin.baselines.batches._CACHE", 7 * 17 * 16 * 8)  # Chunks of 7 of 17 x 16 doubles.
+    monkeypatch.setattr(
+        "fslstm_plugin.baselines.batches._CACHE", 2 * 17 * 16 * 8
+    )  # 1 Gram matrix, or 8 times 17 points.
     method = parse_method(name)
     support, query, labels = episodes(0, 2, 6)
     together = method.logits(EpisodeFeatures(support, query, labels))
