@@ -142,11 +142,13 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Classification of a data set's training classes, or of a folder of images.
 
-    Images may be smaller at first, which is cheaper by the square; the number of steps stays the same. Dropout may be
-    weaker than the backbone's own, which is meant for longer trainings.
+    Images may be smaller at first, which is cheaper by the square; the number of steps stays the same. The first blocks
+    may stop learning earlier, which leaves out their gradients. Dropout may be weaker than the backbone's own, which is
+    meant for longer trainings.
 
     Source: one cycle, Smith and Topin 2017; smaller images first with less regularisation, Tan and Le 2021
-    ("EfficientNetV2", progressive learning); label smoothing, Szegedy et al. 2016.
+    ("EfficientNetV2", progressive learning); freezing from the first block on, Brock et al. 2017 ("FreezeOut"); label
+    smoothing, Szegedy et al. 2016.
     """
 
     epochs: Annotated[Count, Meta(description="Passes over the images.")]
@@ -168,6 +170,10 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shares: Annotated[tuple[Part, ...], Meta(description="Fraction of the training at each --size; they sum to 1.")] = (
         1.0,
     )
+    freeze: Annotated[
+        tuple[Share, ...],
+        Meta(description="Fraction of the training after which the first block is frozen; repeat it for the next."),
+    ] = ()
     augmentation: Augmentation | None = None
 
     def __post_init__(self) -> None:
@@ -176,6 +182,8 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"Each size must have a share, and the shares must sum to 1, but got sizes {self.sizes} and shares "
                 f"{self.shares}."
             )
+        if list(self.freeze) != sorted(self.freeze):
+            raise UsageError(f"A block cannot be frozen before the one below it, but got freeze {self.freeze}.")
 
     def sides(self, full: int) -> tuple[int, ...]:
         """The sizes in pixels, of images whose whole side is ``full``; none below 16."""

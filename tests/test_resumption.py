@@ -40,6 +40,9 @@ START = {
         "pretrain", *COMMON, "--batch-size", 48, "--size", 0.5, "--share", 0.25, "--size", 0.75, "--share", 0.375,
         "--size", 1, "--share", 0.375,
     ),
+    "pretrain-frozen": (
+        "pretrain", *COMMON, "--backbone", "conv4", "--batch-size", 8, "--freeze", 0.3, "--freeze", 0.6,
+    ),
     # Every epoch is a single step; images come from files, by way of worker processes.
     "pretrain-folder": (
         "pretrain", "--images", "IMAGES", *COMMON[2:], "--image-size", 32, "--batch-size", 20, "--epochs", 8,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import itertools
 import json
 import multiprocessing
 import os
@@ -553,11 +554,11 @@ def test_meta_training_scales_the_backbones_dropout_and_rivals_published_without
 def test_a_recipe_written_before_sizes_and_smoothing_means_none(tmp_path):
     config = pretrain_config("conv4", dataset="dots", precision="32")
     plain = to_plain(config)
-    for name in ("sizes", "shares", "label_smoothing", "dropout"):
+    for name in ("sizes", "shares", "label_smoothing", "dropout", "freeze"):
         del plain["recipe"][name]
     recipe = from_plain(PretrainConfig, plain).recipe
     assert recipe.sides(32) == (32,)
-    assert (recipe.label_smoothing, recipe.dropout) == (0, 1)
+    assert (recipe.label_smoothing, recipe.dropout, recipe.freeze) == (0, 1, ())
 
 
 def test_only_backbones_that_take_any_size_begin_with_small_images(tmp_path, data_root, monkeypatch):
@@ -583,6 +584,38 @@ def test_only_backbones_that_take_any_size_begin_with_small_images(tmp_path, dat
 def test_sizes_without_their_shares_are_refused(tmp_path, sizes, shares):
     with pytest.raises(UsageError, match="sizes|shares"):
         pretrain_run(tmp_path / "run", sizes=sizes, shares=shares)
+
+
+def test_frozen_blocks_learn_no_more_and_the_others_do(tmp_path, data_root, monkeypatch):
+    seen = []
+
+    def look(module, *_):
+        first = module.backbone.blocks[0][1]
+        weights = [block[0].weight.detach().clone() for block in module.backbone.blocks]
+        seen.append((weights, first.running_mean.clone(), module.classifier.weight.detach().clone()))
+
+    monkeypatch.setattr(Classification, "on_train_batch_start", look)
+    run = pretrain_run(tmp_path / "run", backbone="conv4", batch_size=12, epochs=1, max_steps=8, freeze=[0.25, 0.5])
+    pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert len(seen) == 8
+    for step, (now, then) in enumerate(itertools.pairwise(seen)):
+        same = [torch.equal(a, b) for a, b in zip(now[0], then[0], strict=True)]
+        assert same == [step >= 2, step >= 4, False, False], "neither gradients, nor momentum, nor weight decay"
+        assert not torch.equal(now[1], then[1]), "statistics for evaluation still follow"
+        assert not torch.equal(now[2], then[2])
+
+
+def test_what_cannot_be_frozen_is_refused(tmp_path, data_root):
+    with pytest.raises(UsageError, match=r"frozen before the one below it, but got freeze \(0.5, 0.25\)"):
+        pretrain_run(tmp_path / "run", backbone="conv4", freeze=[0.5, 0.25])
+    run = pretrain_run(tmp_path / "run", freeze=[0.5])
+    with pytest.raises(UsageError, match="TinyBackbone has 0 blocks that can be frozen, but --freeze"):
+        pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
+    run = pretrain_run(tmp_path / "run", backbone="conv4", freeze=[0.5])
+    for options in (EngineOptions("cpu", 2), EngineOptions("cpu", 1, num_nodes=2)):
+        with pytest.raises(UsageError, match="--freeze is for one device"):
+            pretrain(run, options, data_root=data_root, console=QUIET)
+    assert not run.path.exists()
 
 
 def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):

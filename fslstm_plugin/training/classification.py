@@ -76,8 +76,11 @@ class Classification(pl.LightningModule):
     Args:
         backbone: The backbone; one of another package is classified on its feature vector.
         classes: Number of classes.
-        recipe: Optimiser and schedule, loss, sizes of the images.
+        recipe: Optimiser and schedule, loss, sizes of the images, when the blocks are frozen.
         total_steps: Optimiser steps of the whole training.
+
+    Raises:
+        UsageError: If the backbone has not so many blocks to freeze, or does not say how long its features are.
     """
 
     def __init__(self, backbone: nn.Module, classes: int, recipe: PretrainRecipe, total_steps: int) -> None:
@@ -86,6 +89,12 @@ class Classification(pl.LightningModule):
         width = backbone.map_channels if isinstance(backbone, Backbone) else getattr(backbone, "out_features", None)
         if width is None:
             raise UsageError(f"{type(backbone).__name__} needs an attribute out_features to be pretrained.")
+        self.blocks = list(backbone.blocks) if isinstance(backbone, Backbone) else []
+        if len(recipe.freeze) > len(self.blocks):
+            raise UsageError(
+                f"{type(backbone).__name__} has {len(self.blocks)} blocks that can be frozen, but --freeze was given "
+                f"{len(recipe.freeze)} times."
+            )
         self.classifier = nn.Linear(width, classes)
         self.recipe, self.total_steps = recipe, total_steps
 
@@ -98,7 +107,11 @@ class Classification(pl.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
         """Cross entropy of one batch of images and labels; the images may be shrunk before."""
         images, labels = batch
-        logits = self(shrink(images, self.recipe.side(images.shape[-1], self.global_step / self.total_steps)))
+        progress = self.global_step / self.total_steps
+        for block, share in zip(self.blocks, self.recipe.freeze, strict=False):
+            if progress >= share:
+                block.requires_grad_(False)
+        logits = self(shrink(images, self.recipe.side(images.shape[-1], progress)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing)
         self.log("train_loss", loss)
         self.log("train_accuracy", (logits.argmax(1) == labels).float().mean())
@@ -113,6 +126,7 @@ class Classification(pl.LightningModule):
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
             nesterov=recipe.nesterov,
+            fused=True,
         )
         schedule: torch.optim.lr_scheduler.LRScheduler
         if recipe.schedule == "one-cycle":

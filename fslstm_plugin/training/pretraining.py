@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def pretrain(
 
     Raises:
         DataError: If the images are missing.
-        UsageError: If there are fewer images than one batch, or the backbone cannot take images of the recipe's sizes.
+        UsageError: If there are fewer images than one batch, or the backbone cannot take images of the recipe's sizes
+            or has not so many blocks to freeze, or blocks are to be frozen on several devices.
     """
     config = run.config
     assert isinstance(config, PretrainConfig)
@@ -75,12 +77,19 @@ def pretrain(
         max_steps=total_steps,
         steps_per_epoch=len(batches),
         seed=config.seed,
-        options=options,
+        options=_one_device(options) if recipe.freeze else options,
         progress=TrainingProgress("images", recipe.batch_size, console),
         callbacks=[SaveEachEpoch(run), *callbacks],
         resume=resume,
         data_digest=digest,
     )
+
+
+def _one_device(options: EngineOptions) -> EngineOptions:
+    """Several devices would wait for each other's gradients of the frozen blocks, which never come."""
+    if options.devices not in ("auto", 1) or options.num_nodes > 1:
+        raise UsageError("--freeze is for one device: leave it out, or give --devices 1 and --num-nodes 1.")
+    return replace(options, devices=1)
 
 
 def _require_sizes(module: Classification, config: PretrainConfig) -> None:
