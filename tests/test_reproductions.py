@@ -138,8 +138,7 @@ def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, repro
 def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained, reproduce, folder, output):
     file = folder / "table1" / "specification.json"
     rivals = {"reptile(steps=1,test_steps=1)": "Reptile+BN", "similarity": "Relation Net"}
-    slow = {"methods": ["reptile(steps=1,test_steps=1)"], "episodes": 3}
-    file.write_text(json.dumps({**json.loads(file.read_text()), "rivals": rivals, "slow": slow}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "rivals": rivals}))
     result = reproduce("table1", *SMALL)
     assert result.code == 0, result.err
     begun = [Run.open(path.parent).config for path in trained.glob("*/config.json")]
@@ -153,10 +152,9 @@ def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained,
     measured = json.loads((output / "table1" / "measured.json").read_text())["measurements"]
     gains = {(each["method"], each["shots"]): each["reference"] for each in measured if each["method"] in rivals}
     assert gains == {(rival, shots): "lssvm" for rival in rivals for shots in (1, 5)}, "on the same episodes"
-    assert {each["episodes"] for each in measured if each["method"] in slow["methods"]} == {3}
     markdown = (output / "table1" / "table.md").read_text()
     ours = markdown.partition("## Dots, TinyBackbone\n")[2].partition("\n## ")[0]
-    assert re.search(r"^\| Reptile\+BN, 3 episodes \| [A-Z] \| \d", ours, re.MULTILINE)
+    assert re.search(r"^\| Reptile\+BN \| [A-Z] \| \d", ours, re.MULTILINE)
     assert re.search(r"^\| Relation Net \| [A-Z] \| \d", ours, re.MULTILINE)
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-similarity")
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-reptile(steps=1,test_steps=1)")
@@ -464,7 +462,7 @@ def measurement(**changes: object) -> Measurement:
 
 def reproduction(*published: dict[str, object], **changes: object) -> Reproduction:
     wanted = Reproduction.read(REPRODUCTIONS / "table1").specification
-    values: dict[str, object] = {"methods": ("lssvm",), "rivals": {}, "slow": None, **changes}
+    values: dict[str, object] = {"methods": ("lssvm",), "rivals": {}, **changes}
     said = {"dataset": "d", "backbone": "b", "shots": 5, "ci95": 0.5, "seconds": None}
     numbers = from_plain(Published, {"values": [{**said, **each} for each in published]})
     return Reproduction(Path("table1"), structs.replace(wanted, **values), numbers)
@@ -965,7 +963,7 @@ def test_a_training_that_a_run_folder_would_refuse_is_refused_before_it_begins(c
         call()
 
 
-# Transduction: slow methods, and what others published.
+# Transduction: measurements that go on, and what others published.
 
 
 TRANSDUCTION = ("transduction", "--run", "reproduce-quick-dots-tiny-pretrained")
@@ -973,11 +971,10 @@ TRANSDUCTION = ("transduction", "--run", "reproduce-quick-dots-tiny-pretrained")
 
 @pytest.fixture
 def few_methods(folder):
-    """The transduction's specification with few methods, two of them called slow."""
+    """The transduction's specification with few methods."""
     file = folder / "transduction" / "specification.json"
     content = json.loads(file.read_text())
     content["methods"] = ["nn", "nn+psm", "bd-cspn", "tim(steps=3)"]
-    content["slow"] = {"methods": ["bd-cspn", "tim(steps=3)"], "episodes": 8}
     file.write_text(json.dumps(content))
     return file
 
@@ -985,48 +982,6 @@ def few_methods(folder):
 def measured_in(output):
     content = json.loads((output / "transduction" / "measured.json").read_text())["measurements"]
     return {(each["method"], each["shots"], each["query_balance"]): each for each in content}
-
-
-def test_slow_methods_get_the_first_episodes_of_the_others_and_are_compared_on_them(
-    trained, reproduce, few_methods, output
-):
-    assert reproduce(*TRANSDUCTION, "--episodes", 8).code == 0
-    alone, page = measured_in(output), (output / "transduction" / "table.md").read_text()
-    assert "episodes |" not in page.partition("## Beside")[0]
-    assert reproduce(*TRANSDUCTION, "--episodes", 20).code == 0
-    found = measured_in(output)
-    assert found.keys() == alone.keys()
-    assert len(found) == 4 * 2 * 2
-    for key, each in found.items():
-        slow = key[0] in ("bd-cspn", "tim(steps=3)")
-        assert each["episodes"] == (8 if slow else 20)
-        if slow:
-            assert each["reference"] == "nn"
-            for name in ("accuracy", "ci95", "gain", "gain_ci95", "difference", "share_error"):
-                assert each[name] == alone[key][name], "as if nothing had more episodes"
-    page = (output / "transduction" / "table.md").read_text()
-    assert "BD-CSPN, 8 episodes |" in page
-    assert "NN+PSM |" in page
-    assert "BD-CSPN, 8 episodes" in (output / "transduction" / "figure.svg").read_text()
-
-
-def test_the_estimate_says_which_methods_get_fewer_episodes_and_never_more(trained, reproduce, few_methods):
-    planned = reproduce(*TRANSDUCTION, "--episodes", 20, "--dry-run").out
-    assert "evaluate nn and nn+psm: 1-shot, 4 queries, uniform, 20 episodes" in planned
-    assert "evaluate bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 8 episodes" in planned
-    few = reproduce(*TRANSDUCTION, "--episodes", 5, "--dry-run").out
-    assert "evaluate nn, nn+psm, bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 5 episodes" in few
-    assert "8 episodes" not in few
-
-
-def test_a_slow_method_that_is_none_of_the_methods_is_named(reproduce, few_methods):
-    content = json.loads(few_methods.read_text())
-    few_methods.write_text(json.dumps({**content, "slow": {"methods": ["bd-cspan"], "episodes": 8}}))
-    result = reproduce("transduction", "--dry-run")
-    assert result.code == 1
-    assert "There is no slow method 'bd-cspan'. Did you mean 'bd-cspn'?" in result.err
-    few_methods.write_text(json.dumps({**content, "slow": {"methods": ["nn"], "episodes": 1}}))
-    assert "slow.episodes must be a whole number >= 2" in reproduce("transduction", "--dry-run").err
 
 
 @pytest.fixture
@@ -1055,14 +1010,14 @@ def test_a_measurement_that_was_stopped_is_continued(
     asked = (*TRANSDUCTION, "--episodes", 10, "--seed", 7)
     evaluated.stop = True
     assert reproduce(*asked).code == 130
-    assert len(measured_in(output)) == 4, "each setting is kept as soon as it is measured"
+    assert len(measured_in(output)) == 4 * 2, "each setting is kept as soon as it is measured"
     first = (output / "transduction" / "measured.json").read_bytes()
     planned, left = (reproduce(*asked, "--dry-run", *more).out.count("evaluate ") for more in ((), ("--resume",)))
-    assert (planned, left) == (8, 6), "the fast and the slow methods of each setting"
+    assert (planned, left) == (4, 2)
     evaluated.stop = False
     result = reproduce(*asked, "--resume")
     assert result.code == 0, result.err
-    assert (result.err.count("measured already"), len(evaluated)) == (1, 8)
+    assert (result.err.count("measured already"), len(evaluated)) == (2, 4)
     assert "everything is measured already" in reproduce(*asked, "--dry-run", "--resume").out
     kept = json.loads(first)["measurements"]
     now = (output / "transduction" / "measured.json").read_bytes()
@@ -1073,14 +1028,14 @@ def test_a_measurement_that_was_stopped_is_continued(
     result = reproduce(*asked, "--resume", output=tmp_path / "other")
     assert (result.code, len(evaluated)) == (0, 0), "outcomes are the run's, wherever they are shown"
     assert (tmp_path / "other" / "transduction" / "measured.json").read_bytes() == now
-    for further, passes in (((), 8), (("--resume", "--episodes", 9), 4), (("--resume", "--seed", 8), 8)):
+    for further in ((), ("--resume", "--episodes", 9), ("--resume", "--seed", 8)):
         evaluated.clear()
         assert reproduce(*asked, *further).code == 0
-        assert len(evaluated) == passes, "all without --resume; what has other episodes with it"
+        assert len(evaluated) == 4, "all without --resume; what has other episodes with it"
     monkeypatch.setattr(measurements, "_commit", lambda: "0123456789ab")
     evaluated.clear()
     assert reproduce(*asked, "--resume").code == 0
-    assert len(evaluated) == 8, "what other code measured is not mixed with this code's"
+    assert len(evaluated) == 4, "what other code measured is not mixed with this code's"
 
 
 def test_a_measurement_that_was_stopped_between_two_episodes_is_continued_there(
@@ -1101,16 +1056,15 @@ def test_a_measurement_that_was_stopped_between_two_episodes_is_continued_there(
     evaluated.stop = True
     result = reproduce(*asked)
     assert result.code == 130
-    assert "nn and nn+psm: 12 of 20 episodes." in result.err
+    assert "nn, nn+psm, bd-cspn and tim(steps=3): 12 of 20 episodes." in result.err
     assert all(file.exists() for file in of_other_code), "until these episodes are measured anew, all of them"
     assert not (output / "transduction" / "measured.json").exists(), "no row of a part of the episodes"
     left = reproduce(*asked, "--dry-run", "--resume").out
-    assert "evaluate nn and nn+psm: 1-shot, 4 queries, uniform, 8 episodes" in left
-    assert "evaluate bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 8 episodes" in left
+    assert "evaluate nn, nn+psm, bd-cspn and tim(steps=3): 1-shot, 4 queries, uniform, 8 episodes" in left
     evaluated.stop = False
     evaluated.clear()
     assert reproduce(*asked, "--resume").code == 0
-    assert len(evaluated) == 2 + 2 + 3 * (4 + 2), "8, then 8, then in each other setting 20 and 8, at most 6 at a time"
+    assert len(evaluated) == 2 + 3 * 4, "the 8 left of the first setting, then 20 in each other, at most 6 at a time"
     assert not any(file.exists() for file in of_other_code)
     whole, continued = (
         json.loads((folder / "transduction" / "measured.json").read_text())["measurements"]
@@ -1157,7 +1111,7 @@ def test_what_others_published_stands_beside_ours_with_its_source(
     assert "| ALPHA-TIM | CUB, ResNet-18 | dirichlet:2 | 75.70 | – | published: " in page
     ours = measured_in(output)["bd-cspn", 1, "dirichlet:2"]
     assert f"| BD-CSPN | Dots, TinyBackbone | dirichlet:2 | {ours['accuracy']:.2f} ± " in page
-    assert "measured here: base classes, 1 epoch, 8 episodes |" in page
+    assert "measured here: base classes, 1 epoch, 10 episodes |" in page
     assert "NN+PSM" not in page, "nobody published it"
     latex = (output / "transduction" / "table.tex").read_text().partition("% Beside what was published")[2]
     assert "TIM & miniImageNet, WRN & uniform & $77.50$ & $87.20$ & published: the authors' README \\\\" in latex

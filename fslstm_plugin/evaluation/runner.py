@@ -78,11 +78,6 @@ class Outcome:
     share_errors: Tensor
     seconds: float
 
-    def first(self, episodes: int) -> Outcome:
-        """The outcome in the first episodes alone, with their share of the time."""
-        seconds = self.seconds * episodes / len(self.accuracies)
-        return Outcome(self.method, self.accuracies[:episodes], self.share_errors[:episodes], seconds)
-
     def then(self, later: Outcome) -> Outcome:
         """The outcome in these episodes and in those of another."""
         accuracies = torch.cat([self.accuracies, later.accuracies])

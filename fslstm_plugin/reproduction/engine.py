@@ -10,11 +10,10 @@ import torch
 from msgspec.structs import asdict
 from rich.console import Console
 
-from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError
-from ..evaluation.rows import Measured, Row, rows_of
+from ..evaluation.rows import Measured, rows_of
 from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
@@ -28,8 +27,6 @@ from .measurements import Measurement, Provenance
 from .outcomes import Found, OutcomeStore
 from .specification import OWN, PRETRAINING, Reproduction, Specification
 from .trainings import Scale, Training
-
-Turn = tuple[tuple[str, ...], Setting]
 
 
 class UnsuitedRunError(UsageError):
@@ -213,18 +210,6 @@ def settings(specification: Specification, part: Part, request: Request) -> list
     ]
 
 
-def turns(specification: Specification, part: Part, setting: Setting) -> list[Turn]:
-    """Which methods of a part get which episodes of a setting: all of them, or the first few if they are slow."""
-    slow = specification.slow
-    if slow is None or slow.episodes >= setting.episodes:
-        return [(part.methods, setting)]
-    found = [
-        (tuple(method for method in part.methods if method not in slow.methods), setting),
-        (tuple(method for method in part.methods if method in slow.methods), replace(setting, episodes=slow.episodes)),
-    ]
-    return [(names, each) for names, each in found if names]
-
-
 @dataclass(frozen=True)
 class Model:
     """A trained model on its images, and what it was trained with.
@@ -301,19 +286,13 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
         store = OutcomeStore(session.run, session.split, request.device, where, session.note)
         methods = dict(zip(part.methods, session.methods(part.methods), strict=True))
         for setting in settings(specification, part, request):
-            chosen = turns(specification, part, setting)
-            known = request.resume and all(
-                store.answered(name, each) == each.episodes for names, each in chosen for name in names
-            )
+            known = request.resume and all(store.answered(name, setting) == setting.episodes for name in methods)
             seconds = None
             if backbone == specification.timed:
                 each = backbone_seconds(session.model.backbone, session.split, setting, request.device)
                 seconds = each * setting.episodes
             same = answers.setdefault((session.split.dataset, backbone, setting), [])
-            found: dict[str, Found] = {}
-            for names, episodes in chosen:
-                some = {name: methods[name] for name in names}
-                found |= store.measure(session, some, episodes, request.batch_episodes, request.resume)
+            found = store.measure(session, methods, setting, request.batch_episodes, request.resume)
             same.append(Answers(model, found, seconds))
             measurements.add(reproduction.folder, _measurements(same, setting))
             done = "measured already" if known else listed(part.methods)
@@ -334,7 +313,7 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
     own = len({str(measured.method) for _, measured in owners}) == len(owners)
     compared = [measured._replace(run="") if own else measured for _, measured in owners]
     found = []
-    rows = _rows(compared, answers[0].model.session.split, setting)
+    rows = rows_of(compared, answers[0].model.session.split, setting)
     for (mine, measured), row in zip(owners, rows, strict=True):
         theirs = next(
             (
@@ -365,18 +344,6 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
             )
         )
     return found
-
-
-def _rows(measured: Sequence[Measured], split: Split, setting: Setting) -> list[Row]:
-    """A row for each; what has fewer episodes is compared with the others in the first of theirs."""
-    counts = [len(each.outcome.accuracies) for each in measured]
-    rows: dict[int, Row] = {}
-    for count in set(counts):
-        there = [place for place, each in enumerate(counts) if each >= count]
-        first = [measured[place]._replace(outcome=measured[place].outcome.first(count)) for place in there]
-        found = rows_of(first, split, replace(setting, episodes=count))
-        rows |= {place: row for place, row in zip(there, found, strict=True) if counts[place] == count}
-    return [rows[place] for place in range(len(measured))]
 
 
 def describe(setting: Setting) -> str:

@@ -13,13 +13,15 @@ from ..methods import BATCH_NORM
 from ..reporting.words import listed
 from ..runs import Run
 from . import trainings
-from .engine import Part, Request, Turn, describe, provenance, settings, turns
+from .engine import Part, Request, describe, provenance, settings
 from .outcomes import OutcomeStore
 from .outputs import SUPPORT
 from .probes import seconds_per_episode, seconds_per_feature, seconds_per_step
 from .specification import Reproduction, Specification
 from .support import tasks_each
 from .trainings import Identity, Training
+
+Pass = tuple[tuple[str, ...], Setting]  # Methods, and the episodes that they are evaluated in.
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
 
 
 def _evaluation_steps(specification: Specification, part: Part, request: Request) -> list[Step]:
-    left = _turns_left(specification, part, request)
+    left = _passes_left(specification, part, request)
     if not left:
         return [Step("everything is measured already")]
     seconds = _forward_seconds(specification, part, request, left)
@@ -91,24 +93,24 @@ def _evaluation_steps(specification: Specification, part: Part, request: Request
     return [*steps, Step("evaluation", seconds)]
 
 
-def _turns_left(specification: Specification, part: Part, request: Request) -> list[Turn]:
+def _passes_left(specification: Specification, part: Part, request: Request) -> list[Pass]:
     """What is evaluated: all, but to continue only the episodes that are not measured yet."""
-    every = [turn for each in settings(specification, part, request) for turn in turns(specification, part, each)]
+    every = settings(specification, part, request)
     run = trainings.finished(part.source, request.runs, request.data_root) if request.resume else None
     if run is None:
-        return every
+        return [(part.methods, each) for each in every]
     split = load_split(run.config.dataset or "", specification.split, request.data_root)
     store = OutcomeStore(run, split, request.device, provenance(request))
-    left: list[Turn] = []
-    for names, each in every:
-        counts = {name: each.episodes - store.answered(name, each) for name in names}
+    left: list[Pass] = []
+    for each in every:
+        counts = {name: each.episodes - store.answered(name, each) for name in part.methods}
         for count in sorted(set(counts.values()) - {0}, reverse=True):
-            some = tuple(name for name in names if counts[name] == count)
+            some = tuple(name for name in part.methods if counts[name] == count)
             left.append((some, replace(each, episodes=max(count, 2))))
     return left
 
 
-def _forward_seconds(specification: Specification, part: Part, request: Request, left: Sequence[Turn]) -> float:
+def _forward_seconds(specification: Specification, part: Part, request: Request, left: Sequence[Pass]) -> float:
     """Seconds that the backbone needs."""
     images = len(load_split(part.config.dataset or "", specification.split, request.data_root).labels)
     for names, each in left:

@@ -21,18 +21,6 @@ TABLE = "table"
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
-class Slow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Methods that get fewer episodes than the others, of whose time they would take the most.
-
-    Args:
-        methods: Their names.
-        episodes: How many they get, the first of the others' episodes; never more than those.
-    """
-
-    methods: Annotated[tuple[str, ...], Meta(min_length=1)]
-    episodes: Annotated[int, Meta(ge=2)]
-
-
 class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table or figure.
 
@@ -53,7 +41,6 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         split: Where the episodes come from.
         timed: Backbone whose time from images to answers is measured too, on its pretraining alone: a meta-training
             changes the numbers in the weights, not how many there are.
-        slow: Methods that get fewer episodes, rivals among them.
     """
 
     title: str
@@ -69,7 +56,6 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     query_balances: Annotated[tuple[str, ...], Meta(min_length=1)] = ("uniform",)
     split: str = "test"
     timed: str | None = None
-    slow: Slow | None = None
 
     def __post_init__(self) -> None:
         known = (TABLE, *figures.names())
@@ -77,9 +63,6 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise UnknownNameError("table or figure", self.shows, known)
         if self.timed is not None and self.timed not in self.backbones:
             raise UnknownNameError("timed backbone", self.timed, self.backbones)
-        for method in self.slow.methods if self.slow is not None else ():
-            if method not in (*self.methods, *self.rivals):
-                raise UnknownNameError("slow method", method, (*self.methods, *self.rivals))
 
     def trainings_for(self, backbone: str) -> tuple[str, ...]:
         """The trainings on a backbone."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from ...evaluation.rows import Row
@@ -13,14 +12,11 @@ _EQUAL_SHARES = ("tim", "pt-map", "proto-lp", "ilpc")  # Their prior fills all c
 
 def lines(rows: Sequence[NamedRow]) -> Lines:
     """Gain over the plain method against the balance; columns are heads with modules, and methods by their prior."""
-    most: dict[str, int] = defaultdict(int)
-    for model, row in rows:
-        most[model] = max(most[model], row.episodes)
     points = [
         Point(
             f"{model}, {row.shots}-shot",
             _column(row),
-            _name(row, most[model]),
+            "+".join([row.head, *row.modules]).upper(),
             balance(row),
             row.gain,
             row.gain_ci95,
@@ -38,9 +34,3 @@ def _column(row: Row) -> str:
     if row.modules:
         return "refitted head, over the head"
     return "equal shares, over NN" if row.head in _EQUAL_SHARES else "weak or no prior, over NN"
-
-
-def _name(row: Row, most: int) -> str:
-    """The method; with its episodes where others have more."""
-    name = "+".join([row.head, *row.modules]).upper()
-    return name if row.episodes == most else f"{name}, {row.episodes:,} episodes"
