@@ -63,7 +63,7 @@ FEW = ("--features", 40, "--rounds", 2, "--table3-episodes", 4)
 def few_episodes(monkeypatch):
     """Every case on a handful of episodes, every ceiling on a small matrix."""
     monkeypatch.setattr(heads, "EPISODES", 6)
-    monkeypatch.setattr(heads, "CASES", tuple(replace(case, episodes=3) for case in heads.CASES))
+    monkeypatch.setattr(heads, "CASES", tuple(replace(case, episodes=2) for case in heads.CASES))
     monkeypatch.setattr(evaluation, "STOCK_TASKS", 3)
     monkeypatch.setattr(ceiling, "_MATRIX", 64)
     monkeypatch.setattr(ceiling, "_FLOATS", 1 << 10)
@@ -253,7 +253,7 @@ def test_heads_are_compared_and_timed(few_episodes, fslstm, tmp_path):
     names = [row["case"] for row in rows[:8]]
     assert names == ["nn", "rr", "svm", "lssvm", "nn+psm", "rr+psm", "svm+psm", "lssvm+psm"]
     assert [row["target"] for row in rows[:8]] == [2, 8, 25, 4, 6, 60, 120, 25]
-    assert rows[3]["predictions"] == 3 * 75
+    assert rows[3]["predictions"] == 2 * 75
     for word in ("lssvm+psm", "Ratio", f"{rows[0]['ratio']:.1f}x", "≥ 120"):
         assert word in result.out
     assert "heads: svm+psm against learn2learn's SVClassifier" in result.err

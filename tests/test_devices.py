@@ -50,13 +50,21 @@ ADAPTER_NAMES = [
 ]
 MODULE_NAMES = [f"{head}+{module}" for head in ("lssvm", "svm") for module in TRANSDUCTION.names()]
 TIED = {"dpgn": "dpgn(shots=2,width=16)", "sib": "sib(queries=3)"}  # To the shape of the episodes here.
+
+
+def briefly(name: str) -> str:
+    """A method with three of its steps or iterations."""
+    counted = [option.name for option in options(METHODS.get(name)) if option.name in ("steps", "iterations")]
+    return f"{name}({counted[0]}=3)" if counted else name
+
+
 METHOD_NAMES = [
-    f"{name}(steps=5)" if any(option.name == "steps" for option in options(METHODS.get(name))) else name
+    briefly(name)
     for name in METHODS.names()
     if name not in {*TIED, "relation-net", "reptile"}  # whose maps are larger, and which needs a whole backbone
 ]
 METHOD_NAMES += TIED.values()
-METHOD_NAMES += ["tim(solver=gd,steps=5)"] if "tim" in METHODS.names() else []
+METHOD_NAMES += ["tim(solver=gd,steps=3)"] if "tim" in METHODS.names() else []
 NAMES = [*HEAD_NAMES, *ADAPTER_NAMES, *MODULE_NAMES, *METHOD_NAMES]
 
 
