@@ -20,8 +20,8 @@ class AlphaTIM(Method):
     r"""`TIM` by Adam, with Tsallis' entropies ``H(p) = (1 - sum_c p_c^alpha) / (alpha - 1)`` in place of Shannon's.
 
     Prior over the classes: pushes towards equal shares, but weakly, the less the greater alpha is. Use this when the
-    queries may be unbalanced and the features have many dimensions; not when they are balanced (`TIM` by adm is as
-    good, and ten times as fast), or when there is one query: then it is no more than the support's cross entropy.
+    queries may be unbalanced and the features have many dimensions; not when they are balanced (`TIM` is better, and by
+    adm tens of times as fast), or when there is one query: then it is no more than the support's cross entropy.
 
     Without gradients. Source: Veilleux et al., "Realistic evaluation of transductive few-shot learning", NeurIPS 2021.
 
