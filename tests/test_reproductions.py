@@ -313,7 +313,8 @@ def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp
     copy = tmp_path / "runs"
     pretrained = copy / "reproduce-quick-dots-tiny-pretrained"
     shutil.copytree(trained / pretrained.name, pretrained)
-    (pretrained / "last.ckpt").unlink()
+    for file in ("last.ckpt", "model.safetensors"):
+        (pretrained / file).unlink()
     arguments = ("reproduce", "queries", *SMALL, "--runs", copy, "--output", output)
     refused = fslstm(*arguments)
     assert refused.code == 1
@@ -322,6 +323,18 @@ def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp
     assert result.code == 0, result.err
     assert f"Continuing {pretrained}" in result.err
     assert len(list(copy.iterdir())) == 1
+
+
+def test_weights_without_a_checkpoint_are_never_trained_over(trained, reproduce, tmp_path, fslstm, output):
+    copy = tmp_path / "runs"
+    packaged = copy / "builtin-dots-tiny"
+    shutil.copytree(trained / "reproduce-quick-dots-tiny-pretrained", packaged)
+    (packaged / "last.ckpt").unlink()
+    weights = (packaged / "model.safetensors").read_bytes()
+    result = fslstm("reproduce", "queries", *SMALL, "--runs", copy, "--output", output, "--resume")
+    assert result.code == 0, result.err
+    assert f"Training {copy / 'reproduce-quick-dots-tiny-pretrained'}" in result.err
+    assert (packaged / "model.safetensors").read_bytes() == weights
 
 
 @pytest.mark.parametrize("name", ["figure-iterations", "unbalanced", "queries", "ridge"])

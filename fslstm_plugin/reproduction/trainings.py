@@ -231,7 +231,12 @@ def wanted_identity(training: Training) -> Identity:
 def existing(training: Training, runs: Path) -> Run | None:
     """The run with exactly this configuration, finished ones first; None if there is none."""
     wanted = wanted_identity(training)
-    return max((run for run in _all_runs(runs) if identity(run.config) == wanted), key=steps_done, default=None)
+    return max((run for run in _trained_here(runs) if identity(run.config) == wanted), key=steps_done, default=None)
+
+
+def _trained_here(folder: Path) -> list[Run]:
+    """Runs that can be continued or begun; not weights alone, such as a model of the package, to be trained over."""
+    return [run for run in _all_runs(folder) if run.checkpoint.is_file() or not run.weights.is_file()]
 
 
 def _all_runs(folder: Path) -> list[Run]:
