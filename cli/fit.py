@@ -83,8 +83,8 @@ def fit(
     classifier.fit(features, labels, names)
     said = expectations(classifier)
     classifier.save(output)
-    unreadable = pictures.count_of(len(once.unreadable))
-    typer.echo(f"{pictures.count_of(len(names))}, {len(said.pictures)} classes; {unreadable} could not be read.")
+    lost = f"; {pictures.count_of(len(once.unreadable))} could not be read" if once.unreadable else ""
+    typer.echo(f"{pictures.count_of(len(names))}, {len(said.pictures)} classes{lost}.")
     for sentence in pictures.on_copies(copies):
         typer.echo(sentence)
     typer.echo(f"Method: {said.method}{'' if method else _reason(said)}.")

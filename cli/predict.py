@@ -51,7 +51,7 @@ def predict(
         Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
     ] = None,
     json: Annotated[Optional[Path], _file("The same table as JSON.")] = None,
-    html: Annotated[Optional[Path], _file("A gallery of the pictures by label, least certain first.")] = None,
+    html: Annotated[Optional[Path], _file("A gallery of the pictures by label, least sure first.")] = None,
     sort_into: Annotated[
         Optional[Path],
         typer.Option(
@@ -92,8 +92,8 @@ def predict(
     """Label pictures, say how certain each label is, and which pictures belong to none of the classes.
 
     Each picture gets its likeliest label with a probability, and a set of the labels that it may have: for each class,
-    these label sets hold the right label as often as --coverage promises. A picture that resembles every class less
-    than nearly all labelled pictures do is "none of these". Pictures are never changed or moved.
+    these label sets hold the right label as often as --coverage promises. A picture is "none of these" if nearly all
+    labelled pictures are more like a class than it is like any. Pictures are never changed or moved.
     """
     from rich.console import Console
 
@@ -332,8 +332,8 @@ def accepting(accepted: float) -> str:
     if accepted == 1:
         return f'No picture is labelled "{NONE}".'
     return (
-        f'A picture is "{NONE}" if it resembles every class less than {100 * accepted:g} % of the labelled pictures '
-        f"do, each left out in turn. Expect this of {100 - 100 * accepted:.2g} % of the pictures of the classes, too."
+        f'A picture is "{NONE}" if {100 * accepted:g} % of the labelled pictures, each left out in turn, are more like '
+        f"a class than it is like any. Expect this of {100 - 100 * accepted:.2g} % of the pictures of the classes, too."
     )
 
 

@@ -19,6 +19,7 @@ from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import StorageError
+from fslstm_plugin.pictures.gallery import gallery
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
 from fslstm_plugin.weights import load_tensors, save_tensors
@@ -82,7 +83,7 @@ def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path:
         noise = np.random.default_rng(number).integers(0, 256, (40, 48, 3))
         Image.fromarray(noise.astype(np.uint8)).save(new / f"noise-{number}.png")
     done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
-    assert 'is "none of these" if it resembles every class less than 93 % of the labelled pictures do' in done.out
+    assert 'is "none of these" if 93 % of the labelled pictures, each left out in turn, are more like' in done.out
     rows = rows_of(tmp_path / "out.csv")
     familiarity = FewShotClassifier.load(model).familiarity([tmp_path / row["path"] for row in rows])
     assert [float(row["familiarity"]) for row in rows] == pytest.approx(familiarity, abs=1e-4)
@@ -315,6 +316,22 @@ def test_unreadable_pictures_are_named(fslstm, tmp_path: Path, model, new) -> No
     assert "broken.jpg is truncated or no image" in done.err
     assert "12 pictures; 1 picture could not be read." in done.out
     assert len(rows_of(tmp_path / "out.csv")) == 12
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (None, None),
+        (("owl",), None),
+        (("wren", "owl"), "or wren"),
+        (("wren", "tit"), "label set: wren, tit"),
+        ((), "label set: empty"),
+    ],
+)
+def test_a_card_says_the_label_set_where_it_is_not_the_likeliest_label_alone(labels, said) -> None:
+    page = gallery([Prediction("/1.png", "owl", "owl", 0.5, 1.0, labels, "")], ["owl", "tit", "wren"], "Birds")
+    card = page.partition('<span class="sure"')[2].partition("</li>")[0]
+    assert re.findall("<div>(.*)</div>", card) == ([said] if said else [])
 
 
 def test_the_gallery_needs_nothing_else(fslstm, tmp_path: Path, model, new) -> None:

@@ -52,8 +52,7 @@ class _Card:
     path: str
     label: str
     percent: str
-    others: Sequence[str]
-    empty: bool
+    label_set: str
     image: str | None
     near: int | None
     near_name: str
@@ -128,12 +127,22 @@ def _cards(
             path_beside(file, prediction.path),
             prediction.likeliest,
             f"{100 * prediction.probability:.0f} %",
-            [each for each in prediction.labels or () if each != prediction.likeliest],
-            prediction.labels == (),
+            _label_set(prediction),
             next(images),
             None if number is None or near_images[number] is None else number,
             "/".join(Path(prediction.nearest).parts[-2:]),
         )
+
+
+def _label_set(prediction: Prediction) -> str:
+    """What stands below the likeliest label: nothing where the set is that label alone, or there are no sets."""
+    labels, likeliest = prediction.labels, prediction.likeliest
+    if labels is None or labels == (likeliest,):
+        return ""
+    others = ", ".join(each for each in labels if each != likeliest)
+    if likeliest in labels:
+        return f"or {others}"
+    return f"label set: {others or 'empty'}"
 
 
 def _thumbnail(place: Path) -> str | None:
