@@ -22,7 +22,7 @@ COMPARE_EXAMPLES = """
 
 fslstm compare
 
-fslstm compare tim pt-map lssvm+psm "rr(center,normalize)+psm"
+fslstm compare tim "pt-map(negative=signed)" lssvm+psm "rr(center,normalize)+psm"
 
 fslstm compare lssvm lssvm+iam --run conv4-lssvm --run conv4-iam --episodes 10000
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ import typer
 
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
+from fslstm_plugin.stopping import listening
 
 from . import (
     bench,
@@ -34,6 +36,8 @@ from . import (
 )
 from .memory import keep_freed_memory
 from .signatures import named
+
+_INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 app = typer.Typer(
     name="fslstm",
@@ -96,6 +100,10 @@ def _fail(message: str, code: int) -> NoReturn:
     raise SystemExit(code)
 
 
+def _terminated(*_: object) -> NoReturn:
+    raise SystemExit(_TERMINATED)  # an exception, so that files, folders and the terminal are left in order
+
+
 def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
     keep_freed_memory()
@@ -103,7 +111,12 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        with listening(_terminated, [signal.SIGTERM]):
+            app()
+    except SystemExit as stop:
+        if stop.code in (_INTERRUPTED, _TERMINATED):
+            print("fslstm: Stopped; nothing was left half-written.", file=sys.stderr)
+        raise
     except FSLSTMError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:

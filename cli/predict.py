@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -126,7 +127,7 @@ def predict(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
         file = csv or Path(folder) / "predictions.csv"
         table = PredictionTable(file, identity_of(model, promise, accepted, transductive))
-        with _told_to_go_on(csv, console):
+        with _told_to_go_on(csv):
             unreadable = _predict_all(found, predictor, table, console)
         summary = Summary.of(table, [str(each) for each in classifier.classes_])
         summary.show(table, promise is not None, source)
@@ -147,16 +148,16 @@ def predict(
 
 
 @contextmanager
-def _told_to_go_on(csv: Path | None, console: Console) -> Iterator[None]:
+def _told_to_go_on(csv: Path | None) -> Iterator[None]:
     """Say that a table is continued, where its predictions are stopped by Ctrl-C or a full disk."""
     from fslstm_plugin.errors import StorageError
+    from fslstm_plugin.stopping import Interrupted
 
     advice = "" if csv is None else f"The same command continues {printable(str(csv))}, which is whole."
     try:
         yield
     except KeyboardInterrupt:
-        results.say(console, f"Stopped. {advice}")
-        raise
+        raise Interrupted(f"Stopped. {advice}".rstrip(), signal.SIGINT) from None
     except StorageError as error:
         raise StorageError(f"{error} {advice}".rstrip()) from error
 

@@ -161,6 +161,9 @@ class Evaluation:
         if (option := source.option) is not None:
             if runs or self.dataset is not None:
                 raise UsageError(f"{option} takes the place of a run and its data set: leave out --run and --dataset.")
+            for name, usual in (("split", "test"), ("precision", "32")):
+                if getattr(self, name) != usual:
+                    raise UsageError(f"{option} has no {name}, which is a run's: leave out --{name}.")
             return [source.session(self.runs, self.device, console)]
         chosen = [Run.find(name, self.runs) for name in dict.fromkeys(runs)] if runs else [Run.newest(self.runs)]
         return [
@@ -284,9 +287,9 @@ def say(console: Console, sentence: str) -> None:
 
 def as_tuned(run: Run | None, names: Sequence[str], tuned: bool, console: Console) -> list[str]:
     """Names of methods, with what ``fslstm tune`` chose for the run in place of plain ones, each once."""
-    from fslstm_plugin.evaluation.tuning import load_choices, tuned_name
+    from fslstm_plugin.evaluation.tuning import load_tuning, tuned_name
 
-    choices = load_choices(run) if tuned and run is not None else {}
+    choices = load_tuning(run).choices if tuned and run is not None else {}
     found: dict[str, None] = {}
     for name in names:
         chosen = tuned_name(choices, name)

@@ -165,6 +165,16 @@ def naming_damage(file: Path) -> Iterator[None]:
         raise DataError(f"{file} is damaged or has an unexpected format ({type(error).__name__}: {error}).") from error
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a real number; true and false are none.
+
+    Example:
+        >>> is_number(0.5), is_number(True)
+        (True, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def require_positive(**values: float) -> None:
     """Check named numbers.
 
@@ -178,7 +188,7 @@ def require_positive(**values: float) -> None:
         fslstm_plugin.errors.UsageError: batch size must be positive and finite, but got 0.
     """
     for name, value in values.items():
-        if not isinstance(value, Real) or not 0 < value <= sys.float_info.max:
+        if not is_number(value) or not 0 < value <= sys.float_info.max:
             raise UsageError(f"{name.replace('_', ' ')} must be positive and finite, but got {value}.")
 
 
@@ -195,7 +205,7 @@ def require_not_negative(**values: float) -> None:
         fslstm_plugin.errors.UsageError: weight decay must be 0 or more and finite, but got inf.
     """
     for name, value in values.items():
-        if not isinstance(value, Real) or not 0 <= value <= sys.float_info.max:
+        if not is_number(value) or not 0 <= value <= sys.float_info.max:
             raise UsageError(f"{name.replace('_', ' ')} must be 0 or more and finite, but got {value}.")
 
 
@@ -212,7 +222,7 @@ def require_number(**values: float) -> None:
         fslstm_plugin.errors.UsageError: dropout must be a number, but got much.
     """
     for name, value in values.items():
-        if not isinstance(value, Real):
+        if not is_number(value):
             raise UsageError(f"{name.replace('_', ' ')} must be a number, but got {value}.")
 
 
@@ -228,11 +238,11 @@ def require_whole(name: str, value: int, least: int = 0) -> int:
         ...
         fslstm_plugin.errors.UsageError: iterations must be a whole number of at least 0, but got 2.5.
     """
-    if not isinstance(value, Integral) or value < least:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
     if value > _MOST:
         raise UsageError(f"{name} can be at most {_MOST:,}, but got {value}.")
-    return value
+    return int(value)
 
 
 def require_share(**values: float) -> None:
@@ -248,5 +258,5 @@ def require_share(**values: float) -> None:
         fslstm_plugin.errors.UsageError: step must be above 0 and at most 1, but got 2.
     """
     for name, value in values.items():
-        if not isinstance(value, Real) or not 0 < value <= 1:
+        if not is_number(value) or not 0 < value <= 1:
             raise UsageError(f"{name.replace('_', ' ')} must be above 0 and at most 1, but got {value}.")

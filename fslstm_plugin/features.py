@@ -14,6 +14,7 @@ from .errors import UsageError
 from .gram import EpisodeGram
 from .heads import one_hot
 from .heads.validation import check_query, check_support
+from .tracing import values_known
 
 if TYPE_CHECKING:
     from .adapters import FeatureAdapter
@@ -60,6 +61,8 @@ class EpisodeFeatures:
             raise UsageError(
                 f"The base mean must be one feature vector ({support.shape[-1]},), but got {tuple(base_mean.shape)}."
             )
+        if base_mean is not None and values_known() and not base_mean.isfinite().all():
+            raise UsageError("The base mean holds NaN or infinite values; check the features that it is the mean of.")
         if map_shape is not None and prod(map_shape) != support.shape[-1]:
             raise UsageError(f"Maps of shape {tuple(map_shape)} do not make {support.shape[-1]} features.")
         both = torch.promote_types(support.dtype, query.dtype)

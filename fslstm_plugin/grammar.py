@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
-from .errors import UnknownNameError, UsageError
+from .errors import UnknownNameError, UsageError, is_number
 
 T = TypeVar("T")
 
@@ -80,6 +81,8 @@ def _argument(text: str) -> tuple[str, Any]:
     if "(" in key:
         part = Part.parse(text)
         return part.name, part
+    if sign and not value.strip():
+        raise UsageError(f"The argument '{key.strip()}' needs a value after '='.")
     return key.strip(), read_value(value.strip()) if sign else BARE
 
 
@@ -93,7 +96,10 @@ def parse(text: str) -> list[Part]:
         >>> [part.name for part in parse("lssvm(ridge=loo,normalize)+iam+psm(iterations=3)")]
         ['lssvm', 'iam', 'psm']
     """
-    return [Part.parse(part) for part in _split(text, "+")]
+    parts = list(_split(text, "+"))
+    if not all(part.strip() for part in parts):
+        raise UsageError(f"'{text}' must be a name, or names with '+' between them such as lssvm+psm.")
+    return [Part.parse(part) for part in parts]
 
 
 def _split(text: str, separator: str) -> Iterator[str]:
@@ -130,7 +136,10 @@ def read_value(text: str) -> Any:
 
 def value_text(value: Any) -> str:
     """A value as short as it can be read back: 10.0 is ``10``, True is ``true``."""
-    if isinstance(value, float):
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if is_number(value):
+        value = float(value)
         short = f"{value + 0.0:g}"  # 0 for -0 too
         return short if float(short) == value else repr(value)
     if value is None or isinstance(value, bool):
@@ -196,7 +205,9 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
     values = read_arguments(part, arguments, text, given)
     try:
         return part(**given, **values)
-    except UsageError:
+    except UsageError as error:
+        if type(error) is UsageError:  # not one of those that name what was typed
+            raise UsageError(f"{text}: {error}") from error
         raise
     except (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:  # of any third party
         raise UsageError(_refusal(part, values, text, error)) from error

@@ -190,9 +190,9 @@ class Method(nn.Module, ABC):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Names of what this method is measured against, the first that is there: its own defaults, `plain`, LSSVM."""
+        """Names of what this method is measured against, the first that is there: `plain`, its own defaults, LSSVM."""
         own = (self.family,) if options_of(self) else ()
-        return (*own, *((self.plain,) if self.plain else ()), _LSSVM)
+        return (*((self.plain,) if self.plain else ()), *own, _LSSVM)
 
     def variants(self) -> list[str]:
         """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""
@@ -244,6 +244,17 @@ class KernelMethod(Method):
         """See `Method`; refitting needs the queries' own block."""
         return "support" if self.transduction is None else "all"
 
+    def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """See `Method.prepare`.
+
+        Raises:
+            UsageError: If an adapter refuses the features.
+        """
+        try:
+            return super().prepare(features)
+        except UsageError as error:
+            raise UsageError(f"{self}: {error}") from error
+
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision, as the heads compute."""
         features = self.prepare(features)
@@ -284,10 +295,10 @@ class KernelMethod(Method):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """See `Method`: the same without its last module; a head with other options, its defaults; LSSVM."""
+        """See `Method`: the same without its last module, or its head alone; a head's defaults; LSSVM."""
         around = [text for _, text in self._around()]
         if around:
-            return ("+".join([self.head_text, *around[:-1]]),)
+            return tuple(dict.fromkeys(["+".join([self.head_text, *around[:-1]]), self.head_text, self.family]))
         own = (self.family,) if self.head_text != self.family else ()
         return tuple(name for name in (*own, _LSSVM) if name != self.head_text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -29,21 +29,21 @@ class Interrupted(FSLSTMError):
         self.exit_code = 130 if number == signal.SIGINT else 75
 
 
-def listen(handler: Callable[..., None]) -> dict[int, Any]:
-    """Set a handler for the stop signals.
+def listen(handler: Callable[..., None], numbers: Iterable[int] = STOP_SIGNALS) -> dict[int, Any]:
+    """Set a handler for signals, by default the stop signals.
 
     Returns:
         The previous handlers; none outside the main thread, where Python delivers no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
-    return {number: signal.signal(number, handler) for number in STOP_SIGNALS}
+    return {number: signal.signal(number, handler) for number in numbers}
 
 
 @contextmanager
-def listening(handler: Callable[..., None]) -> Iterator[None]:
-    """Set a handler for the stop signals while the block runs."""
-    old = listen(handler)
+def listening(handler: Callable[..., None], numbers: Iterable[int] = STOP_SIGNALS) -> Iterator[None]:
+    """Set a handler for signals, by default the stop signals, while the block runs."""
+    old = listen(handler, numbers)
     try:
         yield
     finally:

@@ -80,6 +80,22 @@ def test_orders_of_queries_points_and_classes_do_not_matter():
     torch.testing.assert_close(method.logits(mixed)[..., classes], logits[:, queries])
 
 
+def test_queries_that_no_class_with_quota_reaches_are_not_given_to_the_first_class():
+    generator = torch.Generator().manual_seed(0)
+    centers = 8 * torch.randn(5, 64, generator=generator)
+    labels, right = (
+        torch.arange(5).repeat_interleave(5),
+        torch.arange(5).repeat_interleave(torch.tensor([25, 5, 20, 15, 10])),
+    )
+    support, query = (centers[each] + torch.randn(len(each), 64, generator=generator) for each in (labels, right))
+    backwards = torch.arange(4, -1, -1)
+    method = ILPC(steps=50)
+    one = method.logits(EpisodeFeatures(support, query, labels))
+    other = method.logits(EpisodeFeatures(support, query, backwards[labels]))
+    torch.testing.assert_close(other[:, backwards], one)
+    assert (one.argmax(-1) == right).double().mean() > 0.9
+
+
 @pytest.mark.parametrize("name", ["ilpc(steps=5)", "ilpc(power=false,steps=5,least=1)", "ilpc(steps=5,per_class=50)"])
 @pytest.mark.parametrize("queries", [0, 1, 2, 7, 40])
 @pytest.mark.parametrize("shots", [(1, 1, 1), (1, 6, 2), (5, 5)])

@@ -198,6 +198,13 @@ def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, 
         means = {name: sum(row["accuracy"] for row in rows if row["method"] == name) for name in mine}
         assert means[content["choices"][method]] == max(means.values())
 
+    result = fslstm("tune", "nn", "--run", "fslstm", "--runs", trained, *FEW)
+    assert result.code == 0, result.err
+    again = json.loads((trained / "fslstm" / "tuned.json").read_text())
+    assert again["choices"].keys() == {*content["choices"], "nn"}, "what was chosen earlier stays"
+    assert again["choices"].items() >= content["choices"].items()
+    assert [row for row in again["rows"] if row["head"] != "nn"] == rows
+
     evaluate = ("eval", "--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--json", tmp_path / "r.json")
     choice = content["choices"]["lssvm+iam"]
     result = fslstm(*evaluate, "--iam")

@@ -106,6 +106,12 @@ def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, featu
     [
         (["--method", "lssvm+iam"], "has weights that are trained with a backbone, and there is no run here"),
         (["--method", "relation-net"], "has weights that are trained with a backbone"),
+        (["--split", "val"], "--features has no split, which is a run's: leave out --split"),
+        (["--precision", "bf16"], "--features has no precision"),
+        (
+            ["--method", "pt-map(exponent=500,negative=signed)", *SHORT],
+            "negative=signed) makes of the features what is infinite",
+        ),
         (["--method", "lssvm+bn"], "needs images"),
         (["--method", "lssvm(center=base)"], "needs the mean feature of base classes"),
         (["--method", "lsvm"], "Did you mean 'lssvm'?"),
@@ -128,6 +134,7 @@ def test_what_a_file_has_not_is_refused(fslstm, features, arguments, words) -> N
         ({"features": np.eye(4), "labels": np.arange(3)}, "one for each row"),
         ({"features": np.eye(4) * np.nan, "labels": np.arange(4)}, "infinite, or not numbers"),
         ({"features": np.eye(4) * 1e300, "labels": np.arange(4)}, "too large for float32"),
+        ({"features": np.eye(4), "labels": np.arange(4), "base_mean": np.full(4, 1e300)}, "of base_mean in"),
         ({"features": np.eye(4, dtype=int), "labels": np.arange(4)}, "floating point"),
         ({"features": np.eye(4), "labels": np.array([{}] * 4)}, "damaged or has an unexpected format"),
     ],

@@ -588,7 +588,7 @@ def test_reproductions_are_read_or_named(reproductions, undrawn, tmp_path: Path,
 def test_the_files_of_a_run_are_shown_or_named(sandbox, undrawn, tmp_path: Path, random: Random) -> None:
     from fslstm_cli.report import _sections
 
-    from fslstm_plugin.evaluation.tuning import load_choices
+    from fslstm_plugin.evaluation.tuning import load_tuning
     from fslstm_plugin.runs import Run
 
     folder = tmp_path / "a"
@@ -602,7 +602,7 @@ def test_the_files_of_a_run_are_shown_or_named(sandbox, undrawn, tmp_path: Path,
     for name, content in (("tuned", TUNED), ("evaluations/eval-1", EVALUATION)):
         (folder / f"{name}.json").write_text(changed(random, content), encoding="latin1")
     with contextlib.suppress(FSLSTMError):
-        load_choices(Run.open(folder))
+        load_tuning(Run.open(folder))
     with contextlib.suppress(FSLSTMError):
         _sections(str(folder), tmp_path)
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from fslstm_plugin.adapters import Center, FeatureAdapter, InverseAttentionModule, Normalize, Power
 from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.evaluation.rows import Measured, reference
+from fslstm_plugin.evaluation.runner import Outcome
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.gram import EpisodeGram
 from fslstm_plugin.grammar import BARE, Part, build, options_of, parse, read_value
@@ -167,7 +169,7 @@ def test_spaces_and_defaults_are_left_out() -> None:
     ("text", "message"),
     [
         ("", "'' must be a name"),
-        ("lssvm+", "'' must be a name"),
+        ("lssvm+", r"'lssvm\+' must be a name, or names with '\+' between them"),
         ("lssvm(", r"parentheses in 'lssvm\(' do not match"),
         ("lssvm(ridge=1))", "parentheses in .* do not match"),
         ("lssvm(ridge=1)x", "must be a name"),
@@ -184,7 +186,9 @@ def test_spaces_and_defaults_are_left_out() -> None:
         ("lssvm(normalise)", "no argument of lssvm 'normalise'. Did you mean 'normalize'"),
         ("lssvm(labels=3)", "no argument of lssvm 'labels'"),
         ("lssvm(ridge)", "'ridge' in .* needs a value"),
-        ("lssvm(ridge=)", "must be a number above 0 or 'loo', but got ''"),
+        ("lssvm(ridge=)", "The argument 'ridge' needs a value"),
+        ("tim(steps=true)", r"^tim\(steps=true\): steps must be a whole number of at least 0, but got True"),
+        ("bd-cspn(temperature=-1)", r"^bd-cspn\(temperature=-1\): temperature must be positive"),
         ("rr(ridge=loo)", "ridge must be positive and finite, but got loo"),
         ("lssvm(kernel=rbf(scael=1))", "Did you mean 'scale'"),
         ("lssvm(normalize=1)", "'normalize' in .* takes no value"),
@@ -328,6 +332,8 @@ def test_maps_are_the_vectors_in_their_shape() -> None:
 def test_the_base_mean_is_checked_and_asked_for() -> None:
     with pytest.raises(UsageError, match=r"must be one feature vector \(12,\), but got \(3,\)"):
         episodes(base_mean=torch.zeros(3))
+    with pytest.raises(UsageError, match="base mean holds NaN or infinite values"):
+        episodes(base_mean=torch.full((DIM,), torch.nan))
     with pytest.raises(UsageError, match="pass base_mean, or use center=episode"):
         parse_method("nn(center)").logits(episodes())
     assert [parse_method(name).needs_base_mean for name in ("nn(center)", "nn(center=episode)")] == [True, False]
@@ -366,6 +372,12 @@ def test_centring_by_the_episode_forgets_where_it_lies(distance: float) -> None:
     centred = [changed(lambda points, d=d: points + d * SHIFT).adapted(Center("episode")) for d in (0, distance)]
     close(*(each.points for each in centred))
     close(centred[0].points.mean(-2), torch.zeros(DIM, dtype=torch.float64))
+
+
+def test_negative_features_under_a_power_are_refused_by_the_methods_name() -> None:
+    said = r"^rr\(power,normalize\): power needs features that are not negative.* use power\(negative=signed\)"
+    with pytest.raises(UsageError, match=said):
+        parse_method("rr(power,normalize)").logits(EpisodeFeatures(-torch.eye(2), torch.eye(2), torch.tensor([0, 1])))
 
 
 def test_centring_by_the_base_mean_moves_every_point_alike() -> None:
@@ -429,12 +441,28 @@ def test_what_a_method_is_measured_against() -> None:
         "lssvm": (),
         "rr": ("lssvm",),
         "rr(ridge=1)": ("rr", "lssvm"),
-        "rr+iam+psm": ("rr+iam",),
-        "lssvm(normalize)+psm": ("lssvm(normalize)",),
+        "rr+iam+psm": ("rr+iam", "rr"),
+        "lssvm(normalize)+psm": ("lssvm(normalize)", "lssvm"),
         "tim": ("nn", "lssvm"),
-        "tim(steps=3)": ("tim", "nn", "lssvm"),
+        "tim(steps=3)": ("nn", "tim", "lssvm"),
     }
     assert {name: parse_method(name, dim=DIM).references for name in expected} == expected
+
+
+def test_a_head_of_other_constants_stands_in_for_the_plain_one() -> None:
+    names = ["tim", "nn(normalize)+psm", "nn(center=episode)", "rr+psm", "lssvm", "nn+psm", "nn"]
+    zeros = torch.zeros(2)
+    rows = [Measured("a", "conv4", Outcome(parse_method(name), zeros, zeros, 0.0)) for name in names]
+
+    def found(*chosen: str) -> list[str | None]:
+        mine = [each for each in rows if str(each.method) in chosen]
+        others = [reference(each, mine) for each in mine]
+        return [None if other is None else str(other.method) for other in others]
+
+    assert found("tim", "nn(center=episode)", "lssvm") == ["nn(center=episode)", "lssvm", None]
+    assert found("tim", "nn(center=episode)", "nn") == ["nn", "nn", None]
+    assert found("nn(normalize)+psm", "nn(center=episode)") == ["nn(center=episode)", None]
+    assert found("rr+psm", "nn+psm", "nn") == [None, "nn", None]
 
 
 def test_tuning_tries_arguments_and_changes_of_the_features() -> None:

@@ -96,6 +96,17 @@ def test_of_a_single_head_the_verdict_says_what_its_module_adds_once():
     assert verdict(rows[:1]) == []
 
 
+def test_transductive_methods_without_a_head_to_compare_with_are_named():
+    rows = [row("tim", 1, 60.0), row("paddle", 1, 58.0, (-2.0, 0.5))]
+    assert verdict(rows)[-1] == "TIM and PADDLE are measured against nothing here: add a head, such as nn."
+    assert verdict(rows[:1]) == []
+
+
+def test_a_module_on_another_head_than_its_reference_is_named_with_its_head():
+    rows = [row("nn", 1, 54.0, (-4.0, 0.2)), row("nn(normalize)+psm", 1, 58.0, (0, 0), (4.0, 0.2), "nn")]
+    assert verdict(rows) == ["NN(normalize)+PSM over NN: at 1 shot helps (+4.00 ± 0.20 points)."]
+
+
 def test_what_hurts_is_called_so():
     rows = [row("nn", 1, 54.0), row("nn+can", 1, 52.0, (-2.0, 0.2), (-2.0, 0.2), "nn")]
     assert verdict(rows) == ["CAN: at 1 shot hurts NN (-2.00 ± 0.20 points)."]

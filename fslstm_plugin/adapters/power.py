@@ -51,7 +51,7 @@ class Power(FeatureAdapter):
         if self.negative == "refuse" and features.points.numel() and features.points.amin() < 0:
             raise UsageError(
                 "power needs features that are not negative, as after a ReLU, but these have negative ones: use "
-                "negative=signed, or leave the power out."
+                "power(negative=signed), or leave the power out."
             )
         return features.derived(self._raised)
 

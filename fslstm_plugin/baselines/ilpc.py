@@ -37,7 +37,8 @@ class ILPC(Method):
 
     Hard labels, hence without gradients: the logits are 1 for the class and 0 for the others. Where the published code
     divides 0 by 0 this one leaves 0; an episode with a point all of whose nearest points lie on the other side of the
-    mean loses its negative edges; a query that no label reaches gets equal shares; the bias starts at 0, not at random.
+    mean loses its negative edges; a query that no label reaches gets equal shares, one that only classes without quota
+    reach its propagated label (published: the first class's); the bias starts at 0, not at random.
 
     Source: Lazarou et al., "Iterative label cleaning for transductive and semi-supervised few-shot learning", ICCV
     2021. Its features are, of a WideResNet, the signed square root, centred in the episode; of a ResNet-12, as they
@@ -124,6 +125,8 @@ class ILPC(Method):
             free = known[..., n:].sum(-2, keepdim=True) == 0
             spread = propagate(graph[active], known, self.alpha)[..., n:]
             plan = balance(spread**self.exponent * free, quota[active])
+            # Only classes that have had their quota reach some queries; these keep their propagated label.
+            plan = torch.where(plan.sum(-2, keepdim=True) == 0, spread, plan)
             found = torch.where(free.squeeze(-2), plan.argmax(-2), predicted[active])
             predicted[active] = found
             guess = one_hot(found, ways).mT.to(gram)

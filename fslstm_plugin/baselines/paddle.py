@@ -31,6 +31,8 @@ class MinMax(FeatureAdapter):
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`."""
+        if not features.num_query:
+            return features
 
         def scaled(points: Tensor) -> Tensor:
             low, high = torch.aminmax(points[..., features.num_support :, :], dim=-2, keepdim=True)

@@ -53,12 +53,15 @@ def open_feature_file(
             f"The labels in {file} must be {len(features)} whole numbers or texts, one for each row of the features, "
             f"but are {_form(labels)}."
         )
-    if mean is not None and (mean.shape != features.shape[1:] or mean.dtype.kind != "f" or not np.isfinite(mean).all()):
+    if mean is not None and (mean.shape != features.shape[1:] or mean.dtype.kind != "f"):
         raise DataError(f"base_mean in {file} must be {features.shape[1]} finite numbers, but is {_form(mean)}.")
-    with np.errstate(over="ignore"):  # of float64, reported in the next line
+    with np.errstate(over="ignore"):  # of float64, reported in the next lines
         points = torch.from_numpy(features.astype(np.float32))
+        center = None if mean is None else torch.from_numpy(mean.astype(np.float32))
     if not points.isfinite().all():
         raise DataError(f"Features in {file} are infinite, or not numbers, or too large for float32.")
+    if center is not None and not center.isfinite().all():
+        raise DataError(f"Numbers of base_mean in {file} are infinite, or not numbers, or too large for float32.")
     return FeatureSession.of(
         file.name,
         "file",
@@ -68,7 +71,7 @@ def open_feature_file(
         device,
         ranks,
         tell,
-        None if mean is None else torch.from_numpy(mean.astype(np.float32)),
+        center,
     )
 
 

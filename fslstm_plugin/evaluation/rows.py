@@ -194,6 +194,8 @@ def summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
 def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
     """What a method is naturally measured against: `Method.references` on the same run, or itself on the first run.
 
+    A head that is not there with its defaults may be there with other constants, as tuned.
+
     Returns:
         None if neither is there.
 
@@ -205,9 +207,16 @@ def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
         >>> [rows.index(found) if (found := reference(row, rows)) else None for row in rows]
         [None, 0, 0]
     """
-    wanted = [*((each.run, name) for name in each.method.references), (measured[0].run, str(each.method))]
-    for run, method in wanted:
-        for other in measured:
-            if (other.run, str(other.method)) == (run, method) and other is not each:
-                return other
-    return None
+    mine = [other for other in measured if other.run == each.run and other is not each]
+    exact = {str(other.method): other for other in reversed(mine)}
+    heads = {other.method.family: other for other in reversed(mine) if _is_plain_head(other.method)}
+    for name in each.method.references:
+        found = exact.get(name) or heads.get(name)
+        if found is not None:
+            return found
+    elsewhere = (other for other in measured if other.run == measured[0].run and other is not each)
+    return next((other for other in elsewhere if str(other.method) == str(each.method)), None)
+
+
+def _is_plain_head(method: Method) -> bool:
+    return isinstance(method, KernelMethod) and not method.module_names

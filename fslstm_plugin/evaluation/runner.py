@@ -216,7 +216,12 @@ class _Group:
                 gram = adapted.gram if self.whole else adapted.support_gram
                 found = [gram.support, gram.query_norms]
         if not all(values.isfinite().all() for values in found):
-            raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
+            if not part.points.isfinite().all():
+                raise DataError("Some features are infinite or not numbers: the model's weights are damaged.")
+            raise UsageError(
+                f"{self.methods[0]} makes of the features what is infinite or not a number: its arguments, or the "
+                "features, are far out of scale."
+            )
         self.adapting += adapting.seconds
         self.multiplying += multiplying.seconds
 

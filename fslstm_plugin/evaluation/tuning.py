@@ -69,23 +69,33 @@ def evidence(choices: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
 
 
 def save_choices(run: Run, choices: dict[str, str], rows: list[Row]) -> None:
-    """Keep the choices and the rows that led to them as ``tuned.json`` of the run."""
-    write_json(run.path / "tuned.json", to_plain(Tuning(choices, rows)), follow_links=False)
+    """Keep the choices and the rows that led to them in ``tuned.json`` of the run, beside those for other methods.
+
+    Raises:
+        RunError: If what is there is damaged.
+    """
+    earlier = load_tuning(run)
+    tried = {row.method for row in rows}
+    kept = [row for row in earlier.rows if row.method not in tried]
+    together = Tuning({**earlier.choices, **choices}, [*kept, *rows])
+    write_json(run.path / "tuned.json", to_plain(together), follow_links=False)
 
 
-def load_choices(run: Run) -> dict[str, str]:
-    """The choices for a run; none if it was never tuned.
+def load_tuning(run: Run) -> Tuning:
+    """What was tuned for a run; nothing if it never was.
 
     Raises:
         RunError: If the file is damaged.
     """
     file = run.path / "tuned.json"
     if not file.is_file():
-        return {}
+        return Tuning({}, [])
     try:
-        return read_plain(file, Tuning).choices
+        return read_plain(file, Tuning)
     except RunError as error:
-        raise RunError(f"{str(error).rstrip('.')}: run 'fslstm tune' again, or use --no-tuned.") from error
+        raise RunError(
+            f"{str(error).rstrip('.')}: remove it and run 'fslstm tune' again, or use --no-tuned."
+        ) from error
 
 
 def tuned_name(choices: Mapping[str, str], name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import DataError, naming_damage, needs_extra
 from ..evaluation.rows import Row
-from ..evaluation.tuning import load_choices
+from ..evaluation.tuning import load_tuning
 from ..plain import read_plain, to_plain
 from ..runs import Run
 from .figures.lines import COLOURS, STYLE
@@ -55,7 +55,7 @@ def run_section(run: Run, training: str) -> Section:
     blocks += _learning_curves(run)
     settings = list(_flat(to_plain(config)))
     blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True))
-    tuned = list(load_choices(run).items())
+    tuned = list(load_tuning(run).choices.items())
     if tuned:
         blocks.append(Block("Tuned on validation episodes", head=("method", "choice"), rows=tuned, words=True))
     rows = [row for each in evaluations for row in each.results.rows]

@@ -69,7 +69,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 
     Returns:
         For each number of shots, the best method and what is within noise of it; then a sentence for each module,
-        transductive method, choice of arguments and further run. No difference is stated twice.
+        transductive method, choice of arguments and further run. No difference is stated twice. Transductive methods
+        that nothing is there to measure against are named.
     """
     questions = _questions(rows)
     best = [
@@ -77,7 +78,18 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         for shots, group in by_shots(rows).items()
         if len(group) > _FEW_ROWS or (len(group) > 1 and not questions)
     ]
-    return best + [question.answer() for question in questions]
+    return best + [question.answer() for question in questions] + _unmeasured(rows)
+
+
+def _unmeasured(rows: Sequence[Row]) -> list[str]:
+    """The transductive methods beside others, but without a head to measure them against, in a sentence."""
+    references = {row.reference for row in rows}
+    alone = [row for row in rows if row.transductive and row.reference is None and row.method not in references]
+    names = list(dict.fromkeys(method_name(row) for row in alone))
+    if not names or len({row.method for row in rows}) == 1:
+        return []
+    are = "is" if len(names) == 1 else "are"
+    return [f"{listed(names)} {are} measured against nothing here: add a head, such as nn."]
 
 
 def _best_first(group: Sequence[Row]) -> list[Row]:
@@ -191,10 +203,10 @@ def _asked(row: Row, rows: Sequence[Row]) -> tuple[_Question, str] | None:
     if row.reference_run != row.run:
         title = printable(f"{row.run} against {row.reference_run}")
         return _Question(title, _LEADS, "every method"), method_name(row)
-    if row.modules:
-        module = display_name(str(parse(row.method)[-1]))
-        return _Question(module, _HELPS, "every head"), reference_name(row, rows)
-    if row.transductive or parse(row.reference)[0].name == row.head:
+    *before, last = map(str, parse(row.method))
+    if row.modules and row.reference == "+".join(before):
+        return _Question(display_name(last), _HELPS, "every head"), reference_name(row, rows)
+    if row.modules or row.transductive or parse(row.reference)[0].name == row.head:
         title = f"{method_name(row)} over {display_name(row.reference)}"
         return _Question(title, _HELPS, "every run"), printable(row.run) if several_runs(rows) else ""
     return None
