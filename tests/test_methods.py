@@ -451,6 +451,7 @@ def test_what_a_method_is_measured_against() -> None:
 
 def test_a_head_of_other_constants_stands_in_for_the_plain_one() -> None:
     names = ["tim", "nn(normalize)+psm", "nn(center=episode)", "rr+psm", "lssvm", "nn+psm", "nn"]
+    names += ["rr(ridge=1)", "rr(ridge=10)"]
     zeros = torch.zeros(2)
     rows = [Measured("a", "conv4", Outcome(parse_method(name), zeros, zeros, 0.0)) for name in names]
 
@@ -463,6 +464,7 @@ def test_a_head_of_other_constants_stands_in_for_the_plain_one() -> None:
     assert found("tim", "nn(center=episode)", "nn") == ["nn", "nn", None]
     assert found("nn(normalize)+psm", "nn(center=episode)") == ["nn(center=episode)", None]
     assert found("rr+psm", "nn+psm", "nn") == [None, "nn", None]
+    assert found("rr(ridge=1)", "rr(ridge=10)") == [None, None], "no two are measured against each other"
 
 
 def test_tuning_tries_arguments_and_changes_of_the_features() -> None:

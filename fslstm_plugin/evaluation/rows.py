@@ -194,7 +194,7 @@ def summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
 def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
     """What a method is naturally measured against: `Method.references` on the same run, or itself on the first run.
 
-    A head that is not there with its defaults may be there with other constants, as tuned.
+    A plain head that is not there with its defaults may be there with other constants, as tuned.
 
     Returns:
         None if neither is there.
@@ -209,9 +209,11 @@ def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
     """
     mine = [other for other in measured if other.run == each.run and other is not each]
     exact = {str(other.method): other for other in reversed(mine)}
-    heads = {other.method.family: other for other in reversed(mine) if _is_plain_head(other.method)}
+    tuned = {other.method.family: other for other in reversed(mine) if _is_plain_head(other.method)}
+    if _is_plain_head(each.method):  # two that stand in for the default would be measured against each other
+        tuned = {}
     for name in each.method.references:
-        found = exact.get(name) or heads.get(name)
+        found = exact.get(name) or tuned.get(name)
         if found is not None:
             return found
     elsewhere = (other for other in measured if other.run == measured[0].run and other is not each)
