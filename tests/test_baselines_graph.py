@@ -172,7 +172,7 @@ def test_any_leading_dimensions(name: str) -> None:
 
 
 @every_method
-@pytest.mark.parametrize("queries", [[1, 0, 0, 0], [1, 1, 0, 0], [2, 0, 0, 0], [0, 40, 0, 0]], ids=str)
+@pytest.mark.parametrize("queries", [[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [2, 0, 0, 0], [0, 40, 0, 0]], ids=str)
 @pytest.mark.parametrize("shots", [[1, 1, 1, 1], [1, 5, 2, 1]], ids=str)
 def test_few_queries_and_absent_classes(name: str, queries: list[int], shots: list[int]) -> None:
     features = episodes(1, shots, queries)

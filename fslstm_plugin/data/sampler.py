@@ -57,7 +57,8 @@ class EpisodeSampler:
             raise UsageError(f"seed must not be negative, but got {seed}.")
         counts = torch.bincount(labels)
         if ways > len(counts):
-            raise UsageError(f"{ways} ways were asked for, but the split has only {len(counts)} classes.")
+            found = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
+            raise UsageError(f"{ways} ways were asked for, but the split has only {found}.")
         fewest = int(counts.argmin())
         most = balance.most(ways, queries)
         if shots + most > int(counts[fewest]):

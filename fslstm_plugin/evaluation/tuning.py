@@ -56,14 +56,14 @@ def choose(families: Mapping[str, Sequence[str]], rows: Iterable[Row]) -> dict[s
 
 
 def evidence(choices: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
-    """Each choice with its accuracy and that of the method's own arguments."""
+    """Each choice with its accuracy and that of the method as it was named."""
 
     def reached(name: str) -> str:
         mine = [row for row in rows if row.method == name]
         return ", ".join(f"{row.accuracy:.2f} ± {row.ci95:.2f} ({row.shots}-shot)" for row in mine)
 
     return [
-        f"{name}: {chosen} has {reached(chosen)}; the defaults have {reached(name)}."
+        f"{name}: {chosen} has {reached(chosen)}" + ("." if chosen == name else f"; {name} itself has {reached(name)}.")
         for name, chosen in choices.items()
     ]
 
