@@ -49,6 +49,13 @@ def test_a_signal_while_modules_are_imported_has_its_exit_code(command, number, 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_without_a_training_says_that_it_was_stopped(number, code, tmp_path):
+    program = STOPPED.format(command="compare", number=int(number), module="torch", runs=str(tmp_path / "runs"))
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (code, "fslstm: Stopped; nothing was left half-written.\n")
+
+
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_code_that_catches_every_exception_does_not_catch_it(number):
     before = [signal.getsignal(each) for each in STOP_SIGNALS]
