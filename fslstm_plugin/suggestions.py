@@ -65,7 +65,7 @@ def suggest(
 
     On the test classes, once, it gains +11.6 ± 1.0, +1.1 ± 0.2, +10.1 ± 1.4 and +0.3 ± 0.3 with Lite0. Weighted by
     uncertainty means each term by ``1 - margin`` of z, the margin between its two likeliest classes; Lite0 is
-    EfficientNet-Lite0, Conv4 that of ``fslstm pretrain --dataset cifar-fs --backbone conv4``.
+    EfficientNet-Lite0, Conv4 that of ``fslstm pretrain --dataset cifar-fs --weight-decay 5e-4``.
 
     Source: Yu, Bi and Tresp, "Active learning via transductive experimental design", 2006, sequential design.
 
