@@ -31,10 +31,10 @@ class MinMax(FeatureAdapter):
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`."""
-        if not features.num_query:
-            return features
 
         def scaled(points: Tensor) -> Tensor:
+            if not features.num_query:
+                return points
             low, high = torch.aminmax(points[..., features.num_support :, :], dim=-2, keepdim=True)
             length = high - low
             return (points - low) / torch.where(length > 0, length, 1)
