@@ -79,6 +79,8 @@ def tune(
         session = source.session(runs, device, console)
     else:
         session = results.open_session(Run.find(run, runs), None, tuning.SPLIT, data_root, device, console)
+    if session.run is not None:
+        tuning.load_tuning(session.run)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
     wanted = _with_variants(wanted, console)
     families = {str(method): results.possible(session, tuning.candidates(method), console) for method in wanted}

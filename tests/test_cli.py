@@ -218,8 +218,13 @@ def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, 
     assert "LSSVM(ridge=loo)+IAM" in result.out
 
     (trained / "fslstm" / "tuned.json").write_text('{"format": 2, "choices": {"lssvm+iam": {"head": "lssvm"}}}')
+    damaged = (trained / "fslstm" / "tuned.json").read_text()
     result = fslstm(*evaluate)
     assert result.code == 1
+    again = fslstm("tune", "nn", "--run", "fslstm", "--runs", trained, *FEW)
+    assert (again.code, again.out) == (1, "")
+    assert "remove it and run 'fslstm tune' again" in again.err
+    assert (trained / "fslstm" / "tuned.json").read_text() == damaged
     assert "run 'fslstm tune' again" in result.err
     (trained / "fslstm" / "tuned.json").unlink()
 
