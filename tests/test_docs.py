@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -96,3 +97,40 @@ def test_links_lead_somewhere(page, link):
     if anchor:
         headings = re.findall(r"^#+ (.*)$", prose(target.read_text(encoding="utf-8")), re.MULTILINE)
         assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def blocks(text):
+    """Paragraphs, a table being a part of the one before it, and the items of lists."""
+    return re.split(r"\n\s*\n(?!\s*\|)|\n(?=\* )", text)
+
+
+def measured(name):
+    """Accuracies, gains and differences of a reproduction with their intervals, without signs."""
+    rows = json.loads((ROOT / "reproductions" / name / "measured.json").read_text())["measurements"]
+    pairs = [("accuracy", "ci95"), ("gain", "gain_ci95"), ("difference", "difference_ci95")]
+    return {(f"{abs(row[a]):.2f}", f"{row[b]:.2f}") for row in rows for a, b in pairs if row[a] is not None}
+
+
+def quotations():
+    """Blocks that quote reproductions, with the names of these; not those with figures of other commands beside."""
+    names = [file.parent.name for file in (ROOT / "reproductions").glob("*/measured.json")]
+    for page in PAGES:
+        for block in blocks(page.read_text(encoding="utf-8")):
+            quoted = [
+                name for name in names if re.search(rf"`{name}`|`fslstm reproduce {name}\b", " ".join(block.split()))
+            ]
+            figures = re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)", " ".join(block.split()))
+            if quoted and figures and not re.search(r"`fslstm (compare|train)\b", block):
+                yield pytest.param(quoted, set(figures), id=f"{page.name}: {' '.join(block.split())[:40]}")
+
+
+QUOTATIONS = list(quotations())
+
+
+def test_there_are_quotations_to_check():
+    assert len(QUOTATIONS) > 15
+
+
+@pytest.mark.parametrize(("quoted", "figures"), QUOTATIONS)
+def test_figures_with_an_interval_are_as_measured(quoted, figures):
+    assert figures <= set().union(*map(measured, quoted))
