@@ -15,7 +15,7 @@ from rich.console import Console
 from ..data.root import load_split
 from ..errors import RunError, UnknownNameError
 from ..grammar import Part, options, parse
-from ..recipes import MetaRecipe, PretrainRecipe
+from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining
 from ..registry import METHODS
 from ..runs import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
 from ..training.configuration import pretrain_config, train_config
@@ -328,12 +328,17 @@ def describe(config: Config) -> str:
     Example:
         >>> describe(pretrain_config("conv4", dataset="cifar-fs", precision="32"))
         'base classes, 16 epochs'
+        >>> describe(pretrain_config("conv4", dataset="cifar-fs", precision="32", given={"weight_decay": 5e-4}))
+        'base classes, 16 epochs, weight decay 0.0005'
     """
     limit = config.max_steps
     if isinstance(config, PretrainConfig):
         what = "base classes" if config.dataset else "Places365" if config.places else "a folder of images"
         epochs = "1 epoch" if config.recipe.epochs == 1 else f"{config.recipe.epochs} epochs"
-        return f"{what}, at most {limit:,} steps" if limit else f"{what}, {epochs}"
+        words = [what, f"at most {limit:,} steps" if limit else epochs]
+        if config.dataset and config.recipe.weight_decay != base_class_pretraining(config.image_size).weight_decay:
+            words.append(f"weight decay {config.recipe.weight_decay:g}")
+        return ", ".join(words)
     recipe = config.recipe
     whole = recipe.epochs * recipe.steps_per_epoch
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
