@@ -116,12 +116,11 @@ def quotations():
     names = [file.parent.name for file in (ROOT / "reproductions").glob("*/measured.json")]
     for page in PAGES:
         for block in blocks(page.read_text(encoding="utf-8")):
-            quoted = [
-                name for name in names if re.search(rf"`{name}`|`fslstm reproduce {name}\b", " ".join(block.split()))
-            ]
-            figures = re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)", " ".join(block.split()))
-            if quoted and figures and not re.search(r"`fslstm (compare|train)\b", block):
-                yield pytest.param(quoted, set(figures), id=f"{page.name}: {' '.join(block.split())[:40]}")
+            text = " ".join(block.split())
+            quoted = [name for name in names if re.search(rf"`{name}`|`fslstm reproduce {name}\b", text)]
+            figures = re.findall(r"(\d+\.\d\d) ± (\d+\.\d\d)", text)
+            if quoted and figures and not re.search(r"`fslstm (compare|train)\b", text):
+                yield pytest.param(quoted, set(figures), id=f"{page.name}: {text[:40]}")
 
 
 QUOTATIONS = list(quotations())

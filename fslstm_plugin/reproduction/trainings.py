@@ -129,8 +129,8 @@ def wanted_training(
     """
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
     amount = scale.amount_for(backbone)
-    given = _given(epochs=amount.pretrain_epochs)
-    source = Training(pretrain_config(backbone, dataset=dataset, seed=seed, given=given), f"{stem}-pretrained")
+    epochs = _given(epochs=amount.pretrain_epochs)
+    source = Training(pretrain_config(backbone, dataset=dataset, seed=seed, given=epochs), f"{stem}-pretrained")
     if algorithm == PRETRAINING:
         return source
     begins_from = source if weights is None and (pretrained or scale.always_pretrained) else None
