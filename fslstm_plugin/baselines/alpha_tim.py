@@ -86,7 +86,7 @@ class AlphaTIM(Method):
             temperature=self.temperature,
             support_weight=self.support_weight,
         )
-        return in_chunks(solve, single_at_least(features.points), features.targets, caches=4)
+        return in_chunks(solve, single_at_least(features.points), features.targets, caches=2)
 
     @staticmethod
     def _published_alpha(shots: float) -> float:

@@ -109,7 +109,7 @@ class TIM(Method):
             temperature=self.temperature,
             support_weight=self.support_weight,
         )
-        return in_chunks(solve, single_at_least(features.points), features.targets, caches=4)
+        return in_chunks(solve, single_at_least(features.points), features.targets, caches=2)
 
     def _slope(self, p: Tensor, log_p: Tensor) -> Tensor:
         """See `descend`: of Shannon's entropies, less what all classes share, which has no effect."""
