@@ -59,6 +59,15 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    shots: Annotated[
+        Optional[list[int]],
+        typer.Option(
+            min=1,
+            help="Only episodes with so many support images per class, and what is trained for them; repeat it for "
+            "several. Default: all that it has.",
+            show_default=False,
+        ),
+    ] = None,
     scale: Annotated[
         str,
         typer.Option(help="quick: minutes; cpu: some hours on a CPU; paper: all 60,000 steps of each training."),
@@ -111,7 +120,8 @@ def reproduce(
     from fslstm_plugin.runs import Run
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--no-train": no_train}
-    measured = {"--run": run, "--episodes": episodes, "--dry-run": dry_run, "--resume": resume, **trained}
+    selected = {"--run": run, "--shots": shots, **trained}
+    measured = {"--episodes": episodes, "--dry-run": dry_run, "--resume": resume, **selected}
     for option, others, why in (
         ("--run", trained if run else {}, "the run is evaluated as it is"),
         ("--redraw", measured if redraw else {}, "nothing is measured"),
@@ -131,6 +141,7 @@ def reproduce(
         runs=runs,
         datasets=tuple(dataset or ()),
         backbones=tuple(backbone or ()),
+        shots=tuple(dict.fromkeys(shots or ())),
         given=tuple(Run.find(each, runs) for each in dict.fromkeys(run or ())),
         weights=pretrained,
         episodes=episodes,
@@ -168,8 +179,8 @@ def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) ->
     """What to evaluate for each; of several, those that there is no run for are left out.
 
     Raises:
-        UnsuitedRunError: If there is no run for the only one.
-        RunError: If there is none for any of several.
+        NothingToMeasureError: If there is nothing to measure for the only one.
+        RunError: If there is nothing for any of several.
     """
     from fslstm_plugin.errors import RunError
     from fslstm_plugin.reproduction import engine
@@ -178,12 +189,12 @@ def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) ->
     for each in wanted:
         try:
             parts[each.name] = engine.plan(each, request)
-        except engine.UnsuitedRunError as error:
+        except engine.NothingToMeasureError as error:
             if len(wanted) == 1:
                 raise
             console.print(str(error), highlight=False, soft_wrap=True, markup=False)
     if not parts:
-        raise RunError("There is no run for any of the reproductions.")
+        raise RunError("There is nothing to measure for any of the reproductions.")
     return parts
 
 

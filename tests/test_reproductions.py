@@ -7,15 +7,18 @@ import json
 import multiprocessing
 import re
 import shutil
+import time
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 from fslstm_dots import TinyBackbone
 from msgspec import structs
 from narrow import narrow  # noqa: F401  # a fixture
+from rich.console import Console
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
@@ -98,12 +101,12 @@ def trained(runs, reproduce):
 
 def test_a_table_trains_what_it_needs_once_and_shows_both_numbers(trained, reproduce, output):
     expected = [f"reproduce-quick-dots-tiny-{name}" for name in ("lssvm", "lssvm+iam", "pretrained")]
-    assert sorted(run.name for run in trained.iterdir()) == expected
+    assert sorted(run.name for run in trained.glob("[!.]*")) == expected
     again = reproduce("table1", *SMALL)
     assert again.code == 0, again.err
     assert again.err.count("has this configuration and is used") == 4, "two trainings, each from the one pretraining"
     assert "Training " not in again.err
-    assert len(list(trained.iterdir())) == 3
+    assert len(list(trained.glob("[!.]*"))) == 3
 
     measured = json.loads((output / "table1" / "measured.json").read_text())
     assert {(each["method"], each["shots"]) for each in measured["measurements"]} == {
@@ -158,6 +161,75 @@ def test_rivals_are_trained_like_ours_and_stand_in_their_published_rows(trained,
     assert re.search(r"^\| Relation Net \| [A-Z] \| \d", ours, re.MULTILINE)
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-similarity")
     shutil.rmtree(trained / "reproduce-quick-dots-tiny-reptile(steps=1,test_steps=1)")
+
+
+def test_a_table_in_two_commands_is_the_same_as_in_one(trained, reproduce, folder, output, tmp_path):
+    file = folder / "table1" / "specification.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "rivals": {"similarity": "Relation Net"}}))
+    halves = tmp_path / "halves"
+    for shots, others in ((5, 1), (1, 5)):
+        planned = reproduce("table1", *SMALL, "--shots", shots, "--dry-run")
+        assert f"{shots}-shot, " in planned.out
+        assert f"{others}-shot, " not in planned.out
+        assert planned.out.count("evaluate similarity") == 1
+        result = reproduce("table1", *SMALL, "--shots", shots, output=halves)
+        assert result.code == 0, result.err
+        assert {each.shots for each in measurements.read(halves / "table1")} == {5, shots}
+    assert reproduce("table1", *SMALL).code == 0
+    half, whole = (
+        {each.key: structs.replace(each, provenance=None) for each in measurements.read(place / "table1")}
+        for place in (halves, output)
+    )
+    assert half == whole
+    assert len(whole) == 10
+    for run in trained.glob("reproduce-quick-dots-tiny-similarity*"):
+        shutil.rmtree(run)
+
+
+def test_rivals_that_are_trained_for_other_shots_are_left_out(tmp_path):
+    wanted = engine.Request(
+        scale=trainings.find_scale("cpu"), runs=tmp_path, device=torch.device("cpu"), datasets=("cifar-fs",),
+        backbones=("conv4",), shots=(1,),
+    )  # fmt: skip
+    parts = engine.plan(Reproduction.read(REPRODUCTIONS / "table1"), wanted)
+    trained = {part.config.algorithm: part.config.recipe.shots for part in parts}
+    assert len(parts) == len(trained) == 9
+    assert {name: shots for name, shots in trained.items() if shots != 1} == {"lssvm": 5, "lssvm+iam": 5, "reptile": 5}
+    assert {part.shots for part in parts} == {(1,)}
+
+
+def test_two_processes_train_what_both_need_once(tmp_path, monkeypatch, data_root):
+    def slow(run, options, *, data_root, resume, console):
+        with run.held():
+            run.create()
+            time.sleep(1)
+            torch.save({"global_step": 10**9}, run.checkpoint)
+
+    monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", slow)
+    arguments = ("pretrain", "dots", "tiny", trainings.find_scale("quick"))
+    first, other = (trainings.wanted_training(*arguments, seed, pretrained=True) for seed in (0, 1))
+
+    def ensure(training, words):
+        torch.set_num_threads(1)  # OpenMP's other threads do not survive the fork
+        with words.open("w") as file:
+            trainings.ensure(training, tmp_path / "runs", data_root, False, Console(file=file))
+
+    said = [tmp_path / name for name in ("a", "b", "other")]
+    processes = [
+        multiprocessing.get_context("fork").Process(target=ensure, args=each)
+        for each in zip((first, first, other), said, strict=True)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    texts = [" ".join(file.read_text().split()) for file in said]
+    waiting = f"Waiting for another process that trains {first.name}."
+    assert sorted(text.count(waiting) for text in texts[:2]) == [0, 1]
+    assert sorted(text.count("has this configuration and is used") for text in texts[:2]) == [0, 1]
+    assert waiting not in texts[2], "another seed is another training"
+    assert len(list((tmp_path / "runs").glob("*/config.json"))) == 2
 
 
 @pytest.mark.slow
@@ -322,7 +394,7 @@ def test_an_interrupted_run_is_continued_only_when_asked(trained, reproduce, tmp
     result = fslstm(*arguments, "--resume")
     assert result.code == 0, result.err
     assert f"Continuing {pretrained}" in result.err
-    assert len(list(copy.iterdir())) == 1
+    assert len(list(copy.glob("[!.]*"))) == 1
 
 
 def test_weights_without_a_checkpoint_are_never_trained_over(trained, reproduce, tmp_path, fslstm, output):
@@ -424,7 +496,7 @@ def test_of_all_reproductions_those_that_a_run_does_not_suit_are_named_and_left_
     shutil.copytree(folder / "table2", folder / "table4")
     none = reproduce(*given)
     assert none.code == 1
-    assert "There is no run for any of the reproductions" in none.err
+    assert "There is nothing to measure for any of the reproductions" in none.err
 
 
 def test_a_given_run_shows_only_what_it_was_trained_for(trained, reproduce, output):
@@ -763,6 +835,7 @@ def test_latex_tables_have_cells_for_their_columns(file):
 WRONG = [
     (("table9",), 2, "no reproduction 'table9'. Did you mean 'table"),
     (("table1", "--scale", "huge"), 2, "no scale 'huge'"),
+    (("figure-support", "--shots", "5"), 2, "figure-support has 1-shot episodes only, not 5-shot"),
     (("table1", "--run", "nope"), 1, "There is no run at"),
     (("table1", "--pretrained", "nope"), 2, "no run folder or weights file at nope"),
     (("table1",), 1, "None of mini, cifar-fs is prepared"),

@@ -29,8 +29,8 @@ from .specification import OWN, PRETRAINING, Reproduction, Specification
 from .trainings import Scale, Training
 
 
-class UnsuitedRunError(UsageError):
-    """There is no run that a method of a reproduction can be evaluated on."""
+class NothingToMeasureError(UsageError):
+    """A reproduction has no such episodes, or there is no run that a method of it can be evaluated on."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Request:
         device: Where to evaluate.
         datasets: Only these; those of the specification that are prepared, if none.
         backbones: Only these; those of the specification, if none.
+        shots: Only episodes with so many support images per class, and what is trained for them; all if none.
         given: Runs to evaluate, in place of trainings.
         weights: Run or weights file that trainings begin from, in place of base-class pretraining.
         episodes: Number of episodes, in place of the scale's.
@@ -58,6 +59,7 @@ class Request:
     device: torch.device
     datasets: tuple[str, ...] = ()
     backbones: tuple[str, ...] = ()
+    shots: tuple[int, ...] = ()
     given: tuple[Run, ...] = ()
     weights: Path | None = None
     episodes: int | None = None
@@ -93,27 +95,31 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
 
     Raises:
         DataError: If none of the data sets is prepared.
-        UnsuitedRunError: If no method suits the given runs, or nothing is trained, nor may be.
+        NothingToMeasureError: If it has no episodes with the wanted shots, no method suits the given runs, or nothing
+            is trained, nor may be.
         UsageError: If one of them has no data set.
     """
     specification = reproduction.specification
+    wanted_shots = _shots(reproduction, request)
     if request.given:
         for run in request.given:
             if run.config.dataset is None:
                 raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
-        parts = [Part(run, _suiting(specification, run.config), specification.shots) for run in request.given]
+        parts = [Part(run, _suiting(specification, run.config), wanted_shots) for run in request.given]
         parts = [part for part in parts if part.methods]
         if not parts:
             own = _algorithms(specification.methods, specification.trainings)
             wanted = " or ".join([*(algorithm for algorithm, _ in own), *specification.rivals])
-            raise UnsuitedRunError(f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}.")
+            raise NothingToMeasureError(
+                f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}."
+            )
         return parts
     merged: dict[tuple[trainings.Identity, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
         for backbone in request.backbones or specification.backbones:
             own = _algorithms(specification.methods, specification.trainings_for(backbone))
             for algorithm, methods in [*own, *((rival, (rival,)) for rival in specification.rivals)]:
-                for shots in specification.shots:
+                for shots in wanted_shots:
                     training = trainings.wanted_training(
                         algorithm,
                         dataset,
@@ -138,8 +144,17 @@ def _finished(parts: Sequence[Part], name: str, request: Request) -> list[Part]:
     runs = [trainings.finished(part.source, request.runs, request.data_root) for part in parts]
     found = [replace(part, source=run) for part, run in zip(parts, runs, strict=True) if run is not None]
     if not found:
-        raise UnsuitedRunError(f"No training of {name} is finished in {request.runs}: leave out --no-train.")
+        raise NothingToMeasureError(f"No training of {name} is finished in {request.runs}: leave out --no-train.")
     return found
+
+
+def _shots(reproduction: Reproduction, request: Request) -> tuple[int, ...]:
+    has = reproduction.specification.shots
+    wanted = tuple(shots for shots in has if shots in request.shots or not request.shots)
+    if not wanted:
+        asked, there = (listed([f"{shots}-shot" for shots in each]) for each in (request.shots, has))
+        raise NothingToMeasureError(f"{reproduction.name} has {there} episodes only, not {asked}.")
+    return wanted
 
 
 def _datasets(specification: Specification, request: Request) -> tuple[str, ...]:

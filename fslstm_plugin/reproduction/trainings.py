@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 from rich.console import Console
+from torch.distributed import is_torchelastic_launched
 
 from ..data.root import load_split
-from ..errors import RunError, UnknownNameError
+from ..errors import RunError, StorageError, UnknownNameError
+from ..files import exclusive
 from ..grammar import Part, options, parse
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining
 from ..registry import METHODS
@@ -285,21 +289,52 @@ def finished(source: Run | Training, runs: Path, data_root: Path | None) -> Run 
 def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool, console: Console) -> Run:
     """The trained run: an existing one with the same configuration, continued if allowed, or a new one.
 
+    Where another process is at the same training, its end is waited for.
+
     Raises:
         RunError: If it was interrupted, and must not be continued.
     """
-    from ..training.engine import EngineOptions  # which imports Lightning, as the two below do
-    from ..training.meta_training import train
-    from ..training.pretraining import pretrain
-
     config = training.config
     if training.begins_from is not None:
         source = ensure(training.begins_from, runs, data_root, resume, console)
         config = replace(config, pretrained=str(source.path.resolve()))
+    run = finished(training, runs, data_root)
+    if run is None:
+        with _alone(training, runs, console):
+            run = finished(training, runs, data_root)  # by the process that was waited for
+            if run is None:
+                return _train(training, config, runs, data_root, resume, console)
+    console.print(f"{run.path} has this configuration and is used.", highlight=False, soft_wrap=True)
+    return run
+
+
+@contextmanager
+def _alone(training: Training, runs: Path, console: Console) -> Iterator[None]:
+    """Do something while no other process trains the same; those that train together are let in with the first."""
+    from ..training.engine import is_first  # which imports Lightning
+
+    if not is_first() or is_torchelastic_launched():
+        yield
+        return
+    digest = hashlib.blake2b(repr(wanted_identity(training)).encode(), digest_size=8).hexdigest()
+    place = runs / f"{training.name}-{digest}"  # the name alone is that of other seeds and shots too
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(place, seconds=0))
+        except StorageError:
+            console.print(f"Waiting for another process that trains {training.name}.", highlight=False, soft_wrap=True)
+            stack.enter_context(exclusive(place, seconds=math.inf))
+        yield
+
+
+def _train(
+    training: Training, config: Config, runs: Path, data_root: Path | None, resume: bool, console: Console
+) -> Run:
+    from ..training.engine import EngineOptions  # which imports Lightning, as the two below do
+    from ..training.meta_training import train
+    from ..training.pretraining import pretrain
+
     run = existing(training, runs)
-    if run is not None and is_finished(run, data_root):
-        console.print(f"{run.path} has this configuration and is used.", highlight=False, soft_wrap=True)
-        return run
     if run is not None and not resume:
         raise RunError(f"{run.path} has this configuration but is not finished: continue it with --resume.")
     again = run is not None

@@ -351,6 +351,11 @@ def _damaged(run: Run, reason: str) -> RunError:
     )
 
 
+def is_first() -> bool:
+    """Whether this process is the first, or the only one, of those that train together."""
+    return getattr(rank_zero_only, "rank", 0) == 0
+
+
 @dataclass(frozen=True)
 class EngineOptions:
     """Options of Lightning's Trainer.
@@ -439,7 +444,7 @@ def fit(
                 f"{progress.units_per_step} {progress.unit} per step cannot be shared equally by "
                 f"{trainer.world_size} devices."
             )
-        first = getattr(rank_zero_only, "rank", 0) == 0
+        first = is_first()
         with _explained(run, checkpoints, resume), run.held() if first else nullcontext():
             if first and not resume:
                 run.create()
