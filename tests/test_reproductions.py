@@ -199,22 +199,30 @@ def test_rivals_that_are_trained_for_other_shots_are_left_out(tmp_path):
 
 
 def test_two_processes_train_what_both_need_once(tmp_path, monkeypatch, data_root):
-    def slow(run, options, *, data_root, resume, console):
-        with run.held():
-            run.create()
-            time.sleep(1)
-            torch.save({"global_step": 10**9}, run.checkpoint)
-
-    monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", slow)
     arguments = ("pretrain", "dots", "tiny", trainings.find_scale("quick"))
     first, other = (trainings.wanted_training(*arguments, seed, pretrained=True) for seed in (0, 1))
+    waiting = f"Waiting for another process that trains {first.name}."
+    said = [tmp_path / name for name in ("a", "b", "other")]
 
-    def ensure(training, words):
+    def until_one_waits(run, options, *, data_root, resume, console):
+        with run.held():
+            run.create()
+            end = time.monotonic() + 60
+            while run.config == first.config and not any(waiting in words(file) for file in said):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            torch.save({"global_step": 10**9}, run.checkpoint)
+
+    monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", until_one_waits)
+
+    def words(file):
+        return " ".join(file.read_text().split()) if file.exists() else ""
+
+    def ensure(training, output):
         torch.set_num_threads(1)  # OpenMP's other threads do not survive the fork
-        with words.open("w") as file:
+        with output.open("w") as file:
             trainings.ensure(training, tmp_path / "runs", data_root, False, Console(file=file))
 
-    said = [tmp_path / name for name in ("a", "b", "other")]
     processes = [
         multiprocessing.get_context("fork").Process(target=ensure, args=each)
         for each in zip((first, first, other), said, strict=True)
@@ -224,8 +232,7 @@ def test_two_processes_train_what_both_need_once(tmp_path, monkeypatch, data_roo
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    texts = [" ".join(file.read_text().split()) for file in said]
-    waiting = f"Waiting for another process that trains {first.name}."
+    texts = [words(file) for file in said]
     assert sorted(text.count(waiting) for text in texts[:2]) == [0, 1]
     assert sorted(text.count("has this configuration and is used") for text in texts[:2]) == [0, 1]
     assert waiting not in texts[2], "another seed is another training"
