@@ -635,6 +635,7 @@ def test_models_are_named_by_what_tells_them_apart():
     ]  # fmt: skip
     assert model_titles([base, structs.replace(base, seed=3)]) == ["CIFAR-FS, Conv4, seed 0", "CIFAR-FS, Conv4, seed 3"]
     assert model_titles([base, structs.replace(base, run="x")]) == ["CIFAR-FS, Conv4, r", "CIFAR-FS, Conv4, x"]
+    assert model_titles([base, structs.replace(base, training="u")]) == ["CIFAR-FS, Conv4, t", "CIFAR-FS, Conv4, u"]
 
 
 def test_what_is_shipped_is_compared_where_the_same_was_measured():
@@ -802,6 +803,19 @@ def test_a_figure_has_a_panel_for_each_row_and_column():
     places = [(row, column, x) for row in "ab" for column in "cde" for x in (1, 2, None)]
     points = [Point(row, column, f"{x is None}", x, 1.0, 0.1, 50.0, 1.0) for row, column, x in places]
     assert len(draw(Lines("x", "y", points)).axes) == 6
+
+
+def test_panels_share_the_order_of_balances_whatever_was_measured_first():
+    places = [*(("a", x) for x in ("2", "∞", "10")), *(("b", x) for x in ("0.5", "∞"))]
+    points = [Point(row, "c", "s", x, float(len(x)), 0.1, 50.0, 1.0) for row, x in places]
+    first, second = draw(Lines("x", "y", points)).axes
+    assert [tick.get_text() for tick in second.get_xticklabels()] == ["∞", "10", "2", "0.5"]
+    (upper,) = (line for line in first.lines if line.get_label() == "s")
+    (lower,) = (line for line in second.lines if line.get_label() == "s")
+    assert (list(upper.get_xdata()), list(upper.get_ydata())) == ([0, 1, 2], [1, 2, 1])
+    assert (list(lower.get_xdata()), list(lower.get_ydata())) == ([0, 3], [1, 3])
+    assert rendering.grid(points, "x", lambda point: point.row)[0] == ["x", "c, s"]
+    assert [row[0] for row in rendering.grid(points, "x", lambda point: point.row)[1]] == ["∞", "10", "2", "0.5"]
 
 
 def test_a_grid_puts_the_longer_side_down():

@@ -9,7 +9,7 @@ from itertools import groupby
 from string import ascii_uppercase, digits
 from typing import Any, TypeAlias
 
-from ..reporting.figures.lines import Lines, Point
+from ..reporting.figures.lines import Lines, Point, in_order
 from ..reporting.statements import statement
 from ..reporting.tables import latex_escape, latex_number, markdown_escape
 from ..reporting.words import NOTHING, display_name, number, signed
@@ -218,9 +218,7 @@ def _share_error(point: Point) -> str:
 
 def grid(points: Sequence[Point], x_label: str, show: Callable[[Point], str]) -> Table:
     """Series and places, the more numerous of them down."""
-    places = list(dict.fromkeys(point.x for point in points))
-    if not any(isinstance(place, str) for place in places):
-        places.sort(key=lambda place: float("inf") if place is None else float(place))
+    places = in_order(points)
     series = list(dict.fromkeys((point.column, point.series) for point in points))
     cells = {(point.column, point.series, point.x): show(point) for point in points}
     names = [", ".join(name) for name in series]

@@ -21,6 +21,8 @@ class OfModel(Protocol):
     def algorithm(self) -> str: ...  # noqa: D102
     @property
     def run(self) -> str: ...  # noqa: D102
+    @property
+    def training(self) -> str: ...  # noqa: D102
 
 
 def place(dataset: str, backbone: str) -> str:
@@ -38,13 +40,15 @@ def place(dataset: str, backbone: str) -> str:
 def model_titles(measured: Sequence[OfModel]) -> list[str]:
     """For each its model: the place, and as much more as tells the models apart.
 
-    The training's algorithm is added where the models of a place differ in it, then the seed, then the run's name.
+    The training's algorithm is added where the models of a place differ in it, then the seed, the run's name, and the
+    training in words.
     """
     titles = [place(each.dataset, each.backbone) for each in measured]
     further: tuple[Callable[[OfModel], str], ...] = (
         lambda each: "pretrained" if each.algorithm == PRETRAINING else display_name(each.algorithm),
         lambda each: f"seed {seed}" if (seed := getattr(each, "seed", None)) is not None else "",
         lambda each: each.run,
+        lambda each: each.training,
     )
     for words in further:
         found: dict[str, set[str]] = {}

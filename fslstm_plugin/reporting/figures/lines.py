@@ -21,6 +21,7 @@ with needs_extra("A figure", "report"):
     from matplotlib.transforms import ScaledTranslation
 
 NamedRow = tuple[str, Row]  # A row with the name of its model.
+Place = float | str | None
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; markers and dashes say the same without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -61,7 +62,7 @@ class Point:
         row: Which row of panels.
         column: Which column of panels.
         series: Which line.
-        x: Place on the horizontal axis; words are spread evenly in order of appearance, and None spans the axis.
+        x: Place on the horizontal axis: a number, a :func:`balance`, or None for the whole axis.
         gain: Paired difference that the figure shows, in points of accuracy.
         gain_ci95: Half width of its 95 % interval.
         accuracy: Accuracy in percent, for the tables.
@@ -72,7 +73,7 @@ class Point:
     row: str
     column: str
     series: str
-    x: float | str | None
+    x: Place
     gain: float
     gain_ci95: float
     accuracy: float
@@ -126,11 +127,12 @@ def _draw(lines: Lines) -> Figure:
     figure = Figure(figsize=(width, height + legend_height), layout="constrained")
     sharey: Literal["row", "none"] = "none" if lines.own_scales else "row"
     axes = figure.subplots(len(rows), len(columns), sharex="col", sharey=sharey, squeeze=False)
+    words = [place for place in in_order(lines.points) if isinstance(place, str)]
     for number, row in enumerate(rows):
         for place, column in enumerate(columns):
             panel = axes[number, place]
             mine = [point for point in lines.points if (point.row, point.column) == (row, column)]
-            _panel(panel, mine, of_column[column] if apart else series, lines.logarithmic)
+            _panel(panel, mine, of_column[column] if apart else series, words, lines.logarithmic)
             if number == 0:
                 panel.set_title(column)
             if place == 0:
@@ -158,12 +160,13 @@ def _draw(lines: Lines) -> Figure:
     return figure
 
 
-def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarithmic: bool) -> None:
-    words = _unique(str(point.x) for point in points if isinstance(point.x, str))
+def _panel(
+    panel: Axes, points: Sequence[Point], series: Sequence[str], words: Sequence[str], logarithmic: bool
+) -> None:
     panel.axhline(0, color="0.5", linewidth=0.8)
     for name in _unique(point.series for point in points):
         style = series.index(name)
-        mine = sorted((point for point in points if point.series == name), key=_place)
+        mine = sorted((point for point in points if point.series == name), key=lambda point: _key(point.x))
         x = [float(words.index(point.x)) if isinstance(point.x, str) else point.x for point in mine]
         low = [point.gain - point.gain_ci95 for point in mine]
         high = [point.gain + point.gain_ci95 for point in mine]
@@ -190,9 +193,20 @@ def _panel(panel: Axes, points: Sequence[Point], series: Sequence[str], logarith
     panel.grid()
 
 
-def _place(point: Point) -> float:
-    """Sort key of a place; words stay in order of appearance."""
-    return point.x if isinstance(point.x, (int, float)) else 0.0
+def in_order(points: Iterable[Point]) -> list[Place]:
+    """The places of points, each once: numbers from small to large, balances from equal shares on, None last.
+
+    Example:
+        >>> in_order([Point("", "", "", x, 0.0, 0.0, 0.0, 0.0) for x in ("2", "0.5", "∞", "2", "10")])
+        ['∞', '10', '2', '0.5']
+    """
+    return sorted({point.x for point in points}, key=_key)
+
+
+def _key(place: Place) -> float:
+    if isinstance(place, str):
+        return -math.inf if place == EQUAL else -float(place)
+    return math.inf if place is None else place
 
 
 def _apart(ticks: Sequence[float]) -> list[float]:
@@ -206,12 +220,13 @@ def _unique(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-BALANCE = "Dirichlet A (∞: balanced)"
+EQUAL = "∞"
+BALANCE = f"Dirichlet A ({EQUAL}: balanced)"
 
 
 def balance(row: Row) -> str:
     """How the queries of a row are shared among the classes, as a tick of the axis `BALANCE`."""
-    return row.query_balance.replace("uniform", "∞").removeprefix("dirichlet:")
+    return row.query_balance.replace("uniform", EQUAL).removeprefix("dirichlet:")
 
 
 def gain_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], float | str]) -> list[Point]:
