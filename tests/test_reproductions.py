@@ -818,6 +818,13 @@ def test_panels_share_the_order_of_balances_whatever_was_measured_first():
     assert [row[0] for row in rendering.grid(points, "x", lambda point: point.row)[1]] == ["∞", "10", "2", "0.5"]
 
 
+def test_panels_share_the_ticks_of_a_logarithmic_axis():
+    places = [*(("a", x) for x in (1, 10, 100)), ("b", 10)]
+    points = [Point(row, "c", "s", x, 1.0, 0.1, 50.0, 1.0) for row, x in places]
+    _, lowest = draw(Lines("x", "y", points, logarithmic=True)).axes
+    assert [tick.get_text() for tick in lowest.get_xticklabels()] == ["1", "10", "100"]
+
+
 def test_a_grid_puts_the_longer_side_down():
     points = [Point("r", "c", series, x, 1.0, 0.0, x, 0.5) for series in "st" for x in (3, 1, 2)]
     assert rendering.grid(points, "k", lambda point: f"{point.series}{point.x}") == (

@@ -127,12 +127,12 @@ def _draw(lines: Lines) -> Figure:
     figure = Figure(figsize=(width, height + legend_height), layout="constrained")
     sharey: Literal["row", "none"] = "none" if lines.own_scales else "row"
     axes = figure.subplots(len(rows), len(columns), sharex="col", sharey=sharey, squeeze=False)
-    words = [place for place in in_order(lines.points) if isinstance(place, str)]
+    of_axis = {name: in_order(point for point in lines.points if point.column == name) for name in columns}
     for number, row in enumerate(rows):
         for place, column in enumerate(columns):
             panel = axes[number, place]
             mine = [point for point in lines.points if (point.row, point.column) == (row, column)]
-            _panel(panel, mine, of_column[column] if apart else series, words, lines.logarithmic)
+            _panel(panel, mine, of_column[column] if apart else series, of_axis[column], lines.logarithmic)
             if number == 0:
                 panel.set_title(column)
             if place == 0:
@@ -161,9 +161,11 @@ def _draw(lines: Lines) -> Figure:
 
 
 def _panel(
-    panel: Axes, points: Sequence[Point], series: Sequence[str], words: Sequence[str], logarithmic: bool
+    panel: Axes, points: Sequence[Point], series: Sequence[str], places: Sequence[Place], logarithmic: bool
 ) -> None:
+    """A panel; `places` are those of all panels on its axis, which share their ticks."""
     panel.axhline(0, color="0.5", linewidth=0.8)
+    words = [place for place in places if isinstance(place, str)]
     for name in _unique(point.series for point in points):
         style = series.index(name)
         mine = sorted((point for point in points if point.series == name), key=lambda point: _key(point.x))
@@ -175,14 +177,14 @@ def _panel(
             panel.axhline(mine[0].gain, label=name, color=colour, linestyle=("--", ":")[style % 2])
             panel.axhspan(low[0], high[0], color=colour, alpha=0.12, linewidth=0)
         else:
-            places = [place for place in x if place is not None]
+            known = [place for place in x if place is not None]
             panel.plot(
-                places, [point.gain for point in mine], label=name, color=colour, marker=MARKERS[style % len(MARKERS)]
+                known, [point.gain for point in mine], label=name, color=colour, marker=MARKERS[style % len(MARKERS)]
             )
-            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
+            panel.fill_between(known, low, high, color=colour, alpha=0.2, linewidth=0)
     if logarithmic:
         panel.set_xscale("log")
-        ticks = _apart(sorted({point.x for point in points if isinstance(point.x, (int, float))}))
+        ticks = _apart([place for place in places if isinstance(place, (int, float))])
         panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.xaxis.set_minor_locator(NullLocator())
     elif words:
