@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
@@ -18,13 +19,19 @@ def complete(registry: Registry):  # type: ignore[no-untyped-def]
 
 
 def in_a_folder(file: Optional[Path]) -> Optional[Path]:
-    """The file, or None; its folder must exist, so that a mistyped one is not created.
+    """The file, or None; its folder must exist, so that a mistyped one is not created, and take a file.
 
     Raises:
-        UsageError: If there is no such folder.
+        UsageError: If there is no such folder, or no file may be written in it.
     """
-    if file is not None and not file.parent.is_dir():
+    if file is None:
+        return None
+    if not file.parent.is_dir():
         raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
+    place = Path(os.path.realpath(file))
+    replaced = place.is_file() or not place.exists()  # a device or a pipe is written to
+    if replaced and not os.access(place.parent, os.W_OK):
+        raise UsageError(f"The folder {place.parent} of {place.name} cannot be written to: name another place.")
     return file
 
 

@@ -326,6 +326,18 @@ def test_wrong_input_gets_one_clear_sentence_and_leaves_nothing(arguments, code,
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(fslstm, tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    if os.access(folder, os.W_OK):
+        pytest.skip("this user may write anywhere")
+    (tmp_path / "link.json").symlink_to(folder / "r.json")
+    for file in (folder / "r.json", tmp_path / "link.json"):
+        result = fslstm("eval", "--json", file)
+        assert (result.code, result.out) == (2, "")
+        assert f"The folder {folder} of r.json cannot be written to: name another" in " ".join(result.err.split())
+
+
 @pytest.mark.parametrize("command", ["pretrain", "train", "eval", "compare-heads", "tune", "bench", "reproduce"])
 def test_help_holds_no_picture_that_nobody_typed(command, fslstm):
     """Rich reads words between colons as emoji."""
