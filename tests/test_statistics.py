@@ -54,7 +54,7 @@ def test_the_interval_holds_the_mean_however_few_the_episodes(episodes: int) -> 
         assert estimate(values[0]).ci95 == pytest.approx(published, rel=3e-3)
 
 
-@pytest.mark.parametrize("episodes", [10, 200])
+@pytest.mark.parametrize("episodes", [3, 5, 10, 200])
 def test_equal_methods_are_not_told_from_the_best_of_them(episodes: int) -> None:
     tables = [methods(seed, episodes) for seed in range(120)]
     assert sum(excludes_zero(estimate_to_the_best(table)) for table in tables) <= 12

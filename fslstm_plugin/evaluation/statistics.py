@@ -53,6 +53,7 @@ def estimate_to_the_best(accuracies: Tensor) -> list[Estimate]:
     Source: Hothorn, Bretz and Westfall, "Simultaneous inference in general parametric models", 2008: the 95 % point of
     the largest standardised difference under the normal distribution with the methods' covariance, which is drawn from
     a fixed seed; here with Student's distribution in place of the normal one for each difference, for few episodes.
+    No more episodes than methods say too little about the covariance: there it is Bonferroni's bound over all pairs.
 
     Args:
         accuracies: One number for each method and episode ``(methods, n)``, of the same episodes.
@@ -82,14 +83,17 @@ def estimate_to_the_best(accuracies: Tensor) -> list[Estimate]:
 
 def _simultaneous_factor(values: Tensor) -> float:
     """How many standard errors the differences of all pairs of rows ``(methods, n)`` stay within together."""
-    freedom = values.shape[1] - 1
+    methods, episodes = values.shape
+    freedom = episodes - 1
+    if episodes <= methods:
+        return _student(freedom, 1 - 0.05 / (methods * (methods - 1)))
     covariance = torch.cov(values)
     eigenvalues, vectors = torch.linalg.eigh(covariance)
-    normal = torch.from_numpy(np.random.default_rng(0).standard_normal((_DRAWS, len(values))))
+    normal = torch.from_numpy(np.random.default_rng(0).standard_normal((_DRAWS, methods)))
     drawn = normal * eigenvalues.clamp(min=0).sqrt() @ vectors.mT
     variances = covariance.diagonal()
     largest = torch.zeros(_DRAWS, dtype=torch.float64)
-    for row in range(len(values)):
+    for row in range(methods):
         variance = variances[row] + variances - 2 * covariance[row]
         # For equal methods rounding leaves a difference and a variance whose ratio would be meaningless.
         differ = variance > 1e-12 * (variances[row] + variances)
