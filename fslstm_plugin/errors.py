@@ -245,6 +245,23 @@ def require_whole(name: str, value: int, least: int = 0) -> int:
     return int(value)
 
 
+def require_below_one(**values: float) -> None:
+    """Check named numbers, such as probabilities of dropout.
+
+    Raises:
+        UsageError: Naming the first that is below 0, or 1 or more.
+
+    Example:
+        >>> require_below_one(attention_dropout=1)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: attention dropout must lie in [0, 1), but got 1.
+    """
+    for name, value in values.items():
+        if not is_number(value) or not 0 <= value < 1:
+            raise UsageError(f"{name.replace('_', ' ')} must lie in [0, 1), but got {value}.")
+
+
 def require_share(**values: float) -> None:
     """Check named numbers.
 

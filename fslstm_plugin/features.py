@@ -13,7 +13,7 @@ from torch import Tensor
 from .errors import UsageError
 from .gram import EpisodeGram
 from .heads import one_hot
-from .heads.validation import check_query, check_support
+from .heads.validation import check_query, check_support, require_tensor
 from .tracing import values_known
 
 if TYPE_CHECKING:
@@ -57,12 +57,8 @@ class EpisodeFeatures:
     ) -> None:
         labels, ways = check_support(support, labels, ways)
         check_query(support, query)
-        if base_mean is not None and base_mean.shape != support.shape[-1:]:
-            raise UsageError(
-                f"The base mean must be one feature vector ({support.shape[-1]},), but got {tuple(base_mean.shape)}."
-            )
-        if base_mean is not None and values_known() and not base_mean.isfinite().all():
-            raise UsageError("The base mean holds NaN or infinite values; check the features that it is the mean of.")
+        if base_mean is not None:
+            _check_base_mean(base_mean, support.shape[-1])
         if map_shape is not None and prod(map_shape) != support.shape[-1]:
             raise UsageError(f"Maps of shape {tuple(map_shape)} do not make {support.shape[-1]} features.")
         both = torch.promote_types(support.dtype, query.dtype)
@@ -196,7 +192,8 @@ class EpisodeFeatures:
         """The same episodes with other features.
 
         Args:
-            change: From the points ``(..., n + m, d)`` to the new ones, called when they are needed.
+            change: From the points ``(..., n + m, d)``, in single precision at least, to the new ones, called when
+                they are needed.
             gram: The new Gram matrices from these ones, where they follow without features. Default None: they are
                 multiplied out.
         """
@@ -204,13 +201,28 @@ class EpisodeFeatures:
         gram_of = None
         if gram is not None:
             gram_of = lambda transductive: gram(self.gram if transductive else self.support_gram)  # noqa: E731
-        features._set(lambda: change(self.points), self.targets, self.base_mean, self.map_shape, gram_of)
+        features._set(
+            lambda: change(_single_at_least(self.points)), self.targets, self.base_mean, self.map_shape, gram_of
+        )
         return features
 
     @staticmethod
     def join(parts: Sequence[EpisodeFeatures]) -> EpisodeFeatures:
         """Several batches of episodes as one, along the first dimension; what they have computed is kept."""
         return parts[0] if len(parts) == 1 else _Joined(parts)
+
+
+def _check_base_mean(base_mean: Tensor, dim: int) -> None:
+    require_tensor("The base mean", base_mean)
+    if base_mean.shape != (dim,):
+        raise UsageError(f"The base mean must be one feature vector ({dim},), but got {tuple(base_mean.shape)}.")
+    if values_known() and not base_mean.isfinite().all():
+        raise UsageError("The base mean holds NaN or infinite values; check the features that it is the mean of.")
+
+
+def _single_at_least(points: Tensor) -> Tensor:
+    """Half precision, in which sums and squares overflow, as single; others as they are."""
+    return points.to(torch.promote_types(points.dtype, torch.float32))
 
 
 class _Joined(EpisodeFeatures):

@@ -275,6 +275,14 @@ def test_centering_apart_is_that_of_the_features(num_query: int) -> None:
     torch.testing.assert_close(found, points @ points.mT)
 
 
+@pytest.mark.parametrize("name", BALANCED)
+def test_classes_far_from_the_origin_are_told_apart(name: str) -> None:
+    features = episodes(7, [3, 3, 3], [9, 9, 9])
+    expected = parse_method(name).logits(features).argmax(-1)
+    far = chosen(features, support=features.support + 1e4, query=features.query + 1e4)
+    assert (parse_method(name).logits(far).argmax(-1) == expected).double().mean() >= 0.99
+
+
 @pytest.mark.parametrize(("num_points", "dim"), [(12, 20), (12, 4), (3, 20)])
 def test_principal_coordinates_are_those_of_the_features(num_points: int, dim: int) -> None:
     torch.manual_seed(0)

@@ -205,7 +205,7 @@ def test_spaces_and_defaults_are_left_out() -> None:
         ("lssvm+psm(iterations=1.5)", "iterations must be a whole number of at least 0, but got 1.5"),
         ("lssvm+psm(iterations)", "'iterations' in .* needs a value"),
         ("lssvm+can(fraction=half)", "fraction must be above 0 and at most 1, but got half"),
-        ("lssvm+iam(dropout=much)", "dropout.* must be a number, but got .*much"),
+        ("lssvm+iam(dropout=much)", r"dropout must lie in \[0, 1\), but got much"),
         ("lssvm+iam(reduction=2.5)", "reduction must be a whole number of at least 1, but got 2.5"),
         ("tim+psm", r"'tim' in 'tim\+psm' is a whole method: nothing can be added"),
         ("tim(stpes=3)", "no argument of tim 'stpes'. Did you mean 'steps'"),
@@ -332,6 +332,8 @@ def test_maps_are_the_vectors_in_their_shape() -> None:
 def test_the_base_mean_is_checked_and_asked_for() -> None:
     with pytest.raises(UsageError, match=r"must be one feature vector \(12,\), but got \(3,\)"):
         episodes(base_mean=torch.zeros(3))
+    with pytest.raises(UsageError, match="The base mean must be a torch.Tensor, but got a list"):
+        episodes(base_mean=[0.0] * DIM)
     with pytest.raises(UsageError, match="base mean holds NaN or infinite values"):
         episodes(base_mean=torch.full((DIM,), torch.nan))
     with pytest.raises(UsageError, match="pass base_mean, or use center=episode"):
@@ -358,6 +360,14 @@ def test_normalize_forgets_the_scale_of_every_point(scale: float, seed: int) -> 
     plain = episodes(seed).adapted(Normalize())
     close(scaled.points, plain.points)
     close(scaled.gram.query, plain.gram.query)
+
+
+@pytest.mark.parametrize("adapter", [Normalize(), Center("episode"), Power()])
+def test_adapters_compute_in_single_precision_at_least(adapter: FeatureAdapter) -> None:
+    half = changed(lambda points: (3e4 * points.abs().clamp(1, 2)).half())
+    single = EpisodeFeatures(half.support.float(), half.query.float(), half.labels, 3)
+    assert half.support.float().norm(dim=-1).amin() > torch.finfo(torch.half).max
+    assert torch.equal(half.adapted(adapter).points, single.adapted(adapter).points)
 
 
 def test_normalize_gives_the_gram_matrix_of_its_features() -> None:

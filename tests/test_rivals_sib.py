@@ -94,6 +94,17 @@ def test_without_steps_it_is_the_nearest_prototype_by_cosine(still: dict) -> Non
     torch.testing.assert_close(SIB(6, **still).logits(EpisodeFeatures(support, query, labels)), expected)
 
 
+def test_a_class_without_direction_keeps_none() -> None:
+    support = torch.eye(3, 4)
+    support[0] = 0
+    support.requires_grad_()
+    logits = SIB(4, ways=3, queries=1).logits(EpisodeFeatures(support, torch.rand(3, 4), torch.arange(3)))
+    assert (logits[:, 0] == 0).all()
+    logits.sum().backward()
+    assert logits.isfinite().all()
+    assert support.grad.isfinite().all()
+
+
 def test_episodes_of_a_batch_share_nothing_in_training() -> None:
     method = SIB(6, ways=3, queries=4, step_size=0.1).train()
     support, query, labels = torch.rand(4, 3, 6), torch.rand(4, 12, 6), torch.arange(3)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UsageError, require_number, require_whole
+from ..errors import UsageError, require_below_one, require_whole
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
@@ -40,11 +40,9 @@ class InverseAttentionModule(FeatureAdapter):
 
     def __init__(self, dim: int, reduction: int = 8, dropout: float = 0.5) -> None:
         super().__init__()
-        require_number(dropout=dropout)
+        require_below_one(dropout=dropout)
         if require_whole("reduction", reduction, least=1) > dim:
             raise UsageError(f"IAM's reduction must lie between 1 and dim = {dim}, but got {reduction}.")
-        if not 0 <= dropout < 1:
-            raise UsageError(f"IAM's dropout must lie in [0, 1), but got {dropout}.")
         self.reduction, self.dropout = reduction, dropout
         self.query_map = _bottleneck(dim, reduction)
         self.key_map = _bottleneck(dim, reduction)

@@ -12,7 +12,7 @@ from ..adapters import Normalize
 from ..errors import UsageError, require_not_negative, require_number, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Method
-from .batches import in_chunks, single_at_least
+from .batches import in_chunks
 from .tim_gd import descend
 
 
@@ -86,7 +86,7 @@ class AlphaTIM(Method):
             temperature=self.temperature,
             support_weight=self.support_weight,
         )
-        return in_chunks(solve, single_at_least(features.points), features.targets, caches=2)
+        return in_chunks(solve, features.points, features.targets, caches=2)
 
     @staticmethod
     def _published_alpha(shots: float) -> float:

@@ -34,8 +34,3 @@ def in_chunks(solve: Callable[..., Tensor], *tensors: Tensor, caches: int = 1) -
         parts = zip(*(tensor.split(size) for tensor in flat), strict=True)
         result = torch.cat([solve(*part) for part in parts])
     return result.reshape(*leading, *result.shape[-2:])
-
-
-def single_at_least(points: Tensor) -> Tensor:
-    """Half precision as single; others as they are."""
-    return points.to(torch.promote_types(points.dtype, torch.float32))

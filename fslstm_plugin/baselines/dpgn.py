@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..backbones import ResNet12
-from ..errors import UnknownNameError, UsageError, require_not_negative, require_whole
+from ..errors import UnknownNameError, UsageError, require_below_one, require_not_negative, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Criterion, Method
 from ..recipes import Augmentation, MetaRecipe
@@ -294,5 +294,6 @@ def _require_valid(settings: _Published, dropout: float) -> None:
         raise UsageError(f"There are {settings.generations} generations, but {settings.loss_generations} in the loss.")
     if settings.metric not in ("l1", "l2"):
         raise UnknownNameError("metric", settings.metric, ("l1", "l2"))
+    require_below_one(dropout=dropout)
     names = ("generation_weight", "node_weight", "distribution_weight")
-    require_not_negative(dropout=dropout, **{name: getattr(settings, name) for name in names})
+    require_not_negative(**{name: getattr(settings, name) for name in names})

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..backbones import ResNet12
-from ..errors import UnknownNameError, require_not_negative, require_positive
+from ..errors import UnknownNameError, require_below_one, require_not_negative, require_positive
 from ..features import EpisodeFeatures
 from ..methods import Criterion, Method
 from ..recipes import Augmentation, MetaRecipe
@@ -98,6 +98,7 @@ class FEAT(Method):
         given = {"temperature": temperature, "aux_temperature": aux_temperature}
         require_positive(**{name: value for name, value in given.items() if value is not None})
         require_not_negative(balance=0.0 if balance is None else balance)
+        require_below_one(attention_dropout=attention_dropout, dropout=dropout)
         self.variant, self.is_transductive = variant, variant != "inductive"
         self.temperature, self.balance, self.aux_temperature = temperature, balance, aux_temperature
         self.attention_dropout, self.dropout = attention_dropout, dropout

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from ..adapters import Center, Normalize, Power
-from ..errors import UsageError, require_not_negative, require_number, require_positive, require_whole
+from ..errors import (
+    UsageError,
+    require_below_one,
+    require_not_negative,
+    require_number,
+    require_positive,
+    require_whole,
+)
 from ..features import EpisodeFeatures
 from ..heads import one_hot
 from ..methods import Gram, Method
@@ -84,11 +91,10 @@ class ILPC(Method):
     ) -> None:
         root = [Power(negative="signed"), Normalize(), Center("episode")]
         super().__init__([*(root if power else []), Normalize()])
-        require_number(alpha=alpha, momentum=momentum)
+        require_number(alpha=alpha)
         if not 0 < alpha < 1:
             raise UsageError(f"alpha must lie in (0, 1), but got {alpha}.")
-        if not 0 <= momentum < 1:
-            raise UsageError(f"momentum must lie in [0, 1), but got {momentum}.")
+        require_below_one(momentum=momentum)
         require_positive(learning_rate=learning_rate)
         require_not_negative(weight_decay=weight_decay)
         if learning_rate > _FASTEST:

@@ -13,7 +13,7 @@ from .preprocessing import PowerMethod
 from .prototypes import class_means, squared_distances
 from .sinkhorn import balanced_plan, log_plan
 
-_NOTHING = 1e-6  # Squared length of a centred unit vector below which only rounding is left.
+_NOTHING = 1e-12  # Squared length of a centred unit vector below which only rounding is left.
 
 
 class PTMAP(PowerMethod):

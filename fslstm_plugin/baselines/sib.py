@@ -15,6 +15,8 @@ from ..methods import Criterion, Method
 from ..recipes import MetaRecipe
 from .prototypes import class_means
 
+_LEAST = 1e-12  # Of a length to divide by, as in `torch.nn.functional.normalize`.
+
 
 class SIB(Method):
     r"""A cosine classifier that descends, for each episode, along gradients that a network makes up from the queries.
@@ -92,10 +94,11 @@ class SIB(Method):
         classifier = class_means(features.targets).to(support) @ support * self.init_scale
         for _ in range(self.steps):
             gradient = self.scale * self.gradient_net(self.classify(query, classifier)).mT @ query
-            lengths = classifier.norm(dim=-1, keepdim=True)
+            norms = classifier.norm(dim=-1, keepdim=True)
+            lengths = norms.clamp(min=_LEAST)
             unit = classifier / lengths
             across = gradient - (gradient * unit).sum(-1, keepdim=True) * unit  # A cosine knows no length.
-            classifier = classifier - self.step_size * across / lengths
+            classifier = classifier - self.step_size * across / lengths * (norms > 0)  # Zero has no direction to turn.
         return classifier
 
     def classify(self, query: Tensor, classifier: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from ..adapters import Normalize
 from ..errors import UnknownNameError, require_not_negative, require_positive, require_whole
 from ..features import EpisodeFeatures
 from ..methods import Gram, Method
-from .batches import in_chunks, single_at_least
+from .batches import in_chunks
 from .prototypes import whole
 from .tim_adm import alternate
 from .tim_gd import descend
@@ -109,7 +109,7 @@ class TIM(Method):
             temperature=self.temperature,
             support_weight=self.support_weight,
         )
-        return in_chunks(solve, single_at_least(features.points), features.targets, caches=2)
+        return in_chunks(solve, features.points, features.targets, caches=2)
 
     def _slope(self, p: Tensor, log_p: Tensor) -> Tensor:
         """See `descend`: of Shannon's entropies, less what all classes share, which has no effect."""

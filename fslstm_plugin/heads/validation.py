@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
+from ..errors import UsageError, require_whole
 from ..tracing import values_known
 
 
@@ -30,6 +30,7 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
                 [1, 0, 1]]), 2)
     """
     _check_features("support", support)
+    require_tensor("The labels", labels)
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise UsageError(f"Labels must be integers such as torch.int64, but got {labels.dtype}.")
     points = support.shape[:-1]
@@ -45,6 +46,8 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
         if not values_known():
             raise UsageError("Give ways: under vmap, compile and export the labels cannot be read to count them.")
         ways = int(labels.max()) + 1
+    elif values_known():
+        ways = require_whole("ways", ways, least=2)
     if ways < 2:
         raise UsageError(f"A classifier needs at least 2 ways, but got {ways}.")
     if values_known():
@@ -70,7 +73,18 @@ def check_query(support: Tensor, query: Tensor) -> None:
         )
 
 
+def require_tensor(what: str, value: Tensor) -> None:
+    """Refuse what is no tensor, such as a list or an array.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    if not isinstance(value, Tensor):
+        raise UsageError(f"{what} must be a torch.Tensor, but got a {type(value).__name__}: use torch.as_tensor.")
+
+
 def _check_features(what: str, features: Tensor) -> None:
+    require_tensor(f"The {what} features", features)
     if not features.is_floating_point() or features.dtype.itemsize < 2 or features.dim() < 2:
         raise UsageError(
             f"The {what} features must be a floating-point tensor (..., points, features) of 16 bits or more, "
