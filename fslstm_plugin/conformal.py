@@ -26,6 +26,7 @@ from .methods import KernelMethod, Method
 PER_CLASS, MARGINAL = "per-class", "marginal"
 KINDS = (PER_CLASS, MARGINAL)
 USUAL_COVERAGE = 0.9  # Unless another is asked for.
+_EQUAL = 1e-9  # Of the logits: scores of the same worth come from different formulas, and differ by rounding.
 _ROUNDING = 1e-9  # P-values are whole numbers over n + 1; 1 less a coverage such as 0.8 is not exactly its complement.
 
 
@@ -70,9 +71,9 @@ def p_values(
         whole = torch.cat([labels, torch.full_like(labels[..., :1], label)], -1).unsqueeze(-2)
         scores = _margins(logits, whole.expand(logits.shape[:-1]))
         among = whole == label if per_class else torch.ones_like(whole, dtype=torch.bool)
-        higher = ((scores > scores[..., -1:]) & among).sum(-1)
-        equal = ((scores == scores[..., -1:]) & among).sum(-1)  # itself among them
-        rank = higher + 1 + (draws[..., label] * equal).floor()
+        equal = _equal(scores, logits) & among  # itself among them
+        higher = (scores > scores[..., -1:]) & ~equal & among
+        rank = higher.sum(-1) + 1 + (draws[..., label] * equal.sum(-1)).floor()
         found.append(rank / among.sum(-1))
     return torch.stack(found, -1)
 
@@ -253,6 +254,13 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
     """The best other class's logit less that of the label ``(..., n)``; infinite where its class has no other point."""
     places = labels.unsqueeze(-1)
     return logits.scatter(-1, places, -torch.inf).amax(-1) - logits.gather(-1, places).squeeze(-1)
+
+
+def _equal(scores: Tensor, logits: Tensor) -> Tensor:
+    """Which scores ``(..., n)``, made of logits ``(..., n, ways)``, are the last one's, but for rounding."""
+    last = scores[..., -1:]
+    scale = logits.abs().masked_fill_(logits.isinf(), 0).amax((-2, -1)).unsqueeze(-1)
+    return (scores == last) | ((scores - last).abs() <= _EQUAL * scale)
 
 
 def _draws(seed: int, first: int, shape: tuple[int, ...]) -> Tensor:

@@ -128,6 +128,21 @@ def test_ties_are_broken_at_random_and_so_cover_no_more_than_promised() -> None:
     assert_near(hits("nn", coarse, right, "per-class", 0.8), 0.8, episodes)
 
 
+@pytest.mark.parametrize(("name", "shots", "coverage"), [("rr(ridge=1)", 3, 0.5), ("lssvm", 3, 0.5), ("nn", 9, 0.9)])
+def test_ties_are_ties_whatever_rounding_makes_of_them(name: str, shots: int, coverage: float) -> None:
+    """Three possible points, each class with shares of its own; equal scores come from different formulas."""
+    episodes, generator = 3000, torch.Generator().manual_seed(shots)
+    shares = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
+    labels = torch.cat(
+        [torch.arange(2).repeat_interleave(shots).expand(episodes, -1), torch.arange(episodes)[:, None] % 2], 1
+    )
+    chosen = torch.multinomial(shares[labels].flatten(0, 1), 1, generator=generator).view_as(labels)
+    features = EpisodeFeatures.from_points(torch.eye(3, dtype=torch.float64)[chosen], one_hot(labels[:, :-1], 2))
+    assert_near(
+        hits(name, features, labels[:, -1], "per-class", coverage), attained_coverage(coverage, shots), episodes
+    )
+
+
 def test_the_order_of_ties_follows_from_the_seed_and_the_episode_alone() -> None:
     features = EpisodeFeatures(torch.zeros(3, 6, 2), torch.zeros(3, 4, 2), torch.tensor([0, 1, 2, 0, 1, 2]))
     method = parse_method("nn")
