@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from .calibration import probabilities
 from .conformal import PER_CLASS, label_sets
-from .data.decode import read_picture
+from .data.decode import decode_picture, read_picture
 from .errors import RunError, UnknownNameError, UntrainedError, UsageError, require_positive, require_whole
 from .fitted import FittedMethod
 from .methods import Method, parse_method
@@ -121,7 +121,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         X, y, names = self._labelled(X, y, pictures, reset=True)
         classes, labels = np.unique(y, return_inverse=True)
         _require_classes(classes)
-        require_whole("seed", self.seed)
+        require_whole("seed", self.seed, most=2**32 - 1)
         mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
         fitted = FittedMethod(self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean)
         return self._keep(classes, labels, X, names, fitted)
@@ -150,7 +150,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "classes_"):
             return self.fit(X, y, pictures)
         X, y, names = self._labelled(X, y, pictures, reset=False)
-        if _is_text(self.classes_) != _is_text(y):
+        if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
             raise UsageError(
                 f"The labels are {self.classes_.dtype}, but the new ones are {y.dtype}: give them one type."
             )
@@ -181,17 +181,23 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _update(
         self, kept: np.ndarray, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str]
     ) -> Self:
-        self._fitted_.update(torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes))
+        fitted = self._fitted_.updated(
+            torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes)
+        )
         names = [name for name, stays in zip(self.pictures_, kept, strict=True) if stays] + names
-        return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, self._fitted_)
+        return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, fitted)
 
     def _keep(
         self, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str], fitted: FittedMethod
     ) -> Self:
+        # What can fail comes first, so that a refused update changes nothing.
+        temperature = fitted.temperature() if self._is_calibrated() else self._given_temperature()
         self.classes_, self.support_labels_, self.support_, self.pictures_ = classes, labels, X, names
-        self._fitted_ = fitted
-        self.temperature_ = fitted.temperature() if self.temperature == _LEAVE_ONE_OUT else self._given_temperature()
+        self._fitted_, self.temperature_ = fitted, temperature
         return self
+
+    def _is_calibrated(self) -> bool:
+        return isinstance(self.temperature, str) and self.temperature == _LEAVE_ONE_OUT
 
     def _given_temperature(self) -> float:
         if isinstance(self.temperature, str):
@@ -238,7 +244,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
                 marginal.
 
         Returns:
-            m arrays of labels, most likely an array of one.
+            m arrays of labels, most likely an array of one. Where points are as surprising as each other, as among
+            equal features, chance decides, by the seed and a point's place in X.
 
         Raises:
             UsageError: If the method has no such guarantee, as a transductive one, or the labelled points are too few
@@ -302,11 +309,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         ModelFile(
-            method=self.method,
-            transductive=self.transductive,
-            seed=self.seed,
+            method=str(self.method),  # which, as the others, may be NumPy's
+            transductive=bool(self.transductive),
+            seed=int(self.seed),
             temperature=self.temperature_,
-            calibrated=self.temperature == _LEAVE_ONE_OUT,
+            calibrated=self._is_calibrated(),
             classes=self.classes_,
             support=self.support_,
             labels=self.support_labels_,
@@ -370,7 +377,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         names = [str(each) if isinstance(each, (str, Path)) else "" for each in X] if _are_pictures(X) else None
         X, y = validate_data(self, self._features(X), y, dtype=(np.float64, np.float32), copy=True, reset=reset)
         check_classification_targets(y)
-        names = list(pictures) if pictures is not None else names or [""] * len(X)
+        names = [str(each) for each in pictures] if pictures is not None else names or [""] * len(X)
         if len(names) != len(X):
             raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
         return X, y, names
@@ -389,8 +396,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if not _are_pictures(X):
             return X
         backbone = self.open_backbone()
+        # An image that is open is decoded here, not in threads, two of which may have the same.
         with ThreadPoolExecutor() as pool, torch.inference_mode():
-            batches = _batches(iter(X))
+            batches = _batches(decode_picture(each) if isinstance(each, Image.Image) else each for each in X)
             found = [
                 backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
             ]
@@ -413,7 +421,7 @@ def _batches(pictures: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def _pixels(backbone: PictureBackbone, picture: str | Path | Image.Image) -> Tensor:
-    image = ImageOps.exif_transpose(picture) if isinstance(picture, Image.Image) else read_picture(Path(picture))
+    image = picture if isinstance(picture, Image.Image) else read_picture(Path(picture))
     return backbone.preprocess(image).to(backbone.device)
 
 
@@ -424,8 +432,9 @@ def _are_pictures(X: Any) -> bool:
     return isinstance(next(iter(X), None), (str, Path, Image.Image))
 
 
-def _is_text(labels: np.ndarray) -> bool:
-    return labels.dtype.kind in "UO"
+def _kind(labels: np.ndarray) -> str:
+    """Text, whole numbers, or others by NumPy's letter, among which a label keeps its type and value."""
+    return {"U": "text", "O": "text", "i": "whole", "u": "whole"}.get(labels.dtype.kind, labels.dtype.kind)
 
 
 def _require_known(labels: Any, classes: np.ndarray) -> None:

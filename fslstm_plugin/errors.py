@@ -226,8 +226,8 @@ def require_number(**values: float) -> None:
             raise UsageError(f"{name.replace('_', ' ')} must be a number, but got {value}.")
 
 
-def require_whole(name: str, value: int, least: int = 0) -> int:
-    """The value, if it is a whole number, not too small, and not so large that its work would never end.
+def require_whole(name: str, value: int, least: int = 0, most: int = _MOST) -> int:
+    """The value, if it is a whole number, not too small, and not too large, by default for its work ever to end.
 
     Raises:
         UsageError: If it is not.
@@ -240,8 +240,8 @@ def require_whole(name: str, value: int, least: int = 0) -> int:
     """
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
-    if value > _MOST:
-        raise UsageError(f"{name} can be at most {_MOST:,}, but got {value}.")
+    if value > most:
+        raise UsageError(f"{name} can be at most {most:,}, but got {value}.")
     return int(value)
 
 

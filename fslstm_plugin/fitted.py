@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -62,8 +64,8 @@ class FittedMethod:
             self._system.add(self._adapted(self.support))
         self._solve()
 
-    def update(self, kept: Tensor, added: Tensor, labels: Tensor, ways: int) -> None:
-        """Take points out and add others.
+    def updated(self, kept: Tensor, added: Tensor, labels: Tensor, ways: int) -> FittedMethod:
+        """The same method with points taken out and others added; this one stays as it is.
 
         Args:
             kept: Which of the points stay, bool ``(n,)``.
@@ -71,12 +73,15 @@ class FittedMethod:
             labels: Classes of those that stay and of the new ones, in this order; int64, in [0, ways).
             ways: Number of classes.
         """
+        other = copy(self)
         if self._system is not None:
-            self._system.remove((~kept).nonzero().flatten())
-            self._system.add(self._adapted(added.double()))
-        self.support = torch.cat([self.support[kept], added.double()])
-        self.labels, self.ways = labels, ways
-        self._solve()
+            other._system = copy(self._system)  # whose tensors are replaced, never changed
+            other._system.remove((~kept).nonzero().flatten())
+            other._system.add(self._adapted(added.double()))
+        other.support = torch.cat([self.support[kept], added.double()])
+        other.labels, other.ways = labels, ways
+        other._solve()
+        return other
 
     @torch.no_grad()
     def _solve(self) -> None:

@@ -7,6 +7,7 @@ and the digest of its weights, without which features would silently mean someth
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class ModelFile:
     base_mean: np.ndarray | None = None
 
     def write(self, file: Path) -> None:
-        """Write the file, so that it is whole or absent.
+        """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced.
 
         Args:
             file: Its place; the folder must exist.
@@ -111,7 +112,7 @@ class ModelFile:
         )
         arrays = {"support": self.support, "labels": self.labels, "base_mean": self.base_mean}
         save_tensors(
-            file,
+            Path(os.path.realpath(file)),
             {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items() if each is not None},
             {"format": _FORMAT, "version": str(_VERSION), "classifier": msgspec.json.encode(description).decode()},
         )

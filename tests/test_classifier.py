@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import fslstm_plugin
 from fslstm_plugin import EpisodeFeatures, FewShotClassifier, fitted, parse_method
-from fslstm_plugin.errors import DataError, RunError, UnknownNameError, UsageError
+from fslstm_plugin.errors import DataError, RunError, SingularError, UnknownNameError, UsageError
 from fslstm_plugin.fitted import FittedMethod
 from fslstm_plugin.pretrained import PictureBackbone, open_backbone
 
@@ -130,9 +130,37 @@ def test_wrong_updates_leave_the_classifier_as_it_was() -> None:
         classifier.partial_fit(X, y, classes=["a wren", "<b>tit</b>"])
     with pytest.raises(UsageError, match="give them one type"):
         classifier.partial_fit(X, np.arange(len(X)))
+    for huge in (1e200, 1e300):
+        with pytest.raises(SingularError):
+            classifier.partial_fit([[huge] * 6], ["z"])
     with pytest.raises(ValueError, match="NaN"):
         classifier.partial_fit(np.full((2, 6), np.nan), ["owl", "owl"])
     assert_same(classifier, FewShotClassifier().fit(X, y), query)
+    roots = FewShotClassifier("nn(power)").fit(abs(X), y)
+    with pytest.raises(UsageError, match="not negative"):
+        roots.partial_fit(-abs(X[:1]), ["z"])
+    roots.partial_fit(abs(X[:1]), ["z"])
+    assert_same(roots, FewShotClassifier("nn(power)").fit(np.r_[abs(X), abs(X[:1])], [*y, "z"]), abs(query))
+
+
+@pytest.mark.parametrize(
+    ("new", "refused"),
+    [
+        (np.array([1.0, 7.0]), True),
+        (np.array([True, False]), True),
+        (np.array([5, 6], dtype=np.uint64), True),  # which with int64 would become float64
+        (np.array([3, 4], dtype=np.uint8), False),
+    ],
+)
+def test_whole_numbers_stay_what_they_are(new: np.ndarray, refused: bool) -> None:
+    X, *_ = draw()
+    classifier = FewShotClassifier().fit(X[:4], np.array([1, 2, 1, 2]))
+    if refused:
+        with pytest.raises(UsageError, match="give them one type"):
+            classifier.partial_fit(X[:2], new)
+    else:
+        classifier.partial_fit(X[:2], new)
+    assert classifier.classes_.dtype == np.int64
 
 
 @pytest.mark.parametrize(("kind", "points", "promised"), [("marginal", 20, 17 / 21), ("per-class", 18, 6 / 7)])
@@ -317,6 +345,28 @@ def pictures(tmp_path: Path) -> list[Path]:
     return files
 
 
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "LA", "P"])
+def test_an_image_is_seen_as_its_file_is(mode: str, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (20, 30, 4), dtype=np.uint8)
+    if mode == "I;16":
+        image = Image.fromarray(values[..., 0].astype(np.uint16) * 257)
+    else:
+        image = Image.fromarray(values).convert("RGBA" if mode == "P" else mode)
+        image = image.quantize(8) if mode == "P" else image
+    image.save(tmp_path / "1.png")
+    opened = Image.open(tmp_path / "1.png")
+    X = [tmp_path / "1.png", *[opened] * 20]  # not decoded yet, and the same
+    found = FewShotClassifier(backbone=Colours())._features(X)
+    np.testing.assert_array_equal(found, found[:1].repeat(21, 0))
+    assert FewShotClassifier(backbone=Colours())._features([image]) == pytest.approx(found[:1])
+
+
+def test_an_image_that_is_cut_short_gets_a_sentence(pictures: list[Path]) -> None:
+    pictures[0].write_bytes(pictures[0].read_bytes()[:-200])
+    with pytest.raises(DataError, match=r"0\.png is truncated"):
+        FewShotClassifier(backbone=Colours()).fit([Image.open(file) for file in pictures], ["a", "b"] * 6)
+
+
 def test_pictures_with_a_backbone(pictures: list[Path], tmp_path: Path) -> None:
     names = np.array(["red", "green", "blue"] * 4)
     classifier = FewShotClassifier("rr(ridge=1)", backbone=Colours()).fit(pictures[:6], names[:6])
@@ -385,3 +435,22 @@ def test_a_class_that_no_file_can_hold(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="characters that no file can hold"):
         classifier.save(tmp_path / "x.fslstm")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_numpy_gives_is_saved_as_what_it_is(tmp_path: Path) -> None:
+    X, y, query = draw()
+    given = {"seed": np.int64(2**31), "temperature": np.float64(2), "transductive": np.True_, "method": np.str_("rr")}
+    classifier = FewShotClassifier(**given).fit(X, y, np.arange(len(X)))
+    classifier.save(tmp_path / "c.fslstm")
+    loaded = FewShotClassifier.load(tmp_path / "c.fslstm")
+    assert_same(classifier, loaded, query)
+    assert (loaded.seed, loaded.temperature, loaded.transductive, loaded.method) == (2**31, 2.0, True, "rr")
+    assert loaded.pictures_ == [str(number) for number in range(len(X))]
+
+
+def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
+    X, y, _ = draw()
+    (tmp_path / "link").symlink_to("c.fslstm")
+    FewShotClassifier("nn").fit(X, y).save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert FewShotClassifier.load(tmp_path / "c.fslstm").method == "nn"
