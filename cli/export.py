@@ -48,7 +48,8 @@ def export(
     from fslstm_plugin.pictures.onnx import export_onnx, require_packages
 
     require_packages()
-    if onnx.exists() and (onnx.suffix != ".onnx" or onnx.samefile(model)):
+    pictures.require_apart(model, onnx)
+    if onnx.exists() and onnx.suffix != ".onnx":
         raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
     if max_pixels is not None:
         allow_pixels(max_pixels)

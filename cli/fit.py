@@ -60,7 +60,6 @@ def fit(
 
     from fslstm_plugin.classifier import FewShotClassifier, method_to_fit
     from fslstm_plugin.data.decode import allow_pixels
-    from fslstm_plugin.pictures import labelled as listed
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
     pictures.require_apart(labelled, output, json)
@@ -68,7 +67,7 @@ def fit(
         allow_pixels(max_pixels)
     if method is not None:
         method_to_fit(method)  # what is wrong is said before anything is computed
-    found = listed(labelled)
+    found = pictures.labelled(labelled)
     _require_two(found, labelled)
     pictures.require_replaceable(output)
     console = Console(stderr=True)

@@ -22,12 +22,16 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
     """The file, or None; its folder must exist, so that a mistyped one is not created, and take a file.
 
     Raises:
-        UsageError: If there is no such folder, or no file may be written in it.
+        UsageError: If there is no such folder, no file may be written in it, or a picture has its name.
     """
     if file is None:
         return None
+    from fslstm_plugin.data.decode import picture_suffixes
+
     if not file.parent.is_dir():
         raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
+    if file.is_file() and file.suffix.lower() in picture_suffixes():
+        raise UsageError(f"{file} is a picture, and is not replaced: name another file.")
     place = Path(os.path.realpath(file))
     replaced = place.is_file() or not place.exists()  # a device or a pipe is written to
     if replaced and not os.access(place.parent, os.W_OK):

@@ -112,15 +112,38 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
     return classifier
 
 
-def require_replaceable(output: Path) -> None:
-    """Refuse to replace a file that is no classifier.
+def labelled(source: Path) -> list[Picture]:
+    """See `fslstm_plugin.pictures.labelled`.
 
     Raises:
-        UsageError: If there is such a file.
+        DataError: As it does, and if a class has the name by which other pictures are known.
+    """
+    from fslstm_plugin.errors import DataError
+    from fslstm_plugin.pictures import labelled as found
+    from fslstm_plugin.pictures.predictions import NONE
+
+    pictures = found(source)
+    if any(each.label == NONE for each in pictures):
+        raise DataError(
+            f'"{NONE}" is what pictures of none of the classes are called, which need no examples: leave out this '
+            "class, or name it otherwise."
+        )
+    return pictures
+
+
+def require_replaceable(output: Path) -> None:
+    """Refuse to replace a file that is no classifier, and a name by which it could not be read.
+
+    Raises:
+        UsageError: If there is such a file, or the name has bytes that are no text.
     """
     from fslstm_plugin.errors import RunError, UsageError
     from fslstm_plugin.model_file import ModelFile
 
+    try:
+        os.fsencode(output.absolute()).decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{output} has bytes in its name that are no text in UTF-8: name another file.") from None
     if output.exists():
         try:
             ModelFile.read(output)

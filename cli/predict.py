@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
-from fslstm_plugin.errors import UsageError, printable
+from fslstm_plugin.errors import DataError, UsageError, printable
 
 from . import options, pictures, results
 
@@ -104,11 +104,6 @@ def predict(
 
     _check(source, sort_into, link, transductive, coverage, coverage_kind)
     pictures.require_apart(model, source, csv, json, html)
-    if transductive and csv is not None and csv.exists():
-        raise UsageError(
-            f"{csv} already exists, and predictions that use the other pictures cannot be continued: name another "
-            "file, or remove it."
-        )
     if max_pixels is not None:
         allow_pixels(max_pixels)
     if html is not None:
@@ -119,6 +114,11 @@ def predict(
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
+    if csv is not None and csv.is_file() and classifier.fitted.method.is_transductive:
+        raise UsageError(
+            f"{csv} already exists, and predictions that use the other pictures cannot be continued: name another "
+            "file, or remove it."
+        )
     promise = _promise(classifier, coverage, coverage_kind, transductive, console)
     accepted = acceptance(classifier, accept)
     predictor = Predictor(classifier, promise, accepted)
@@ -208,11 +208,10 @@ def _predict_all(found: Sequence[Picture], predictor: Predictor, table: Predicti
 
     from fslstm_plugin.pictures import features_of
 
-    new = [each for each in found if pictures.text_of(each.path) not in table.done]
-    if len(new) < len(found):
-        results.say(
-            console, f"Continued: {pictures.count_of(len(found) - len(new))} of {len(found):,} are already done."
-        )
+    once = {pictures.text_of(each.path): each for each in found}
+    new = [each for text, each in once.items() if text not in table.done]
+    if len(new) < len(once):
+        results.say(console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done.")
     together = predictor.classifier.fitted.method.is_transductive
     if together and len(new) > _TOGETHER:
         raise UsageError(
@@ -234,6 +233,8 @@ def _predict_all(found: Sequence[Picture], predictor: Predictor, table: Predicti
             advance(len(batch.pictures) + len(batch.problems))
     if paths:
         table.append(predictor(paths, torch.cat(features)))
+    if not table.done:
+        raise DataError(f"None of the {len(once):,} pictures can be read.")
     return unreadable
 
 

@@ -51,6 +51,8 @@ def suggest(
     new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
     if not new:
         typer.echo(f"All pictures in {printable(str(source))} are labelled already.")
+        if json is not None:
+            _write(json, [])
         return
     gathered = pictures.gather(new, classifier.open_backbone(), console)
     rows = [

@@ -77,8 +77,7 @@ def update(
         classifier.forget([classes.get(each, each) for each in forget])
     if add is not None:
         _add(classifier, add, Console(stderr=True))
-    target = output or Path(model).resolve()
-    classifier.save(target)
+    classifier.save(output or model)
     said = expectations(classifier)
     number = sum(said.pictures.values())
     typer.echo(
@@ -96,7 +95,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     """
     import torch
 
-    from fslstm_plugin.pictures import Picture, labelled
+    from fslstm_plugin.pictures import Picture
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
@@ -104,7 +103,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     names = [Path(name or "a picture without a name") for name in classifier.pictures_]
     held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
     known = pictures.Gathered(held, torch.from_numpy(classifier.support_), [])
-    gathered = pictures.gather(labelled(source), classifier.open_backbone(), console)
+    gathered = pictures.gather(pictures.labelled(source), classifier.open_backbone(), console)
     new, copies = pictures.without_copies(gathered, known)
     if len(new.pictures) < len(gathered.pictures):
         again = pictures.count_of(len(gathered.pictures) - len(new.pictures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -85,8 +86,14 @@ def test_what_is_no_set_of_classes_is_refused(fslstm, tmp_path: Path, small) -> 
     done = fslstm("fit", folder, "-o", output, *small)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "The same picture is in two classes" in done.err
+    (tmp_path / "twice.csv").write_text("path,label,label\n1.png,a,b\n")
+    assert "has the column label twice" in fslstm("fit", tmp_path / "twice.csv", "-o", output).err
+    done = fslstm("fit", folder, "-o", tmp_path / os.fsdecode(b"\xff.fslstm"))
+    assert (done.code, "no text in UTF-8" in done.err) == (2, True)
     shutil.rmtree(folder / "green")
-    shutil.rmtree(folder / "red")
+    (folder / "red").rename(folder / "none of these")
+    assert "leave out this class, or name it otherwise" in fslstm("fit", folder, "-o", output).err
+    shutil.rmtree(folder / "none of these")
     done = fslstm("fit", folder, "-o", output)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "one class only, blue" in done.err

@@ -78,6 +78,15 @@ def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
     assert [row["set"] for row in rows] == [";".join(each) or "{}" for each in sets]
 
 
+def test_a_transductive_method_continues_no_table(fslstm, tmp_path: Path, new) -> None:
+    model, out = tmp_path / "c.fslstm", tmp_path / "out.csv"
+    labelled = painted.labelled(tmp_path / "labelled")
+    assert fslstm("fit", labelled, "-o", model, "--method", "lssvm+psm", *painted.backbone(tmp_path)).code == 0
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    again = fslstm("predict", model, new, "--csv", out)
+    assert (again.code, "cannot be continued" in again.err) == (2, True)
+
+
 def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path: Path, model, new) -> None:
     for number in range(3):
         noise = np.random.default_rng(number).integers(0, 256, (40, 48, 3))
@@ -193,6 +202,23 @@ def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> Non
     assert part.read_bytes() == whole.read_bytes()
 
 
+def test_a_table_that_an_editor_changed_loses_nothing(fslstm, tmp_path: Path, model, new) -> None:
+    whole, other = tmp_path / "whole.csv", tmp_path / "other.csv"
+    assert fslstm("predict", model, new, "--csv", whole).code == 0
+    lines = whole.read_bytes().splitlines(keepends=True)
+    other.write_bytes(b"".join(line.replace(b"\r\n", b"\n") for line in lines[:9]))
+    assert "Continued: 8 pictures of 12" in fslstm("predict", model, new, "--csv", other).err
+    assert rows_of(other) == rows_of(whole)
+    other.write_bytes(lines[0].rstrip())
+    assert fslstm("predict", model, new, "--csv", other).code == 0
+    assert other.read_bytes() == whole.read_bytes()
+    quoted = whole.read_bytes().replace(b".png", b'.p"ng', 1)
+    other.write_bytes(quoted)
+    done = fslstm("predict", model, new, "--csv", other)
+    assert (done.code, done.err.count("\n"), "was edited and cannot be continued" in done.err) == (1, 1, True), done.err
+    assert other.read_bytes() == quoted
+
+
 def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, tmp_path: Path, model) -> None:
     new = painted.unlabelled(tmp_path / "many", each=60)
     out = tmp_path / "out.csv"
@@ -300,9 +326,11 @@ def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
 
 def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
-    labels = ["=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
+    labels = ["{}", "=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
     given = [
-        Prediction(f"/{number}.png", label, label, 0.5, 1.0, (label, "b"), "") for number, label in enumerate(labels)
+        Prediction(f"/{number}.png", label, label, 0.5, 1.0, (label, *rest), "")
+        for number, label in enumerate(labels)
+        for rest in ([], ["b"])
     ]
     table.append(given)
     assert list(PredictionTable(table.file, "m")) == given
@@ -316,6 +344,16 @@ def test_unreadable_pictures_are_named(fslstm, tmp_path: Path, model, new) -> No
     assert "broken.jpg is truncated or no image" in done.err
     assert "12 pictures; 1 picture could not be read." in done.out
     assert len(rows_of(tmp_path / "out.csv")) == 12
+    done = fslstm("predict", model, new / "broken.jpg")
+    assert (done.code, done.out) == (1, "")
+    assert "None of the 1 pictures can be read." in done.err
+
+
+def test_a_picture_that_is_named_twice_is_predicted_once(fslstm, tmp_path: Path, model, new) -> None:
+    first, *_ = sorted(new.iterdir())
+    (tmp_path / "twice.csv").write_text("path\n" + f"{first}\n" * 3)
+    done = fslstm("predict", model, tmp_path / "twice.csv", "--csv", tmp_path / "out.csv")
+    assert (done.code, len(rows_of(tmp_path / "out.csv"))) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -347,6 +385,13 @@ def test_the_gallery_needs_nothing_else(fslstm, tmp_path: Path, model, new) -> N
     }
     assert sum(map(len, percents.values())) == 12
     assert all(each == sorted(each) for each in percents.values())
+
+
+def test_names_of_folders_fit_every_file_system(tmp_path: Path) -> None:
+    (tmp_path / "1.png").touch()
+    groups = ["語" * 100, "語" * 101]
+    assert sort_into(tmp_path / "sorted", [(tmp_path / "1.png", group) for group in groups], groups) == []
+    assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 2
 
 
 def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
@@ -404,6 +449,14 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
     assert fslstm("predict", model, new, "--sort-into", model).code == 2
     assert model.read_bytes() == before
     assert not out.exists()
+    picture = min(new.iterdir())
+    pixels = picture.read_bytes()
+    for option in ("--csv", "--html", "--json"):
+        done = fslstm("predict", model, new, option, picture)
+        assert (done.code, "is a picture, and is not replaced" in done.err) == (2, True)
+    assert picture.read_bytes() == pixels
+    done = fslstm("predict", model, new, "--csv", "/dev/null")
+    assert (done.code, "is no file in which a table can be continued" in done.err) == (2, True)
 
 
 def test_json_through_a_link_and_into_a_pipe_replaces_neither(fslstm, tmp_path: Path, model, new) -> None:

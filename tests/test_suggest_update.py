@@ -42,9 +42,10 @@ def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model) -> None:
 
 
 def test_labelled_pictures_are_not_suggested(fslstm, tmp_path: Path, model) -> None:
-    done = fslstm("suggest", model, tmp_path / "labelled")
+    done = fslstm("suggest", model, tmp_path / "labelled", "--json", tmp_path / "next.json")
     assert done.code == 0, done.err
     assert "are labelled" in done.out
+    assert json.loads((tmp_path / "next.json").read_text())["suggestions"] == []
 
 
 def test_an_update_is_a_fit_anew(fslstm, tmp_path: Path, model, small) -> None:
@@ -106,6 +107,9 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
         done = fslstm("update", model, *arguments)
         assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
     (tmp_path / "wrong.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,blue\n")
+    (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
+    done = fslstm("update", model, "--add", tmp_path / "none.csv")
+    assert (done.code, "leave out this class, or name it otherwise" in done.err) == (1, True)
     done = fslstm("update", model, "--add", tmp_path / "wrong.csv")
     assert "1.png as 'red' and" in done.err
     assert "1.png as 'blue'" in done.err

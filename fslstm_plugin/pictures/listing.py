@@ -166,6 +166,9 @@ def _in_csv(file: Path, *columns: str) -> Iterator[Picture]:
             if not set(columns) <= set(reader.fieldnames):
                 found = f"begins with: {', '.join(reader.fieldnames)}" if reader.fieldnames else "is empty"
                 raise DataError(f"{file} must be {form}, separated by commas, but {found}.")
+            for name in columns:
+                if reader.fieldnames.count(name) > 1:
+                    raise DataError(f"{file} has the column {name} twice: leave one of them out.")
             for row in reader:
                 cells = [(row[name] or "").strip() for name in columns]
                 if None in row or not all(cells):

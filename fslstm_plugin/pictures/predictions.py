@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 import torch
@@ -186,7 +186,7 @@ class PredictionTable:
 
     Raises:
         DataError: If there is a file of another form.
-        UsageError: If its predictions are another model's.
+        UsageError: If its predictions are another model's, or it is a device or a pipe.
         StorageError: If it cannot be written.
 
     Example:
@@ -204,6 +204,8 @@ class PredictionTable:
     def __init__(self, file: Path, model: str) -> None:
         self.file, self.model = file, model
         self.done: set[str] = set()
+        if file.exists() and not file.is_file():
+            raise UsageError(f"{file} is no file in which a table can be continued: name another.")
         if file.exists() and file.stat().st_size:
             self._continue()
         else:
@@ -215,16 +217,28 @@ class PredictionTable:
         if begins != ",".join(_COLUMNS).encode():
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         whole = _whole_lines(self.file)
-        if whole < self.file.stat().st_size:
-            with self.file.open("rb+") as file:
-                file.truncate(whole)
-        for row in self._cells():
+        for row in self._cells(whole):
             if row["model"] != self.model:
                 raise UsageError(
                     f"{self.file} has predictions by another model or with other options, and is not continued: name "
                     "another file, or remove it."
                 )
             self.done.add(self._path(row["path"]))
+        self._cut_off(whole)
+        if not whole:
+            self._write([_COLUMNS])
+
+    def _cut_off(self, whole: int) -> None:
+        """Remove the half line that an interrupted write left, but nothing that was a line once.
+
+        Raises:
+            DataError: If more than that is left over, as after a quote that was put in or taken out.
+        """
+        with self.file.open("rb+") as file:
+            file.seek(whole)
+            if file.read().endswith(b"\n"):
+                raise self._edited("a quote without its other")
+            file.truncate(whole)
 
     def append(self, predictions: Sequence[Prediction]) -> None:
         """Write predictions, all of them or none.
@@ -281,15 +295,19 @@ class PredictionTable:
     def _path(self, cell: str) -> str:
         return os.path.normpath(os.path.join(os.path.abspath(self.file.parent), cell))
 
-    def _cells(self) -> Iterator[dict[str, str]]:
+    def _cells(self, size: int | None = None) -> Iterator[dict[str, str]]:
+        """The rows within the first bytes of the file; None for all."""
         try:
-            with self.file.open(encoding="utf-8", newline="") as text:
-                for row in csv.DictReader(text, strict=True):
+            with self.file.open("rb") as lines:
+                for row in csv.DictReader(_text_of(lines, size), strict=True):
                     if None in row or None in row.values():
                         raise ValueError("a line with another number of cells")
                     yield row
         except (ValueError, csv.Error) as error:
-            raise DataError(f"{self.file} was edited and cannot be continued ({error}): name another file.") from error
+            raise self._edited(error) from error
+
+    def _edited(self, how: object) -> DataError:
+        return DataError(f"{self.file} was edited and cannot be continued ({how}): name another file.")
 
 
 def path_beside(file: Path, path: str) -> str:
@@ -321,9 +339,19 @@ def _whole_lines(file: Path) -> int:
         for line in lines:
             position += len(line)
             quotes += line.count(b'"')
-            if quotes % 2 == 0 and line.endswith(b"\r\n"):
+            if quotes % 2 == 0 and line.endswith(b"\n"):  # of which an editor or Git may have made "\r\n"
                 whole = position
     return whole
+
+
+def _text_of(lines: BinaryIO, size: int | None) -> Iterator[str]:
+    """The lines within the first bytes of a file."""
+    position = 0
+    for line in lines:
+        position += len(line)
+        if size is not None and position > size:
+            return
+        yield line.decode()
 
 
 def _guarded(text: str) -> str:
@@ -337,6 +365,8 @@ def _unguarded(text: str) -> str:
 def _set_cell(labels: tuple[str, ...] | None) -> str:
     if not labels:
         return "" if labels is None else _EMPTY
+    if labels == (_EMPTY,):  # a class of this name
+        return f'"{_EMPTY}"'
     text = io.StringIO()
     csv.writer(text, delimiter=";", lineterminator="").writerow(labels)
     return text.getvalue()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..errors import StorageError
 
+_LONGEST = 200  # Bytes of a name; with a number at its end it stays below the 255 that file systems take.
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
 
 
@@ -68,7 +69,7 @@ def folder_names(groups: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     taken: set[str] = set()
     for group in groups:
-        plain = _NOT_IN_NAMES.sub("_", group).strip(" .")[:100] or "_"
+        plain = _NOT_IN_NAMES.sub("_", group).encode()[:_LONGEST].decode(errors="ignore").strip(" .") or "_"
         candidates = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
         names[group] = next(name for name in candidates if name.casefold() not in taken)
         taken.add(names[group].casefold())
