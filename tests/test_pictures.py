@@ -107,6 +107,7 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, thumbnails: P
         assert str(tmp_path / name) in reason
     assert "No such file" in reasons["gone.jpg"]
     assert "truncated or no image" in reasons["truncated.jpg"]
+    assert "needs a plugin" in reasons["phone.HEIC"]
 
 
 def test_a_batch_in_which_nothing_can_be_read_is_empty(tmp_path: Path, thumbnails: PictureBackbone) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from ..errors import DataError, require_positive
 # file.
 _NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 
-_PHONES = {".heic", ".heif"}  # Pillow reads them with a plugin only; without it they are reported, not skipped.
+_PHONES = (".heic", ".heif")  # Pillow reads them with a plugin only; without it they are reported, not skipped.
 
 # What Pillow would report on a damaged or huge file is reported below, once and with the file's name.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
@@ -51,7 +53,7 @@ def picture_suffixes() -> frozenset[str]:
         (True, False)
     """
     formats = set(_formats())
-    return frozenset(_PHONES | {ending for ending, name in Image.registered_extensions().items() if name in formats})
+    return frozenset({*_PHONES} | {ending for ending, name in Image.registered_extensions().items() if name in formats})
 
 
 def read_picture(source: Path | bytes) -> Image.Image:
@@ -70,11 +72,34 @@ def read_picture(source: Path | bytes) -> Image.Image:
             per channel; the message has its path.
     """
     name = source if isinstance(source, Path) else f"of {len(source)} bytes"
+    file = source if isinstance(source, Path) else io.BytesIO(source)
+    with _saying_why(name), Image.open(file, formats=_formats()) as image:
+        return _decoded(image, name)
+
+
+def decode_picture(image: Image.Image) -> Image.Image:
+    """An image that is open in Pillow, or was made with it, as :func:`read_picture` gives it.
+
+    Args:
+        image: The image, which stays as it is.
+
+    Raises:
+        DataError: As :func:`read_picture` does.
+
+    Example:
+        >>> decode_picture(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
+        (255, 255, 255)
+    """
+    name = getattr(image, "filename", "") or "in memory"
+    with _saying_why(name):
+        return _decoded(image, name)
+
+
+@contextmanager
+def _saying_why(name: object) -> Iterator[None]:
+    """Make what Pillow raises on an image that it cannot read a `DataError` with its name."""
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats()) as image:
-            if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
-                raise Image.DecompressionBombError
-            return _on_white(_eight_bits(_upright(image), image.format, name))
+        yield
     except DataError:
         raise
     except Image.DecompressionBombError as error:
@@ -85,7 +110,8 @@ def read_picture(source: Path | bytes) -> Image.Image:
     except Exception as error:  # Pillow's decoders raise errors of any type on damaged files
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"Cannot read the image {name}: {error.strerror}.") from error
-        raise DataError(f"The image {name} is truncated or no image ({error}).") from error
+        plugin = ", or needs a plugin of Pillow's: save it as JPEG" if str(name).lower().endswith(_PHONES) else ""
+        raise DataError(f"The image {name} is truncated or no image ({error}){plugin}.") from error
 
 
 def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
@@ -125,6 +151,12 @@ def fit_square(image: Image.Image, image_size: int) -> Image.Image:
     return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BICUBIC)
 
 
+def _decoded(image: Image.Image, name: object) -> Image.Image:
+    if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+        raise Image.DecompressionBombError
+    return _on_white(_eight_bits(_upright(image), image.format, name))
+
+
 def _upright(image: Image.Image) -> Image.Image:
     image.load()
     try:
@@ -147,7 +179,7 @@ def _eight_bits(image: Image.Image, kind: str | None, name: object) -> Image.Ima
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    if "transparency" not in image.info and image.mode not in ("LA", "PA", "RGBA", "RGBa"):
+    if not image.has_transparency_data:
         return image.convert("RGB")
     pixels = image.convert("RGBA")
     white = Image.new("RGBA", pixels.size, "white")
