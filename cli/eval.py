@@ -135,8 +135,7 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
     learned, refit = (own.learned_texts, own.refit_texts) if own is not None and same else ((), ())
     if iam and not learned:
         raise UsageError(
-            f"There is no IAM for {text} in this run, which was trained with {trained}: train with --algorithm "
-            f"{Part.parse(text).name}+iam for --iam."
+            f"There is no IAM for {text} in this run: train with --algorithm {Part.parse(text).name}+iam for --iam."
         )
     plain = f"{text}+bn" if bn else text
     base = "+".join([plain, *learned]) if iam is not False else plain

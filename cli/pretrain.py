@@ -76,7 +76,7 @@ def pretrain(
     if resume:
         options.refuse_with_resume(context)
     elif sum(value is not None for value in (dataset, places, images)) != 1:
-        raise UsageError("Name what to pretrain on with one of --dataset, --places and --images.")
+        raise UsageError("Name what to pretrain on with just one of --dataset, --places and --images.")
     elif dataset is not None and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")
     asked, recipe = split(options.Engine, more)

@@ -70,7 +70,10 @@ def reproduce(
     ] = None,
     scale: Annotated[
         str,
-        typer.Option(help="quick: minutes; cpu: some hours on a CPU; paper: all 60,000 steps of each training."),
+        typer.Option(
+            help="quick: minutes, table1 up to an hour; cpu: some hours on a CPU; paper: all 60,000 steps of each "
+            "training."
+        ),
     ] = "cpu",
     run: Annotated[
         Optional[list[str]],

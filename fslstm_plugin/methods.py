@@ -499,10 +499,9 @@ class _Maker:
         return [name for name in sizes_asked(kind) if self.sizes[name] is None]
 
     def _untrained(self, part: Part, head: str | None) -> UsageError:
-        needs, algorithm = (f"{part} as it was trained with {head}", f"{head}+{part}") if head else ("weights", part)
+        needs, algorithm = (f"{part} trained with {head}", f"{head}+{part}") if head else ("weights", part)
         return UsageError(
-            f"'{self.text}' needs {needs}, but the run was trained with {self.learned}: train with --algorithm "
-            f"{algorithm}."
+            f"'{self.text}' needs {needs}, which the run does not have: train with --algorithm {algorithm}."
         )
 
 

@@ -179,7 +179,7 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if len(self.sizes) != len(self.shares) or not isclose(sum(self.shares), 1, abs_tol=1e-6):
             raise UsageError(
-                f"Each size must have a share, and the shares must sum to 1, but got sizes {self.sizes} and shares "
+                f"Each --size must have a --share, and the shares must sum to 1, but got sizes {self.sizes} and shares "
                 f"{self.shares}."
             )
         if list(self.freeze) != sorted(self.freeze):

@@ -65,7 +65,9 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     try:
         return _read_tensors(file)
     except Exception as error:  # readers raise many types, as files can be damaged in many ways
-        raise _unreadable(file, error) from error
+        raise RunError(
+            f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)})."
+        ) from error
 
 
 def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -80,11 +82,7 @@ def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         return _read_safetensors(file)
     except Exception as error:  # see load_tensors
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: Exception) -> RunError:
-    return RunError(f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)}).")
+        raise RunError(f"{file} is damaged, or no file that fslstm wrote ({_reason(error)}).") from error
 
 
 def _reason(error: Exception) -> str:

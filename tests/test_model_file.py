@@ -112,7 +112,7 @@ def test_flipped_bits_anywhere_are_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b"PK\x03\x04", b"\xff" * 100, b"{}"])
 def test_files_that_are_none_get_a_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(RunError, match="is damaged or not a weights file"):
+    with pytest.raises(RunError, match="is damaged, or no file that fslstm wrote"):
         ModelFile.read(tmp_path / "a")
     with pytest.raises(RunError, match="There is no model file at"):
         ModelFile.read(tmp_path / "b")
@@ -123,7 +123,7 @@ def test_a_truncated_file_gets_a_sentence(tmp_path: Path) -> None:
     whole = (tmp_path / "a").read_bytes()
     for length in range(0, len(whole), 37):
         (tmp_path / "a").write_bytes(whole[:length])
-        with pytest.raises(RunError, match="is damaged or not"):
+        with pytest.raises(RunError, match="is damaged, or no"):
             ModelFile.read(tmp_path / "a")
 
 
@@ -176,7 +176,7 @@ def test_an_inconsistent_file_gets_a_sentence(change: dict, said: str, tmp_path:
 def test_a_head_that_promises_more_than_the_file_holds(tmp_path: Path) -> None:
     head = json.dumps({"support": {"dtype": "F32", "shape": [2**40, 2], "data_offsets": [0, 2**43]}}).encode()
     (tmp_path / "a").write_bytes(struct.pack("<Q", len(head)) + head + b"\0" * 64)
-    with pytest.raises(RunError, match="is damaged or not"):
+    with pytest.raises(RunError, match="is damaged, or no"):
         ModelFile.read(tmp_path / "a")
 
 

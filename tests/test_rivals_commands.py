@@ -159,7 +159,7 @@ def test_a_rival_is_not_fitted_to_pictures(fslstm, tmp_path: Path) -> None:
 def test_weights_of_another_rival_are_refused(trained, fslstm, runs: Path) -> None:
     result = fslstm("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES, "--method", "sib")
     assert (result.code, result.out) == (2, "")
-    assert "the run was trained with feat: train with --algorithm sib" in result.err
+    assert "'sib' needs weights, which the run does not have: train with --algorithm sib" in result.err
 
 
 def test_it_is_frozen_from_pretrained_weights(trained, fslstm, runs: Path) -> None:

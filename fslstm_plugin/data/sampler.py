@@ -64,8 +64,9 @@ class EpisodeSampler:
         if shots + most > int(counts[fewest]):
             name = class_names[fewest] if class_names else fewest
             raise UsageError(
-                f"{shots} shots and {'' if most == queries else 'up to '}{most} queries need {shots + most} images "
-                f"per class, but class '{name}' has {int(counts[fewest])}."
+                f"{shots} shot{'' if shots == 1 else 's'} and {'' if most == queries else 'up to '}{most} queries need "
+                f"{shots + most} images per class, but class '{name}' has {int(counts[fewest])}: take fewer shots or "
+                "queries."
             )
         self.ways, self.shots, self.queries, self.seed, self.balance = ways, shots, queries, seed, balance
         self._images_per_class = shots + most

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import DataError, naming_damage
+from ..errors import DataError, RunError, naming_damage
 from ..weights import load_tensors
 from .feature_session import FeatureSession
 from .ranks import ALONE, Ranks
@@ -87,12 +87,23 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
             found = {name: content[name] for name in _NAMES if name in content}
     else:
         found = {}
-        for name, tensor in load_tensors(file).items():
+        for name, tensor in _tensors(file).items():
             reduced = tensor.dtype == torch.bfloat16  # unknown to NumPy
             found[name] = (tensor.float() if reduced else tensor).numpy()
     if missing := {"features", "labels"} - set(found):
         raise DataError(f"{file} must hold 'features' and 'labels', but has no {' and no '.join(sorted(missing))}.")
     return found
+
+
+def _tensors(file: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_tensors(file)
+    except RunError as error:
+        if file.suffix == ".safetensors" or not file.is_file():
+            raise
+        raise DataError(
+            f"{file} is no file of features: it must be an .npz or .safetensors file with 'features' and 'labels'."
+        ) from error
 
 
 def _form(array: np.ndarray) -> str:
