@@ -19,12 +19,15 @@ from fslstm_plugin.episodes import Episodes
 from fslstm_plugin.errors import UnknownNameError, UsageError
 from fslstm_plugin.kernels import RBF
 from fslstm_plugin.learn2learn import (
+    LightningFEAT,
     LightningFewShot,
     LightningFSLSTM,
     LightningLSSVM,
     LightningPrototype,
+    LightningReptile,
     LightningRidge,
     LightningSVM,
+    LightningTPN,
 )
 from fslstm_plugin.methods import parse_method
 from fslstm_plugin.recipes import meta_training
@@ -116,6 +119,22 @@ def test_options_come_from_class_keyword_or_parser():
     assert LightningLSSVM(TinyBackbone(32), **vars(by_itself)).model.method.head.ridge == "loo"
     chosen = LightningLSSVM(TinyBackbone(32), kernel="rbf", decoding="hamming").model.method.head
     assert (chosen.kernel, chosen.decoding) == (RBF(), "hamming")
+
+
+@pytest.mark.parametrize("algorithm", [LightningReptile, LightningFEAT, LightningTPN])
+def test_a_rivals_own_parser_gives_its_published_recipe(algorithm):
+    class Mine(algorithm):
+        lr, label_smoothing = 0.5, 0.3
+
+    def made(kind, **options):
+        model = kind(Conv4(image_size=32), **options)
+        return model.recipe, model.label_smoothing, model.lr
+
+    parsed = vars(algorithm.add_model_specific_args(ArgumentParser(add_help=False)).parse_args([]))
+    assert made(algorithm, **parsed) == made(algorithm)
+    recipe, smoothing, lr = made(Mine)
+    assert (recipe.lr, recipe.method_lr, smoothing, lr) == (0.5, 0.5, 0.3, 0.5)
+    assert made(algorithm, lr=0.5, label_smoothing=0.3) == (recipe, smoothing, lr)
 
 
 def test_a_given_loss_is_used():

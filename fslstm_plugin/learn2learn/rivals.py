@@ -20,13 +20,16 @@ class LightningRival(LightningFewShot):
         loss: See :class:`LightningFewShot`; for methods without a loss of their own.
         recipe: Optimiser and schedule; default the published ones.
         method: The method, or its name with arguments, such as ``"feat(temperature=32)"``; default the class's own.
-        **options: See :class:`LightningFewShot`; ``lr`` is put in place of the recipe's rates.
+        **options: See :class:`LightningFewShot`; ``lr`` is put in place of the recipe's rates. Here ``lr`` and
+            ``label_smoothing`` are None by default: the recipe's.
 
     Attributes:
         algorithm: Name of the method.
     """
 
     algorithm: ClassVar[str]
+    lr: Any = None
+    label_smoothing: Any = None
 
     def __init__(
         self,
@@ -36,15 +39,18 @@ class LightningRival(LightningFewShot):
         method: Method | str | None = None,
         **options: Any,
     ) -> None:
+        names = ("lr", "label_smoothing", "feature_size")
+        lr, label_smoothing, size = (options.get(name, getattr(self, name)) for name in names)
         if method is None or isinstance(method, str):
-            size = options.get("feature_size", getattr(features, "out_features", None))
+            size = getattr(features, "out_features", None) if size is None else size
             method = parse_method(method or self.algorithm, dim=size, backbone=features)
         if recipe is None:
             shots: int = options.get("test_shots") or self.test_shots
             recipe = method.recipe(_STANDARD, pretrained=False, test_shots=shots)
-            if "lr" in options:
-                recipe = replace(recipe, lr=options["lr"], method_lr=options["lr"])
-        options.setdefault("label_smoothing", recipe.label_smoothing)
+            if lr is not None:
+                recipe = replace(recipe, lr=lr, method_lr=lr)
+        options["lr"] = recipe.lr
+        options["label_smoothing"] = recipe.label_smoothing if label_smoothing is None else label_smoothing
         super().__init__(features, loss, recipe, method, **options)
 
 
