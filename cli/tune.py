@@ -44,6 +44,7 @@ def tune(
     ] = None,
     run: results.RunOption = None,
     runs: options.RunsFolder = Path("runs"),
+    dataset: results.OtherDataset = None,
     episodes: results.Episodes = 1000,
     ways: results.Ways = 5,
     shots: results.Shots = None,
@@ -74,18 +75,18 @@ def tune(
     session: Session
     source = Source(**more)
     if (option := source.option) is not None:
-        if run is not None:
-            raise UsageError(f"{option} takes the place of a run: leave out --run.")
+        if run is not None or dataset is not None:
+            raise UsageError(f"{option} takes the place of a run and its data set: leave out --run and --dataset.")
         session = source.session(runs, device, console)
     else:
-        session = results.open_session(Run.find(run, runs), None, tuning.SPLIT, data_root, device, console)
+        session = results.open_session(Run.find(run, runs), dataset, tuning.SPLIT, data_root, device, console)
     if session.run is not None:
         tuning.load_tuning(session.run)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
     wanted = _with_variants(wanted, console)
     families = {str(method): results.possible(session, tuning.candidates(method), console) for method in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
-    rows = results.measure([(session, built)], shots or [1, 5], setting, batch_episodes, console)
+    rows = results.measure([(session, built)], list(dict.fromkeys(shots or [1, 5])), setting, batch_episodes, console)
     if results.join_ranks().rank > 0:
         return
     choices = tuning.choose(families, rows)

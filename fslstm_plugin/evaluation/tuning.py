@@ -8,9 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 from ..errors import RunError
-from ..files import write_json
+from ..files import exclusive, subfolder, write_json
+from ..grammar import parse
 from ..methods import Method
 from ..plain import read_plain, to_plain
+from ..registry import TRANSDUCTION
 from ..runs import Run
 from .rows import Row
 
@@ -74,11 +76,12 @@ def save_choices(run: Run, choices: dict[str, str], rows: list[Row]) -> None:
     Raises:
         RunError: If what is there is damaged.
     """
-    earlier = load_tuning(run)
-    tried = {row.method for row in rows}
-    kept = [row for row in earlier.rows if row.method not in tried]
-    together = Tuning({**earlier.choices, **choices}, [*kept, *rows])
-    write_json(run.path / "tuned.json", to_plain(together), follow_links=False)
+    with exclusive(subfolder(run.path, "evaluations"), seconds=60):  # another tuning of this run may end just now
+        earlier = load_tuning(run)
+        tried = {row.method for row in rows}
+        kept = [row for row in earlier.rows if row.method not in tried]
+        together = Tuning({**earlier.choices, **choices}, [*kept, *rows])
+        write_json(run.path / "tuned.json", to_plain(together), follow_links=False)
 
 
 def load_tuning(run: Run) -> Tuning:
@@ -99,13 +102,18 @@ def load_tuning(run: Run) -> Tuning:
 
 
 def tuned_name(choices: Mapping[str, str], name: str) -> str:
-    """The choice for a method, which may have a transductive module after it; else the name itself.
+    """The choice for a method, which may have transductive modules after it; else the name itself.
 
     Example:
-        >>> tuned_name({"rr": "rr(ridge=1)"}, "rr+psm")
-        'rr(ridge=1)+psm'
+        >>> [tuned_name({"rr": "rr(ridge=1)"}, name) for name in ("rr+psm", "rr+iam")]
+        ['rr(ridge=1)+psm', 'rr+iam']
     """
     for known in sorted(choices, key=len, reverse=True):
-        if name == known or name.startswith(f"{known}+"):
+        if name == known or (name.startswith(f"{known}+") and _only_refits(name.removeprefix(f"{known}+"))):
             return choices[known] + name.removeprefix(known)
     return name
+
+
+def _only_refits(modules: str) -> bool:
+    """Whether what follows a method are transductive modules, and no weights that were trained without the choice."""
+    return all(part.name in TRANSDUCTION.names() for part in parse(modules))
