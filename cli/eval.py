@@ -125,9 +125,10 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
 
     own = trained if isinstance(trained, KernelMethod) else None
     if own is None and head is None:
-        if iam is not None or bn:
+        if iam is not None or bn or refits not in ([], ["psm"]):  # PSM is the default
             raise UsageError(
-                f"The run was trained with {trained}, which takes neither IAM nor batch norm's statistics."
+                f"The run was trained with {trained}, which takes neither IAM, nor batch norm's statistics, nor a "
+                "transductive module."
             )
         return [str(trained)]
     text = head if head is not None else own.head_text if own else ""

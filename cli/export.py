@@ -48,7 +48,7 @@ def export(
     from fslstm_plugin.pictures.onnx import export_onnx, require_packages
 
     require_packages()
-    pictures.require_apart(model, onnx)
+    options.require_apart(model, onnx)
     if onnx.exists() and onnx.suffix != ".onnx":
         raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
     if max_pixels is not None:

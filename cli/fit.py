@@ -62,7 +62,7 @@ def fit(
     from fslstm_plugin.data.decode import allow_pixels
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
-    pictures.require_apart(labelled, output, json)
+    options.require_apart(labelled, output, json)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     if method is not None:

@@ -39,6 +39,22 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
     return file
 
 
+def require_apart(*files: Path | None) -> None:
+    """Refuse one file for two purposes, of which one would be lost.
+
+    Raises:
+        UsageError: If two of these are the same file.
+    """
+    seen: set[str] = set()
+    for file in files:
+        if file is None or (file.exists() and not file.is_file()):  # a folder of pictures, or /dev/null
+            continue
+        place = os.path.realpath(file)
+        if place in seen:
+            raise UsageError(f"{file} is named for two purposes, of which one would be lost: name another file.")
+        seen.add(place)
+
+
 Backbone = Annotated[
     str, typer.Option(help="conv4, resnet12, or a registered one.", autocompletion=complete(BACKBONES))
 ]
@@ -110,6 +126,21 @@ _WITH_RESUME = {
     "resume", "name", "runs", "data_root", "accelerator", "devices", "num_nodes", "strategy",
     "checkpoint_every", "workers",
 }  # fmt: skip
+
+
+def refuse_beside(context: typer.Context, option: str, allowed: set[str], why: str) -> None:
+    """Refuse options that were typed beside one with which they would do nothing.
+
+    Args:
+        context: Of the command.
+        option: The one.
+        allowed: Parameters that may accompany it, itself among them.
+        why: The others do nothing.
+    """
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in allowed:
+            raise UsageError(f"{option} and --{name.replace('_', '-')} cannot be used together: {why}.")
 
 
 def refuse_with_resume(context: typer.Context) -> None:

@@ -151,24 +151,6 @@ def require_replaceable(output: Path) -> None:
             raise UsageError(f"{output} already exists and is not replaced: name another file. ({error})") from error
 
 
-def require_apart(*files: Path | None) -> None:
-    """Refuse one file for two purposes, of which one would be lost.
-
-    Raises:
-        UsageError: If two of these are the same file.
-    """
-    from fslstm_plugin.errors import UsageError
-
-    seen: set[str] = set()
-    for file in files:
-        if file is None or (file.exists() and not file.is_file()):  # a folder of pictures, or /dev/null
-            continue
-        place = os.path.realpath(file)
-        if place in seen:
-            raise UsageError(f"{file} is named for two purposes, of which one would be lost: name another file.")
-        seen.add(place)
-
-
 @dataclass(frozen=True)
 class Gathered:
     """Pictures that could be read.

@@ -103,7 +103,7 @@ def predict(
     from fslstm_plugin.pictures.predictions import PredictionTable, Predictor, acceptance, identity_of
 
     _check(source, sort_into, link, transductive, coverage, coverage_kind)
-    pictures.require_apart(model, source, csv, json, html)
+    options.require_apart(model, source, csv, json, html)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     if html is not None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from fslstm_plugin.errors import printable
+
 from . import options
 
 if TYPE_CHECKING:
@@ -46,8 +48,9 @@ def report(
 
     wanted = sources or [str(Run.newest(runs).path)]
     sections = [section for source in wanted for section in _sections(source, runs)]
-    write_text(output, page(f"FSLSTM: {', '.join(Path(source).absolute().name for source in wanted)}", sections))
-    typer.echo(f"Saved the report in {output}.")
+    names = ", ".join(printable(Path(source).absolute().name) for source in wanted)
+    write_text(output, page(f"FSLSTM: {names}", sections))
+    typer.echo(f"Saved the report in {printable(str(output))}.")
 
 
 def _sections(source: str, runs: Path) -> list[Section]:

@@ -34,6 +34,7 @@ fslstm reproduce figure-iterations --redraw --output reproduced
 
 
 def reproduce(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -123,15 +124,11 @@ def reproduce(
     from fslstm_plugin.runs import Run
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--no-train": no_train}
-    selected = {"--run": run, "--shots": shots, **trained}
-    measured = {"--episodes": episodes, "--dry-run": dry_run, "--resume": resume, **selected}
-    for option, others, why in (
-        ("--run", trained if run else {}, "the run is evaluated as it is"),
-        ("--redraw", measured if redraw else {}, "nothing is measured"),
-    ):
-        useless = [name for name, value in others.items() if value]
-        if useless:
-            raise UsageError(f"{option} and {useless[0]} cannot be used together: {why}.")
+    if redraw:
+        harmless = {"redraw", "name", "output", "runs", "data_root", "device"}
+        options.refuse_beside(context, "--redraw", harmless, "nothing is measured")
+    if run and (useless := [option for option, value in trained.items() if value]):
+        raise UsageError(f"--run and {useless[0]} cannot be used together: the run is evaluated as it is.")
     pretrained = options.find_pretrained(pretrained, runs)
     if pretrained is not None and not pretrained.exists():
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
@@ -142,10 +139,10 @@ def reproduce(
     request = engine.Request(
         scale=trainings.find_scale(scale),
         runs=runs,
-        datasets=tuple(dataset or ()),
-        backbones=tuple(backbone or ()),
+        datasets=tuple(dict.fromkeys(dataset or ())),
+        backbones=tuple(dict.fromkeys(backbone or ())),
         shots=tuple(dict.fromkeys(shots or ())),
-        given=tuple(Run.find(each, runs) for each in dict.fromkeys(run or ())),
+        given=tuple(Run.find_each(run or (), runs)),
         weights=pretrained,
         episodes=episodes,
         seed=seed,

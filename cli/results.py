@@ -131,6 +131,9 @@ class Evaluation:
     csv: Csv = None
     latex: Latex = None
 
+    def __post_init__(self) -> None:
+        options.require_apart(self.json, self.csv, self.latex)
+
     @property
     def setting(self) -> Setting:
         """The episodes, but for the shots.
@@ -153,7 +156,7 @@ class Evaluation:
         """Of each run that is named, of the newest where none is, or of what takes the place of a run.
 
         Raises:
-            UsageError: If both are named.
+            UsageError: If both are named, or two runs have one name.
         """
         from fslstm_plugin.errors import UsageError
         from fslstm_plugin.runs import Run
@@ -165,7 +168,10 @@ class Evaluation:
                 if getattr(self, name) != usual:
                     raise UsageError(f"{option} has no {name}, which is a run's: leave out --{name}.")
             return [source.session(self.runs, self.device, console)]
-        chosen = [Run.find(name, self.runs) for name in dict.fromkeys(runs)] if runs else [Run.newest(self.runs)]
+        chosen = Run.find_each(runs, self.runs) if runs else [Run.newest(self.runs)]
+        names = [run.name for run in chosen]
+        if again := next((name for name in names if names.count(name) > 1), None):
+            raise UsageError(f"Rows are told apart by their runs' names, but two are called {again}: rename a folder.")
         return [
             open_session(
                 run, self.dataset, self.split, self.data_root, self.device, console, self.precision, self.cache
@@ -191,7 +197,7 @@ class Evaluation:
         built = [
             (session, session.methods(as_tuned(session.run, names, self.tuned, console))) for session, names in parts
         ]
-        shots = self.shots or [1, 5]
+        shots = list(dict.fromkeys(self.shots or [1, 5]))
         settings = [replace(self.setting, shots=count) for count in shots]
         for sentence in further.check(*built[0], settings) if further else ():
             say(console, sentence)

@@ -41,7 +41,7 @@ def suggest(
     from fslstm_plugin.data.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
 
-    pictures.require_apart(model, source, json)
+    options.require_apart(model, source, json)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,10 +221,16 @@ class Run:
             return cls.open(builtin.place(wanted, folder))
         return cls.open(Path(wanted) if Path(wanted).is_dir() else folder / wanted)
 
+    @classmethod
+    def find_each(cls, wanted: Iterable[str], folder: Path) -> list[Run]:
+        """The runs that several options name, each once; see `find`."""
+        found = (cls.find(each, folder) for each in wanted)
+        return list({os.path.realpath(run.path): run for run in found}.values())
+
     @property
     def name(self) -> str:
         """Name of the folder."""
-        return self.path.name
+        return os.path.basename(os.path.abspath(self.path))  # of "." too
 
     @property
     def resume_command(self) -> str:

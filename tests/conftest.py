@@ -102,9 +102,15 @@ def spawn(data_root):
     }
 
     def start(*arguments: object, processes: int = 1) -> subprocess.Popen[str]:
-        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
+        torchrun = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "--no-python", "--")
         return subprocess.Popen(
-            [sys.executable, *(torchrun if processes > 1 else ()), "-m", "fslstm_cli", *map(str, arguments)],
+            [
+                sys.executable,
+                *([*torchrun, sys.executable] if processes > 1 else []),
+                "-m",
+                "fslstm_cli",
+                *map(str, arguments),
+            ],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -110,6 +110,59 @@ def test_several_processes_give_the_rows_of_one(trained, fslstm, spawn, tmp_path
     assert out.count("13 episodes") == 1, "one process prints the table"
 
 
+def test_runs_and_shots_that_are_named_twice_are_measured_once(trained, fslstm, tmp_path):
+    runs = ("--run", "base", "--run", trained / "base" / ".." / "base")
+    result = fslstm(
+        "compare",
+        "nn",
+        "lssvm",
+        *runs,
+        "--runs",
+        trained,
+        *FEW,
+        "--shots",
+        1,
+        "--shots",
+        1,
+        "--json",
+        tmp_path / "r.json",
+    )
+    assert result.code == 0, result.err
+    assert [(row["run"], row["method"], row["shots"]) for row in rows_of(tmp_path / "r.json")] == [
+        (run, method, shots) for shots in (1, 2) for run, method in (("base", "nn"), ("base", "lssvm"))
+    ]
+
+
+def test_two_runs_of_one_name_are_refused(trained, fslstm, tmp_path):
+    shutil.copytree(trained / "base", tmp_path / "base")
+    result = fslstm("compare", "nn", "--run", "base", "--run", tmp_path / "base", "--runs", trained, *FEW)
+    assert (result.code, result.out) == (2, "")
+    assert "two are called base: rename a folder." in result.err
+
+
+def test_a_run_of_a_folder_of_images_is_compared_without_base_classes(trained, fslstm, tmp_path):
+    run = tmp_path / "folder"
+    shutil.copytree(trained / "base", run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "dataset": None, "places": "/data/places"}))
+    result = fslstm("compare", "--run", run, *FEW, "--dataset", "dots", "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    assert "Left out: bd-cspn, laplacian-shot, simpleshot. bd-cspn needs the mean feature of base classes" in result.err
+    assert "simpleshot" not in {row["method"] for row in rows_of(tmp_path / "r.json")}
+    assert fslstm("tune", "nn", "--run", run, *FEW, "--dataset", "dots").code == 0
+
+
+def test_what_was_tuned_without_weights_is_not_put_before_them(trained, fslstm, tmp_path):
+    run = tmp_path / "fslstm"
+    shutil.copytree(trained / "fslstm", run)
+    assert fslstm("tune", "lssvm", "--run", run, *FEW).code == 0
+    content = json.loads((run / "tuned.json").read_text())
+    (run / "tuned.json").write_text(json.dumps({**content, "choices": {"lssvm": "lssvm(ridge=7)"}}))
+    assert fslstm("eval", "--run", run, *FEW, "--can", "--json", tmp_path / "r.json").code == 0
+    methods = {row["method"] for row in rows_of(tmp_path / "r.json")}
+    assert methods == {"lssvm(ridge=7)", "lssvm+iam", "lssvm+iam+psm", "lssvm+iam+can"}
+
+
 def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
     files = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "latex")}
     options = [word for kind, file in files.items() for word in (f"--{kind}", file)]
@@ -300,6 +353,7 @@ WRONG = [
     (("eval", "--episodes", 2**63), 2, "2 to 1,000,000,000 episodes, but got 9223372036854775808"),
     (("eval", "--shots", 0), 2, "--shots"),
     (("eval", "--json", "."), 2, "is a directory"),
+    (("eval", "--json", "r.out", "--csv", "r.out"), 2, "r.out is named for two purposes"),
     (("eval", "--json", "no/such/r.json"), 2, "There is no folder no/such for r.json"),
     (("report", "--output", "no/such/r.html"), 2, "There is no folder no/such for r.html"),
     ((*TRAIN, "--padding", 32), 2, "Padding must be less than the images' 32 pixels, but got 32"),

@@ -136,7 +136,7 @@ def mini_folder(folder: Path, place: str) -> Path:
                 picture.paste((255, 0, 0), (50, 0, 150, 100))  # the centre, which the crop keeps
                 picture.convert(mode).save(path)
                 rows.append(f"{name},{label}")
-        (folder / f"{split}.csv").write_text("\n".join(rows))
+        (folder / f"{split}.csv").write_text("\n".join(rows), encoding="utf-8-sig")  # as a spreadsheet writes it
     return folder
 
 

@@ -380,6 +380,7 @@ def test_the_estimate_counts_the_images_of_each_episode_where_batch_norm_needs_t
         ("--run=base", "--dataset=dots"),
         ("--redraw", "--resume"),
         ("--redraw", "--episodes=10"),
+        ("--redraw", "--seed=7"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(option, other, reproduce):
@@ -986,6 +987,18 @@ def test_a_run_without_a_data_set_is_refused(trained, reproduce, tmp_path):
     assert "was pretrained on a folder of images" in result.err
 
 
+def test_runs_that_would_be_one_line_are_refused_and_one_run_is_measured_once(trained, reproduce, output, tmp_path):
+    base = trained / "reproduce-quick-dots-tiny-pretrained"
+    shutil.copytree(base, tmp_path / "again")
+    result = reproduce("table3", "--run", base, "--run", tmp_path / "again", "--episodes", 10)
+    assert (result.code, result.out) == (2, "")
+    assert "again would be one line of the table (" in result.err
+    assert not (output / "table3").exists()
+    options = ("--shots", 1, "--episodes", 10, "--dry-run")
+    once, twice = (reproduce("table3", *(["--run", base] * number), "--run", base.name, *options) for number in (0, 1))
+    assert once.out.count("evaluate") == twice.out.count("evaluate") > 0
+
+
 def test_runs_are_told_apart_by_their_pretraining_too(trained):
     from fslstm_plugin.reproduction.trainings import describe, identity
 
@@ -1146,7 +1159,7 @@ def test_a_measurement_that_was_stopped_is_continued(
         evaluated.clear()
         assert reproduce(*asked, *further).code == 0
         assert len(evaluated) == 4, "all without --resume; what has other episodes with it"
-    monkeypatch.setattr(measurements, "_commit", lambda: "0123456789ab")
+    monkeypatch.setattr(outcomes, "_code", lambda: "other code")
     evaluated.clear()
     assert reproduce(*asked, "--resume").code == 0
     assert len(evaluated) == 4, "what other code measured is not mixed with this code's"

@@ -156,6 +156,15 @@ def test_a_rival_is_not_fitted_to_pictures(fslstm, tmp_path: Path) -> None:
     assert "feat has weights that are trained on episodes: choose a method without any, such as lssvm." in result.err
 
 
+def test_a_whole_method_takes_no_module(trained, fslstm, runs: Path) -> None:
+    evaluate = ("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES)
+    for options in (["--can"], ["--psm-iters", 3], ["--transduction", "can"], ["--iam"]):
+        result = fslstm(*evaluate, *options)
+        assert (result.code, result.out) == (2, "")
+        assert "nor a transductive module" in result.err
+    assert fslstm(*evaluate, "--psm-iters", 0).code == 0
+
+
 def test_weights_of_another_rival_are_refused(trained, fslstm, runs: Path) -> None:
     result = fslstm("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES, "--method", "sib")
     assert (result.code, result.out) == (2, "")

@@ -136,6 +136,14 @@ def test_a_backbone_without_wide_maps_is_named(fslstm, runs: Path) -> None:
     assert not (runs / "no-maps").exists()
 
 
+def test_two_processes_measure_further_tables_too(fslstm, spawn, tmp_path: Path) -> None:
+    assert fslstm(*training(tmp_path, "relation-net", "two", "conv4"), "--max-steps", 1).code == 0
+    process = spawn("eval", "--run", "two", "--runs", tmp_path, *FEW, "--calibration", processes=2)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert out.count("ECE: expected calibration error") == 1
+
+
 def test_two_processes_train_as_one(spawn, tmp_path: Path) -> None:
     process = spawn(
         "train", "--dataset", "dots", "--backbone", "mapped", "--algorithm", "tpn", *SMALL, "--max-steps", 2,

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fslstm_plugin.data.balance import QueryBalance
+from fslstm_plugin.data.base import Split
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.evaluation.setting import Setting
 from fslstm_plugin.evaluation.statistics import (
     Estimate,
     estimate,
@@ -141,6 +143,19 @@ def test_an_interval_over_classes_needs_classes_to_leave_out() -> None:
 def test_an_interval_over_classes_that_cannot_be_taken_is_refused_beforehand(ways, classes, episodes) -> None:
     with pytest.raises(UsageError, match=rf"more classes than ways.* got {episodes} episodes of {ways} of {classes}"):
         require_classes(ways, classes, episodes)
+
+
+def test_an_interval_over_classes_that_the_episodes_do_not_give_is_refused_beforehand() -> None:
+    labels = torch.arange(12).repeat_interleave(20)
+    split = Split("dots", "test", torch.zeros(240, 8, 8, 3), labels, tuple(map(str, range(12))))
+    for seed in range(12):
+        setting = Setting(shots=1, episodes=12, seed=seed, interval="classes")
+        counts = setting.classes(split).flatten().bincount(minlength=12)
+        if (counts == 0).logical_or((counts >= 2) & (counts <= 10)).all():
+            setting.check(split)
+        else:
+            with pytest.raises(UsageError, match="but got these episodes"):
+                setting.check(split)
 
 
 def test_an_interval_over_classes_that_can_be_taken_is_not_refused() -> None:

@@ -119,7 +119,7 @@ def _from_list(split: str, path: Path, image_size: int) -> RawSplit:
 
 def _rows(path: Path) -> list[dict[str, str | None]]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
     except (UnicodeDecodeError, csv.Error) as error:

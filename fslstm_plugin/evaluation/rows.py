@@ -186,9 +186,7 @@ def summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
     """Mean and interval of one number per episode, as the setting requests."""
     if setting.interval == "episodes":
         return estimate
-    sampler = setting.sampler(split)
-    first_shots = sampler.batch(0, setting.episodes)[:, : sampler.num_support : setting.shots]
-    return partial(estimate_over_classes, classes=split.labels[first_shots])
+    return partial(estimate_over_classes, classes=setting.classes(split))
 
 
 def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:

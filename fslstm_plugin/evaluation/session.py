@@ -167,6 +167,7 @@ class RunSession(Session):
     tell: Tell = quiet
     note: Callable[[str], None] = _silent
     model: FewShotModel = field(init=False)
+    _embedded: dict[str, Tensor] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         size, expected = self.split.images.shape[1], self.run.config.image_size
@@ -196,10 +197,17 @@ class RunSession(Session):
         """Methods by name, each once, with the run's trained parts, on the device.
 
         Raises:
-            UsageError: If a name is wrong, or needs weights that the run does not have.
+            UsageError: If a name is wrong, or needs weights that the run does not have, or base classes, which a folder
+                of images is none of.
         """
-        methods = (self.model.method_of(name).to(self.device) for name in names)
-        return list({str(method): method for method in methods}.values())
+        methods = {str(method): method for method in map(self.model.method_of, names)}
+        for name, method in methods.items():
+            if method.needs_base_mean and self.run.config.dataset is None:
+                raise UsageError(
+                    f"{name} needs the mean feature of base classes, but the run {self.run.name} was pretrained on a "
+                    "folder of images: use center=episode."
+                )
+        return [method.to(self.device) for method in methods.values()]
 
     @cached_property
     def features(self) -> Tensor:
@@ -208,17 +216,9 @@ class RunSession(Session):
 
     @cached_property
     def base_mean(self) -> Tensor:
-        """Mean feature ``(d,)`` of the base classes, on the device.
-
-        Raises:
-            UsageError: If the run was trained on a folder of images, which has no base classes.
-        """
+        """Mean feature ``(d,)`` of the base classes, on the device."""
         dataset = self.run.config.dataset
-        if dataset is None:
-            raise UsageError(
-                f"center=base needs base classes, but the run {self.run.name} was pretrained on a folder of images: "
-                "use center=episode."
-            )
+        assert dataset is not None  # or `methods` would have refused what needs it
         return self._computed(load_split(dataset, "train", self.data_root), self._store().mean)
 
     def _store(self, method: Method | None = None) -> FeatureStore:
@@ -239,7 +239,9 @@ class RunSession(Session):
             embedding = self.model.embedding_of(method)
             return from_images(embedding, self.split, self.device, self._mean_for(methods), self.precision == "bf16")
         if method.embeds:
-            return indexed(self._computed(self.split, self._store(method).features))
+            if method.family not in self._embedded:  # computed with the other processes, and used by the first again
+                self._embedded[method.family] = self._computed(self.split, self._store(method).features)
+            return indexed(self._embedded[method.family])
         return indexed(self.features, self._map_shape, self._mean_for(methods))
 
     @property

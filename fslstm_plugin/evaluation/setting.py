@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.sampler import EpisodeSampler
 from ..errors import UnknownNameError, UsageError
-from .statistics import require_classes
+from .statistics import require_classes, require_left_out
 
 INTERVALS = ("episodes", "classes")
 _MAX_EPISODES = 10**9
@@ -61,3 +63,10 @@ class Setting:
         self.sampler(split)
         if self.interval == "classes":
             require_classes(self.ways, len(split.class_names), self.episodes)
+            require_left_out(self.classes(split))
+
+    def classes(self, split: Split) -> Tensor:
+        """The classes of each episode, int64 ``(episodes, ways)``."""
+        sampler = self.sampler(split)
+        first_shots = sampler.batch(0, self.episodes)[:, : sampler.num_support : self.shots]
+        return split.labels[first_shots]

@@ -160,9 +160,7 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
         3.0
     """
     values = values.double()
-    number = int(classes.max()) + 1
-    inside = torch.zeros(len(values), number, dtype=torch.bool).scatter_(1, classes, value=True)
-    inside = inside[:, inside.any(0)]
+    inside = require_left_out(classes)
     shifts = torch.tensor([_leave_out(values, column) for column in inside.mT], dtype=torch.float64)
     count = len(shifts)
     between = (count - 1) / count * shifts.square().sum().item()
@@ -172,10 +170,24 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
 
 def _leave_out(values: Tensor, inside: Tensor) -> float:
     """Change of the mean when one class is left out."""
-    without = values[~inside]
-    if min(len(without), len(values) - len(without)) < 2:
+    return (values[~inside].mean() - values.mean()).item()
+
+
+def require_left_out(classes: Tensor) -> Tensor:
+    """Which classes are in which episodes, bool ``(n, classes)``; each can be left out, and judged.
+
+    Args:
+        classes: The classes of each episode, int64 ``(n, ways)``.
+
+    Raises:
+        UsageError: If a class is in fewer than two episodes, or in all but one or all.
+    """
+    inside = torch.zeros(len(classes), int(classes.max()) + 1, dtype=torch.bool).scatter_(1, classes, value=True)
+    inside = inside[:, inside.any(0)]
+    counts = inside.sum(0)
+    if torch.minimum(counts, len(inside) - counts).min() < 2:
         raise _cannot_leave_out("these episodes")
-    return (without.mean() - values.mean()).item()
+    return inside
 
 
 def _cannot_leave_out(what: str) -> UsageError:

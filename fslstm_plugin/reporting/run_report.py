@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, naming_damage, needs_extra
+from ..errors import DataError, naming_damage, needs_extra, printable
 from ..evaluation.rows import Row
 from ..evaluation.tuning import load_tuning
 from ..plain import read_plain, to_plain
@@ -60,7 +60,7 @@ def run_section(run: Run, training: str) -> Section:
         blocks.append(Block("Tuned on validation episodes", head=("method", "choice"), rows=tuned, words=True))
     rows = [row for each in evaluations for row in each.results.rows]
     return Section(
-        f"Run {run.name}",
+        f"Run {printable(run.name)}",
         [lead],
         blocks,
         numbers[0] if numbers else [],

@@ -97,7 +97,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
         DataError: If none of the data sets is prepared.
         NothingToMeasureError: If it has no episodes with the wanted shots, no method suits the given runs, or nothing
             is trained, nor may be.
-        UsageError: If one of them has no data set.
+        UsageError: If one of them has no data set, or the measurements of two would replace one another.
     """
     specification = reproduction.specification
     wanted_shots = _shots(reproduction, request)
@@ -105,6 +105,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
         for run in request.given:
             if run.config.dataset is None:
                 raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
+        _require_told_apart(request.given)
         parts = [Part(run, _suiting(specification, run.config), wanted_shots) for run in request.given]
         parts = [part for part in parts if part.methods]
         if not parts:
@@ -137,6 +138,19 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
                     merged[key] = Part(training, methods, (*earlier, shots))
     parts = list(merged.values())
     return parts if request.train else _finished(parts, reproduction.name, request)
+
+
+def _require_told_apart(runs: Sequence[Run]) -> None:
+    """Refuse runs whose measurements have one key, so that the last one's would be kept alone."""
+    seen: dict[tuple[str | None, str, str], Run] = {}
+    for run in runs:
+        config = run.config
+        other = seen.setdefault((config.dataset, config.backbone, trainings.describe(config)), run)
+        if other is not run:
+            raise UsageError(
+                f"{other.path} and {run.path} would be one line of the table ({trainings.describe(config)}): measure "
+                "each into an --output of its own, or compare them with 'fslstm compare'."
+            )
 
 
 def _finished(parts: Sequence[Part], name: str, request: Request) -> list[Part]:

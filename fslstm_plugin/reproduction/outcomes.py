@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 
@@ -156,9 +156,16 @@ class OutcomeStore:
     def _made_by(self) -> str:
         """Digest of what an outcome depends on: weights, images, code, and, in its last digits, the machine."""
         where = self.where
-        code = where.version, where.commit, torch.__version__
+        code = where.version, _code(), torch.__version__
         words = repr((self.split.digest, *code, where.hardware, self.device.type))
         return _digest(self.run.weights.read_bytes() + words.encode())
+
+
+@cache
+def _code() -> str:
+    """Digest of this package's source, also of changes that no commit has."""
+    package = Path(__file__).resolve().parents[1]
+    return _digest(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py"))))
 
 
 def _no_answers(method: Method) -> Outcome:
