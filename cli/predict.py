@@ -234,7 +234,7 @@ def _predict_all(found: Sequence[Picture], predictor: Predictor, table: Predicti
     if paths:
         table.append(predictor(paths, torch.cat(features)))
     if not table.done:
-        raise DataError(f"None of the {len(once):,} pictures can be read.")
+        raise DataError("None of the pictures can be read.")
     return unreadable
 
 
