@@ -239,9 +239,9 @@ class RunSession(Session):
             embedding = self.model.embedding_of(method)
             return from_images(embedding, self.split, self.device, self._mean_for(methods), self.precision == "bf16")
         if method.embeds:
-            if method.family not in self._embedded:  # computed with the other processes, and used by the first again
-                self._embedded[method.family] = self._computed(self.split, self._store(method).features)
-            return indexed(self._embedded[method.family])
+            if str(method) not in self._embedded:  # computed with the other processes, and used by the first again
+                self._embedded[str(method)] = self._computed(self.split, self._store(method).features)
+            return indexed(self._embedded[str(method)])
         return indexed(self.features, self._map_shape, self._mean_for(methods))
 
     @property
