@@ -43,10 +43,23 @@ fslstm bench accuracy --mark 70 --epochs 20 --label-smoothing 0
 GROUPS = ("heads", "transduction", "eval", "train")
 RECIPE = "Recipe of accuracy (defaults: those of fslstm pretrain)"
 _DIMS = {"heads": 2560, "transduction": 640}
+_OF = {  # The benchmarks of options that not all have; those of the recipe are of accuracy.
+    "rounds": GROUPS,
+    "shots": ("heads", "transduction"),
+    "features": ("heads", "transduction"),
+    "table3_episodes": ("heads",),
+    "episodes": ("eval",),
+    "backbone": ("eval", "train", "accuracy"),
+    "run": ("heads", "transduction", "eval"),
+    "dataset": ("accuracy",),
+    "mark": ("accuracy",),
+    "max_steps": ("accuracy",),
+}
 
 
 @with_recipe(RECIPE, PretrainRecipe, Augmentation)
 def bench(
+    context: typer.Context,
     what: Annotated[
         str,
         typer.Argument(
@@ -106,12 +119,15 @@ def bench(
     """
     if what not in (*GROUPS, "all", "accuracy"):
         raise UnknownNameError("benchmark", what, (*GROUPS, "all", "accuracy"))
+    groups = GROUPS if what == "all" else (what,)
+    owners = {**dict.fromkeys(recipe, ("accuracy",)), **_OF}
+    useless = {name for name, of in owners.items() if not set(of) & set(groups)}
+    options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "it belongs to another one")
     # torch.utils.benchmark would warn that no GPU was found.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     if what == "accuracy":
         _accuracy(backbone, dataset, mark, max_steps, data_root, seed, json, only_given(recipe))
         return
-    groups = GROUPS if what == "all" else (what,)
 
     from rich.console import Console
 

@@ -137,10 +137,10 @@ def refuse_beside(context: typer.Context, option: str, allowed: set[str], why: s
         allowed: Parameters that may accompany it, itself among them.
         why: The others do nothing.
     """
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE" and name not in allowed:
-            raise UsageError(f"{option} and --{name.replace('_', '-')} cannot be used together: {why}.")
+    for each in context.command.params:
+        source = context.get_parameter_source(each.name or "")
+        if source is not None and source.name == "COMMANDLINE" and each.name not in allowed:
+            raise UsageError(f"{option} and {each.opts[0]} cannot be used together: {why}.")
 
 
 def refuse_with_resume(context: typer.Context) -> None:

@@ -551,6 +551,25 @@ def test_learn2learns_layout_is_needed_too(small_cifarfs, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("what", "option"),
+    [
+        ("heads", "--mark=70"),
+        ("heads", "--size=0.5"),
+        ("transduction", "--table3-episodes=9"),
+        ("all", "--no-nesterov"),
+        ("train", "--features=9"),
+        ("accuracy", "--run=base"),
+        ("accuracy", "--rounds=3"),
+    ],
+)
+def test_options_of_another_benchmark_are_refused(what: str, option: str, fslstm) -> None:
+    result = fslstm("bench", what, option)
+    assert (result.code, result.out) == (2, "")
+    name = option.partition("=")[0].replace("--no-", "--")
+    assert f"bench {what} and {name} cannot be used together: it belongs to another one." in result.err
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("head",), "no benchmark 'head'. Did you mean 'heads'"),
