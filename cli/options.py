@@ -145,11 +145,7 @@ def refuse_beside(context: typer.Context, option: str, allowed: set[str], why: s
 
 def refuse_with_resume(context: typer.Context) -> None:
     """A continued run keeps its configuration: any option that would change it is an error."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE" and name not in _WITH_RESUME:
-            option = name.replace("_", "-")
-            raise UsageError(f"--{option} cannot be used with --resume: the run keeps its own configuration.")
+    refuse_beside(context, "--resume", _WITH_RESUME, "the run keeps its own configuration")
 
 
 def find_pretrained(pretrained: Path | None, runs: Path) -> Path | None:

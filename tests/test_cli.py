@@ -327,7 +327,7 @@ WRONG = [
     ((*TRAIN, "--pretrained", "nowhere"), 1, "no run folder or weights file at"),
     ((*TRAIN, "--episodes-per-step", 0), 2, "--episodes-per-step"),
     (("train", "--resume"), 1, "no train run to resume"),
-    (("train", "--resume", "--lr", 0.1), 2, "--lr cannot be used with --resume"),
+    (("train", "--resume", "--lr", 0.1), 2, "--resume and --lr cannot be used together"),
     (("train", "--dataset", "mini", "--backbone", "resnet12"), 1, "fslstm data prepare mini"),
     (("pretrain",), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--images", "x"), 2, "one of --dataset, --places and --images"),

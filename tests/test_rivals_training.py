@@ -94,7 +94,7 @@ def test_it_is_continued_to_the_same_weights(
 def test_a_run_is_not_continued_as_another_algorithm(trained, fslstm, runs: Path) -> None:
     result = fslstm("train", "--resume", "--runs", runs, "--name", trained("tpn").name, "--algorithm", "team")
     assert (result.code, result.out) == (2, "")
-    assert "--algorithm cannot be used with --resume: the run keeps its own configuration." in result.err
+    assert "--resume and --algorithm cannot be used together: the run keeps its own configuration." in result.err
 
 
 @every_rival
