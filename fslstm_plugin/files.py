@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import secrets
+import stat
 import time
 import zipfile
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from .errors import DataError, RunError, StorageError
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 _DAY = 24 * 60 * 60.0
+
+_NOT_REGULAR = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
 
 
 @contextmanager
@@ -301,13 +304,38 @@ def damaged_member(file: Path) -> str | None:
         raise
 
 
+def require_regular(file: Path) -> Path:
+    """The file, unless opening it could wait for ever, as a pipe's does, or reading it never end, as a device's does.
+
+    Args:
+        file: A file that a user or another file names, before it is opened; links to it are followed.
+
+    Raises:
+        DataError: If it is a folder, a pipe, a socket or a device.
+        OSError: If it is missing, or cannot be asked.
+
+    Example:
+        >>> require_regular(Path(os.devnull))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.DataError: /dev/null is a device, but a regular file was expected: copy its content to one.
+    """
+    mode = file.stat().st_mode
+    if not stat.S_ISREG(mode):
+        what = next((name for is_one, name in _NOT_REGULAR if is_one(mode)), "a device")
+        advice = "name a file" if what == "a folder" else "copy its content to one"
+        raise DataError(f"{file} is {what}, but a regular file was expected: {advice}.")
+    return file
+
+
 def read_json(file: Path) -> Any:
     """Content of a JSON file, whose numbers are all finite.
 
     Raises:
-        DataError: If it is missing or damaged.
+        DataError: If it is missing, damaged, or no regular file.
     """
     try:
+        require_regular(file)
         return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"Cannot read {file}: {error}.") from error

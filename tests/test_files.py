@@ -5,14 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import sys
 import time
 
 import pytest
 from filelock import Timeout
 
-from fslstm_plugin.errors import RunError, StorageError
-from fslstm_plugin.files import exclusive, held, locked, prune, replacing, write_json, write_text
+from fslstm_plugin.errors import DataError, RunError, StorageError
+from fslstm_plugin.files import (
+    exclusive,
+    held,
+    locked,
+    prune,
+    read_json,
+    replacing,
+    require_regular,
+    write_json,
+    write_text,
+)
 from fslstm_plugin.runs import Run
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX file systems")
@@ -150,3 +161,24 @@ def test_nothing_of_a_run_is_written_elsewhere(tmp_path):
     with pytest.raises(StorageError, match="evaluations is a link, and nothing is written through it: put a folder"):
         Run(tmp_path / "run", {}).save_evaluation("eval", [])
     assert not names(elsewhere)
+
+
+@posix
+def test_only_regular_files_are_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    os.mkfifo("pipe")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        kinds = {"pipe": "a pipe", "zeros": "a device", "link": "a pipe", "folder": "a folder", "socket": "a socket"}
+        for name, what in kinds.items():
+            for opening in (require_regular, read_json):
+                with pytest.raises(DataError, match=f"{name} is {what}, but a regular file was expected"):
+                    opening(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        require_regular(tmp_path / "missing")
+    (tmp_path / "whole").symlink_to("content")
+    (tmp_path / "content").write_text("[1]")
+    assert read_json(require_regular(tmp_path / "whole")) == [1]
