@@ -81,7 +81,8 @@ def fit(
     classifier = FewShotClassifier(method or _chosen(once), backbone=network, seed=seed)
     classifier.fit(features, labels, names)
     said = expectations(classifier)
-    classifier.save(output)
+    with pictures.claimed(output, console):  # an update of it may be under way
+        classifier.save(output)
     lost = f"; {pictures.count_of(len(once.unreadable))} could not be read" if once.unreadable else ""
     typer.echo(f"{pictures.count_of(len(names))}, {len(said.pictures)} classes{lost}.")
     for sentence in pictures.on_copies(copies):

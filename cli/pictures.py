@@ -151,6 +151,20 @@ def require_replaceable(output: Path) -> None:
             raise UsageError(f"{output} already exists and is not replaced: name another file. ({error})") from error
 
 
+@contextmanager
+def claimed(file: Path, console: Console) -> Iterator[None]:
+    """Keep a file from other commands while it is read, changed and written; if one has it, say so and wait.
+
+    Raises:
+        StorageError: If it cannot be opened.
+    """
+    from fslstm_plugin.errors import printable
+    from fslstm_plugin.files import claimed as alone
+
+    with alone(file, lambda: results.say(console, f"Waiting for another command that writes {printable(str(file))}.")):
+        yield
+
+
 @dataclass(frozen=True)
 class Gathered:
     """Pictures that could be read.

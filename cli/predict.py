@@ -114,17 +114,14 @@ def predict(
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
-    if csv is not None and csv.is_file() and classifier.fitted.method.is_transductive:
-        raise UsageError(
-            f"{csv} already exists, and predictions that use the other pictures cannot be continued: name another "
-            "file, or remove it."
-        )
     promise = _promise(classifier, coverage, coverage_kind, transductive, console)
     accepted = acceptance(classifier, accept)
     predictor = Predictor(classifier, promise, accepted)
     with ExitStack() as stack:
         if csv is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
+        else:
+            stack.enter_context(_alone(csv, classifier.fitted.method.is_transductive, console))
         file = csv or Path(folder) / "predictions.csv"
         table = PredictionTable(file, identity_of(model, promise, accepted, transductive))
         with _told_to_go_on(csv):
@@ -145,6 +142,24 @@ def predict(
             _write_gallery(html, table, summary, model, lead, places)
         if sort_into is not None:
             _sort(sort_into, table, summary, places, link, console)
+
+
+@contextmanager
+def _alone(csv: Path, transductive: bool, console: Console) -> Iterator[None]:
+    """Keep the table, which is made if needed, from other commands.
+
+    Raises:
+        UsageError: If it has predictions, and those to come use the other pictures.
+    """
+    if not csv.exists():
+        csv.touch()  # what is not there cannot be claimed
+    with pictures.claimed(csv, console):
+        if transductive and csv.is_file() and csv.stat().st_size:
+            raise UsageError(
+                f"{csv} already exists, and predictions that use the other pictures cannot be continued: name another "
+                "file, or remove it."
+            )
+        yield
 
 
 @contextmanager

@@ -69,15 +69,17 @@ def update(
         raise UsageError("There is nothing to update: give --add or --forget.")
     if max_pixels is not None:
         allow_pixels(max_pixels)
-    if output is not None:
-        pictures.require_replaceable(output)
-    classifier = pictures.load(model, device, weights)
-    classes = dict(zip(map(str, classifier.classes_), classifier.classes_.tolist(), strict=True))
-    if forget:
-        classifier.forget([classes.get(each, each) for each in forget])
-    if add is not None:
-        _add(classifier, add, Console(stderr=True))
-    classifier.save(output or model)
+    console = Console(stderr=True)
+    with pictures.claimed(output or model, console):
+        if output is not None:
+            pictures.require_replaceable(output)
+        classifier = pictures.load(model, device, weights)
+        classes = dict(zip(map(str, classifier.classes_), classifier.classes_.tolist(), strict=True))
+        if forget:
+            classifier.forget([classes.get(each, each) for each in forget])
+        if add is not None:
+            _add(classifier, add, console)
+        classifier.save(output or model)
     said = expectations(classifier)
     number = sum(said.pictures.values())
     typer.echo(

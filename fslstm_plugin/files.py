@@ -7,9 +7,10 @@ import json
 import os
 import secrets
 import stat
+import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,8 @@ from filelock import FileLock, Timeout
 
 from .errors import DataError, RunError, StorageError
 
-# Answers of a file system without locks.
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+# Answers of a file system without locks; the last, of one that locks only files that may be written.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF}
 
 _DAY = 24 * 60 * 60.0
 
@@ -132,6 +133,69 @@ def exclusive(folder: Path, seconds: float = 3600) -> Iterator[None]:
                 f"remove {file} if no such process runs on any machine that shares the folder."
             ) from None
         yield
+
+
+@contextmanager
+def claimed(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Keep a file from other processes that claim it, from reading it until it is written; waits for one that has it.
+
+    The file itself is locked, so that nothing is left beside it, and the lock ends with the process. It may be replaced
+    meanwhile, as by :func:`replacing`: who waited then claims the new file. There is nothing to claim where no regular
+    file is.
+
+    Args:
+        file: The file; through a link, the one that it leads to.
+        waiting: Called once if another process has it.
+
+    Raises:
+        StorageError: If it cannot be opened.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "count"
+        >>> _ = file.write_text("1")
+        >>> with claimed(file, waiting=lambda: print("Waiting.")):
+        ...     write_text(file, str(int(file.read_text()) + 1))
+    """
+    place = Path(os.path.realpath(file))
+    with ExitStack() as stack:
+        if sys.platform == "win32":  # where an open file cannot be replaced
+            stack.enter_context(exclusive(place))
+        else:
+            try:
+                stack.enter_context(_locked_itself(place, waiting))
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise StorageError(f"Cannot open {file}: {error.strerror or error}.") from error
+        yield
+
+
+def _locked_itself(place: Path, waiting: Callable[[], None]) -> BinaryIO:
+    """The file, open and locked until it is closed.
+
+    Raises:
+        FileNotFoundError: If no regular file is there.
+    """
+    import fcntl
+
+    told = False
+    while place.is_file():
+        handle = place.open("rb+" if os.access(place, os.W_OK) else "rb")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                waiting()
+            told = True
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        if Lock(place, handle).still_held():
+            return handle
+        handle.close()  # it was replaced while it was waited for
+    raise FileNotFoundError(place)
 
 
 # The locks of the folders that this process holds.

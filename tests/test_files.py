@@ -6,6 +6,8 @@ import errno
 import os
 import shutil
 import socket
+import signal as signals
+import subprocess
 import sys
 import time
 
@@ -14,6 +16,7 @@ from filelock import Timeout
 
 from fslstm_plugin.errors import DataError, RunError, StorageError
 from fslstm_plugin.files import (
+    claimed,
     exclusive,
     held,
     locked,
@@ -120,6 +123,53 @@ def test_without_locks_there_is_no_waiting(answer, tmp_path, monkeypatch):
         assert two.still_held()
         one.file.unlink()
         assert not one.still_held()
+
+
+WAITING = """
+import sys
+from pathlib import Path
+from fslstm_plugin.files import claimed
+file = Path(sys.argv[1])
+with claimed(file, waiting=lambda: print("waiting", flush=True)):
+    print(file.read_text())
+"""
+
+
+@posix
+def test_who_waited_reads_what_took_the_files_place(tmp_path):
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("old")
+    link.symlink_to(file)
+    with claimed(file, waiting=lambda: pytest.fail("nothing else has it")):
+        other = subprocess.Popen([sys.executable, "-c", WAITING, link], stdout=subprocess.PIPE, text=True)
+        assert other.stdout.readline() == "waiting\n"
+        write_text(file, "new")
+    assert other.communicate()[0] == "new\n"
+    assert names(tmp_path) == ["file", "link"]
+
+
+@posix
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGKILL"])
+def test_a_claim_ends_with_its_process(signal, tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    code = f"{WAITING}    import time; time.sleep(60)"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert other.stdout.readline() == "\n"
+    waited = []
+    os.kill(other.pid, getattr(signals, signal))
+    with claimed(file, waiting=lambda: waited.append(1)):
+        other.wait()
+    other.stdout.close()
+    with (
+        claimed(tmp_path / "nothing", waiting=lambda: pytest.fail("nothing is there")),
+        pytest.raises(FileNotFoundError),
+    ):
+        (tmp_path / "nothing").stat()
+    with claimed(file, waiting=lambda: pytest.fail("nothing else has it")):
+        pass
 
 
 def test_old_files_and_rests_give_way_to_a_new_file(tmp_path):

@@ -19,6 +19,7 @@ from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import StorageError
+from fslstm_plugin.files import claimed
 from fslstm_plugin.pictures.gallery import gallery
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
@@ -233,6 +234,19 @@ def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, 
     assert out.read_bytes().startswith(before + end)
     paths = [row["path"] for row in rows_of(out)]
     assert sorted(paths) == sorted(f"many/{file.name}" for file in new.iterdir())
+
+
+def test_three_predictions_into_one_table_predict_each_picture_once(spawn, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    out.touch()
+    with claimed(out, waiting=lambda: pytest.fail("nothing else has it")):
+        started = [spawn("predict", model, new, "--csv", out) for _ in range(3)]
+        assert all("Waiting for another command that writes" in each.stderr.readline() for each in started)
+    ended = [(each.wait(), each.communicate()) for each in started]
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    assert sorted(row["path"] for row in rows_of(out)) == sorted(f"new/{file.name}" for file in new.iterdir())
+    assert sum("Continued: 12 pictures of 12" in err for _, (_, err) in ended) == 2
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.files import claimed
 
 
 @pytest.fixture
@@ -114,3 +115,19 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     assert "1.png as 'red' and" in done.err
     assert "1.png as 'blue'" in done.err
     assert model.read_bytes() == before
+
+
+def test_three_updates_at_once_lose_nothing(spawn, tmp_path: Path, model) -> None:
+    folders = []
+    for number in range(3):
+        folders.append(tmp_path / f"more-{number}")
+        (folders[-1] / "red").mkdir(parents=True)
+        painted.picture("red", 70 + number).save(folders[-1] / "red" / "new.png")
+    with claimed(model, waiting=lambda: pytest.fail("nothing else has it")):
+        started = [spawn("update", model, "--add", folder) for folder in folders]
+        assert all("Waiting for another command that writes" in each.stderr.readline() for each in started)
+    ended = [(each.wait(), each.communicate()) for each in started]
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    added = {Path(name).parent.parent for name in FewShotClassifier.load(model).pictures_} - {tmp_path / "labelled"}
+    assert added == set(folders)
+    assert not list(tmp_path.glob(".*"))
