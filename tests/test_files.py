@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import socket
 import signal as signals
+import socket
 import subprocess
 import sys
 import time
