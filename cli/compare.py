@@ -15,6 +15,8 @@ from .signatures import split, with_fields
 from .sources import Source
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fslstm_plugin.evaluation.session import Session
 
 COMPARE_EXAMPLES = """
@@ -78,17 +80,19 @@ def compare(
     elif len(sessions) > 1:
         parts = [(session, [str(session.method)]) for session in sessions]
     else:
-        usual = _default_methods(str(sessions[0].method))
+        usual = _default_methods(str(sessions[0].method), console)
         parts = [(sessions[0], results.possible(sessions[0], usual, console))]
     asked.finish("compare", parts, console)
 
 
-def _default_methods(trained: str) -> list[str]:
+def _default_methods(trained: str, console: Console) -> list[str]:
     """The paper's heads plain and with PSM, what the run was trained for, and every method that needs no training."""
     from fslstm_plugin.grammar import options as options_of
     from fslstm_plugin.methods import whole_methods
     from fslstm_plugin.registry import METHODS
 
+    for fault in METHODS.loadable()[1]:
+        results.say(console, f"Left out: {fault}")
     # The plugin's own backbones end in a LeakyReLU; without negative features the two are the same.
     whole = [
         f"{name}(negative=signed)" if "negative" in dict(options_of(METHODS.get(name))) else name

@@ -91,24 +91,32 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:
     """One row per split; a data set that is not prepared has no numbers."""
     from fslstm_plugin.data.base import SPLITS
-    from fslstm_plugin.errors import DataError
+    from fslstm_plugin.errors import DataError, PartError
 
-    dataset = DATASETS.get(name)
+    try:
+        dataset = DATASETS.get(name)
+    except PartError as error:
+        return [_row(name, "", state=str(error))]
     dataset.clean(root)
     try:
         index, state = dataset.index(root), "prepared"
     except DataError:
         index, state = {}, "damaged or of another version" if dataset.folder(root).exists() else "not prepared"
     return [
-        {
-            "dataset": name,
-            "split": split,
-            "prepared": split in index,
-            "state": state,
-            "classes": len(index[split].classes) if index else None,
-            "images": sum(index[split].classes.values()) if index else None,
-            "image_size": dataset.image_size,
-            "path": str(dataset.folder(root)),
-        }
+        _row(
+            name,
+            split,
+            prepared=split in index,
+            state=state,
+            classes=len(index[split].classes) if index else None,
+            images=sum(index[split].classes.values()) if index else None,
+            image_size=dataset.image_size,
+            path=str(dataset.folder(root)),
+        )
         for split in SPLITS
     ]
+
+
+def _row(name: str, split: str, **values: Any) -> dict[str, Any]:
+    unknown = {"prepared": False, "classes": None, "images": None, "image_size": None, "path": None}
+    return {"dataset": name, "split": split, **unknown, **values}

@@ -90,6 +90,27 @@ class UnknownNameError(UsageError):
         super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(told)}{more}.")
 
 
+class PartError(FSLSTMError):
+    """A part that another package registered, and that cannot be used.
+
+    Args:
+        kind: What it was registered as, for example ``"head"``.
+        name: Its name.
+        package: The distribution that registered it.
+        fault: What is wrong with it.
+
+    Example:
+        >>> raise PartError("head", "centroid", "my-package", "cannot be imported (ImportError: no module a)")
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.PartError: The head 'centroid' of the package my-package cannot be imported
+        (ImportError: no module a): update or uninstall that package.
+    """
+
+    def __init__(self, kind: str, name: str, package: str, fault: str) -> None:
+        super().__init__(f"The {kind} '{name}' of the package {package} {fault}: update or uninstall that package.")
+
+
 class MissingExtraError(FSLSTMError):
     """A package that only some commands need, and that a plain installation leaves out.
 

@@ -381,8 +381,14 @@ def parse_method(
 
 def whole_methods() -> list[str]:
     """Names of the registered methods that are not heads and need no training."""
-    kinds = {name: METHODS.get(name) for name in METHODS.names()}
-    return [name for name, kind in kinds.items() if not needs_dim(kind) and not has_weights(kind())]
+    return [name for name, kind in METHODS.loadable()[0].items() if not needs_dim(kind) and not _learns(kind, name)]
+
+
+def _learns(kind: type[Method], name: str) -> bool:
+    try:
+        return has_weights(build(kind, {}, name))
+    except UsageError:  # which is said where it is used
+        return False
 
 
 class _Maker:
@@ -423,7 +429,7 @@ class _Maker:
     def _is_adapter(self, head: Part, name: str) -> bool:
         own = {each.name for each in options(HEADS.get(head.name))}
         if name not in own and name not in ADAPTERS.names():
-            plain = {each for each in ADAPTERS.names() if not needs_dim(ADAPTERS.get(each))}
+            plain = {each for each, kind in ADAPTERS.loadable()[0].items() if not needs_dim(kind)}
             raise UnknownNameError(f"argument of {head.name}", name, own | plain)
         return name not in own
 

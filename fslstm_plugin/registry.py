@@ -14,19 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions, entry_points
+from pkgutil import resolve_name
 from typing import Any
 
-from .errors import UnknownNameError
+from .errors import PartError, UnknownNameError
 
 
 class Registry:
     """Names of one kind of part, resolved to the object on demand.
 
+    What another package names can be missing, fail while it is imported, or be something else. It is imported only
+    where it is asked for, and can stop nothing but what uses it.
+
     Args:
         kind: The singular, for error messages (``"head"``).
         group: Entry-point group in which other packages name theirs.
+        base: ``"module:attribute"`` of the class that parts are subclasses of.
         builtin: The plugin's own parts, name to ``"module:attribute"``.
+        instances: Whether parts are instances of it instead. Default False.
 
     Example:
         >>> {"lssvm", "nn", "rr", "svm"} <= set(HEADS.names())
@@ -35,32 +41,63 @@ class Registry:
         'RidgeClassifier'
     """
 
-    def __init__(self, kind: str, group: str, builtin: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, group: str, base: str, builtin: Mapping[str, str], instances: bool = False) -> None:
         self.kind = kind
         self.group = group
+        self._base = base
+        self._instances = instances
         self._builtin = dict(builtin)
         self._known: dict[type, str] = {}
 
     @cached_property
-    def _entries(self) -> dict[str, EntryPoint]:
-        """Third parties' parts first, so that a built-in name always means the built-in part."""
-        entries = {entry.name: entry for entry in entry_points(group=self.group)}
-        entries.update({name: EntryPoint(name, value, self.group) for name, value in self._builtin.items()})
-        return entries
+    def _others(self) -> dict[str, EntryPoint]:
+        """Other packages' parts; a built-in name always means the built-in part."""
+        return {each.name: each for each in _registered(self.group) if each.name not in self._builtin}
 
     def names(self) -> list[str]:
-        """All registered names, sorted."""
-        return sorted(self._entries)
+        """All registered names, sorted; nothing is imported."""
+        return sorted({*self._builtin, *self._others})
 
     def get(self, name: str) -> Any:
         """The part with this name.
 
         Raises:
             UnknownNameError: If nothing has that name; the message suggests the nearest.
+            PartError: If another package's part cannot be imported, or is no part of this kind.
         """
-        if name not in self._entries:
-            raise UnknownNameError(self.kind, name, self._entries)
-        return self._entries[name].load()
+        if name in self._builtin:
+            return resolve_name(self._builtin[name])
+        if name not in self._others:
+            raise UnknownNameError(self.kind, name, self.names())
+        part = self._load(self._others[name])
+        if isinstance(part, type):
+            self._known.setdefault(part, name)
+        return part
+
+    def _load(self, entry: EntryPoint) -> Any:
+        """Another package's part; whatever importing it does, an exit included, becomes one sentence."""
+        package = (entry.dist.name if entry.dist else None) or entry.value
+        try:
+            part = entry.load()
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise PartError(self.kind, entry.name, package, f"cannot be imported ({reason})") from error
+        base = resolve_name(self._base)
+        if isinstance(part, base) if self._instances else isinstance(part, type) and issubclass(part, base):
+            return part
+        wanted = f"{'an instance' if self._instances else 'a subclass'} of {base.__name__}"
+        found = f"the class {part.__name__}" if isinstance(part, type) else f"an object of type {type(part).__name__}"
+        raise PartError(self.kind, entry.name, package, f"must be {wanted}, but is {found}")
+
+    def loadable(self) -> tuple[dict[str, Any], list[PartError]]:
+        """All parts by name, and for each that fails, why."""
+        found, faults = {}, []
+        for name in self.names():
+            try:
+                found[name] = self.get(name)
+            except PartError as error:
+                faults.append(error)
+        return found, faults
 
     def name_of(self, part: object) -> str:
         """The name under which a part's class is registered, or else the class's own.
@@ -70,15 +107,44 @@ class Registry:
             'rr'
         """
         kind = type(part)
+        for name, place in self._builtin.items():
+            if place.endswith(f":{kind.__name__}") and resolve_name(place) is kind:
+                return name
         if kind not in self._known:
-            found = (name for name, entry in self._entries.items() if entry.attr == kind.__name__)
-            self._known[kind] = next((name for name in found if self.get(name) is kind), kind.__name__)
+            self._known[kind] = next((name for name in self._of_package(kind) if self._is(name, kind)), kind.__name__)
         return self._known[kind]
+
+    def _of_package(self, kind: type) -> list[str]:
+        """Names that the class's own package registers; to compare with others' is to import them."""
+        package = kind.__module__.partition(".")[0]
+        return [name for name, each in self._others.items() if each.value.partition(":")[0].split(".")[0] == package]
+
+    def _is(self, name: str, kind: type) -> bool:
+        try:
+            return self.get(name) is kind
+        except PartError:
+            return False
+
+
+def _registered(group: str) -> EntryPoints | list[EntryPoint]:
+    """Entry points of the installed packages, but for those whose file of them is damaged."""
+    try:
+        return entry_points(group=group)
+    except Exception:  # of one damaged file, which hides those of every other package
+        return [each for distribution in distributions() for each in _readable(distribution) if each.group == group]
+
+
+def _readable(distribution: Distribution) -> EntryPoints | tuple[()]:
+    try:
+        return distribution.entry_points
+    except Exception:  # each damage raises what it happens to
+        return ()
 
 
 HEADS = Registry(
     "head",
     "fslstm_plugin.heads",
+    "fslstm_plugin.heads:Head",
     {
         "nn": "fslstm_plugin.heads:PrototypeClassifier",
         "rr": "fslstm_plugin.heads:RidgeClassifier",
@@ -90,6 +156,7 @@ HEADS = Registry(
 ADAPTERS = Registry(
     "feature adapter",
     "fslstm_plugin.adapters",
+    "fslstm_plugin.adapters:FeatureAdapter",
     {
         "center": "fslstm_plugin.adapters:Center",
         "iam": "fslstm_plugin.adapters:InverseAttentionModule",
@@ -101,6 +168,7 @@ ADAPTERS = Registry(
 TRANSDUCTION = Registry(
     "transductive module",
     "fslstm_plugin.transduction",
+    "fslstm_plugin.transduction:TransductiveModule",
     {
         "psm": "fslstm_plugin.transduction:PseudoSupportModule",
         "can": "fslstm_plugin.transduction:CandidateSelection",
@@ -110,6 +178,7 @@ TRANSDUCTION = Registry(
 METHODS = Registry(
     "method",
     "fslstm_plugin.methods",
+    "fslstm_plugin.methods:Method",
     {
         "alpha-tim": "fslstm_plugin.baselines:AlphaTIM",
         "bd-cspn": "fslstm_plugin.baselines:BDCSPN",
@@ -133,6 +202,7 @@ METHODS = Registry(
 BACKBONES = Registry(
     "backbone",
     "fslstm_plugin.backbones",
+    "torch.nn:Module",
     {
         "conv4": "fslstm_plugin.backbones:Conv4",
         "resnet12": "fslstm_plugin.backbones:ResNet12",
@@ -142,6 +212,7 @@ BACKBONES = Registry(
 DATASETS = Registry(
     "data set",
     "fslstm_plugin.datasets",
+    "fslstm_plugin.data.base:Dataset",
     {
         "cifar-fs": "fslstm_plugin.data.cifarfs:CIFAR_FS",
         "mini": "fslstm_plugin.data.mini:MINI",
@@ -150,4 +221,5 @@ DATASETS = Registry(
         "fc100": "fslstm_plugin.data.l2l_benchmarks:FC100",
         "tiered": "fslstm_plugin.data.l2l_benchmarks:TIERED",
     },
+    instances=True,
 )

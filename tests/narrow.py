@@ -26,5 +26,5 @@ class Narrow(Conv4):
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> str:
     """Name of the small backbone."""
-    monkeypatch.setitem(BACKBONES._entries, "narrow", EntryPoint("narrow", f"{__name__}:Narrow", "backbones"))
+    monkeypatch.setitem(BACKBONES._others, "narrow", EntryPoint("narrow", f"{__name__}:Narrow", "backbones"))
     return "narrow"

@@ -292,7 +292,8 @@ def as_simpleshot(monkeypatch):
 
     def register(kind):
         entries = {name: EntryPoint(name, f"{__name__}:{kind.__name__}", "") for name in ("simpleshot", "another")}
-        monkeypatch.setattr(METHODS, "_entries", entries)
+        monkeypatch.setattr(METHODS, "_builtin", {})
+        monkeypatch.setattr(METHODS, "_others", entries)
         monkeypatch.setattr(transduction, "EPISODES", 6)
 
     return register
@@ -320,8 +321,7 @@ def test_a_method_that_predicts_otherwise_than_published_is_caught(as_simpleshot
 
 def test_built_in_methods_have_cases():
     known = {case.method.partition("(")[0] for case in transduction.CASES}
-    built_in = {name for name, entry in METHODS._entries.items() if entry.module.startswith("fslstm_plugin.baselines")}
-    assert built_in & set(whole_methods()) <= known
+    assert set(METHODS._builtin) & set(whole_methods()) <= known
 
 
 def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch):

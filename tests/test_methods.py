@@ -499,7 +499,7 @@ class Weighted(FeatureAdapter):
 
 @pytest.mark.parametrize("name", ["nn(weighted)", "nn(weighted())"])
 def test_an_adapter_with_weights_must_take_dim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ADAPTERS._entries, "weighted", EntryPoint("weighted", f"{__name__}:Weighted", "adapters"))
+    monkeypatch.setitem(ADAPTERS._others, "weighted", EntryPoint("weighted", f"{__name__}:Weighted", "adapters"))
     with pytest.raises(UsageError, match="adapter 'weighted' has weights: its constructor must take dim"):
         parse_method(name)
 

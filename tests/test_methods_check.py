@@ -211,7 +211,7 @@ class Forgetful(FeatureAdapter):
 
 
 def test_an_argument_that_is_not_kept_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ADAPTERS._entries, "forgetful", EntryPoint("forgetful", f"{__name__}:Forgetful", "adapters"))
+    monkeypatch.setitem(ADAPTERS._others, "forgetful", EntryPoint("forgetful", f"{__name__}:Forgetful", "adapters"))
     check_method(lambda: KernelMethod(PrototypeClassifier(), [Forgetful()]))
     with pytest.raises(AssertionError, match="each argument must be kept in an attribute of its name"):
         check_method(lambda: KernelMethod(PrototypeClassifier(), [Forgetful(most=0.3)]))

@@ -1,0 +1,147 @@
+"""A part of another package that fails stops only what uses it, in one sentence, through the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fslstm_plugin.errors import PartError
+from fslstm_plugin.heads import Head, RidgeClassifier
+from fslstm_plugin.registry import ADAPTERS, BACKBONES, DATASETS, HEADS, METHODS, TRANSDUCTION
+
+REGISTRIES = (HEADS, ADAPTERS, TRANSDUCTION, METHODS, BACKBONES, DATASETS)
+MODULES = {
+    "broken_raises": 'raise ZeroDivisionError("of its own")',
+    "broken_exits": "raise SystemExit(0)",
+    "broken_lacks": "import a_package_that_is_not_there",
+    "broken_rubbish": "from pathlib import Path as part; number = 3",
+}
+PLACES = {
+    "raises": ("broken_raises:part", "cannot be imported (ZeroDivisionError: of its own)"),
+    "exits": ("broken_exits:part", "cannot be imported (SystemExit: 0)"),
+    "lacks": ("broken_lacks:part", "cannot be imported (ModuleNotFoundError: No module named"),
+    "missing": ("broken_rubbish:nothing", "cannot be imported (AttributeError:"),
+    "no-module": ("broken_nowhere:part", "cannot be imported (ModuleNotFoundError:"),
+    "senseless": ("!!", "cannot be imported ("),
+    "other-class": ("broken_rubbish:part", "must be "),
+    "number": ("broken_rubbish:number", "must be "),
+}
+
+
+def install(site: Path, package: str, entry_points: str) -> None:
+    folder = site / f"{package}-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(entry_points)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder of packages, with every kind of broken part in one of them."""
+    site = tmp_path / "site"
+    groups = [
+        f"[{each.group}]\n" + "".join(f"{name} = {at}\n" for name, (at, _) in PLACES.items()) for each in REGISTRIES
+    ]
+    install(site, "broken-parts", "\n".join(groups))
+    for name, content in MODULES.items():
+        (site / f"{name}.py").write_text(content)
+    monkeypatch.syspath_prepend(site)
+    _forget()
+    yield site
+    _forget()
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def _forget() -> None:
+    for registry in REGISTRIES:
+        registry.__dict__.pop("_others", None)
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "f.npz", features=rng.normal(size=(60, 8)).astype(np.float32), labels=np.repeat(range(6), 10))
+    return tmp_path / "f.npz"
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for place in ("owl/1", "owl/2", "wren/1", "wren/2"):
+        file = tmp_path / "pictures" / f"{place}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(file)
+    return tmp_path / "pictures"
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda each: each.kind.replace(" ", "-"))
+@pytest.mark.parametrize("name", PLACES)
+def test_each_fault_is_a_sentence_with_package_and_name(registry, name: str, site: Path) -> None:
+    with pytest.raises(PartError) as caught:
+        registry.get(name)
+    text = str(caught.value)
+    assert text.startswith(f"The {registry.kind} '{name}' of the package broken-parts {PLACES[name][1]}")
+    found, faults = registry.loadable()
+    assert len(faults) == len(PLACES)
+    assert set(registry.names()) - set(PLACES) == set(found)
+
+
+def test_a_name_of_ours_is_found_without_importing_theirs(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (site / "broken_raises.py").write_text("RidgeClassifier = None")
+    install(site, "same-name", "[fslstm_plugin.heads]\nridge-too = broken_raises:RidgeClassifier\n")
+    _forget()
+    assert HEADS.name_of(RidgeClassifier()) == "rr"
+    own = type("RidgeClassifier", (RidgeClassifier,), {})
+    assert HEADS.name_of(own()) == "RidgeClassifier"
+    assert "broken_raises" not in sys.modules
+
+
+def test_a_damaged_file_of_entry_points_hides_no_other_package(site: Path) -> None:
+    install(site, "damaged", "[fslstm_plugin.heads]\nnonsense\n")
+    _forget()
+    assert set(PLACES) | {"centroid", "rr"} <= set(HEADS.names())
+    assert issubclass(HEADS.get("centroid"), Head)
+
+
+def test_commands_that_do_not_use_them_go_on(site: Path, features: Path, pictures: Path, fslstm) -> None:
+    few = ("--features", features, "--episodes", 10, "--shots", 2, "--queries", 3)
+    compared = fslstm("compare", *few)
+    assert compared.code == 0, compared.err
+    for name, (_, fault) in PLACES.items():
+        assert f"Left out: The method '{name}' of the package broken-parts {fault}" in compared.err
+    assert fslstm("eval", *few, "--method", "rr(normalize)+psm").code == 0
+    fitted = fslstm("fit", pictures, "-o", pictures / "m.fslstm")
+    assert fitted.code == 0, fitted.err
+
+
+def test_a_list_shows_them_as_rows(site: Path, tmp_path: Path, fslstm) -> None:
+    listed = fslstm("data", "list", "--json", tmp_path / "rows.json")
+    assert listed.code == 0, listed.err
+    rows = {row["dataset"]: row for row in json.loads((tmp_path / "rows.json").read_text())["rows"]}
+    assert {"cifar-fs", "dots"} <= set(rows)
+    for name, (_, fault) in PLACES.items():
+        assert fault in rows[name]["state"]
+        assert not rows[name]["prepared"]
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_command_that_uses_one_says_so(name: str, site: Path, features: Path, pictures: Path, fslstm) -> None:
+    for arguments in (
+        ("eval", "--features", features, "--method", name),
+        ("eval", "--features", features, "--method", f"rr+{name}"),
+        ("eval", "--features", features, "--method", f"rr({name})"),
+        ("data", "prepare", name),
+        ("train", "--dataset", name),
+        ("train", "--dataset", "dots", "--backbone", name),
+        ("fit", pictures, "--backbone", name, "--weights", features, "-o", pictures / "m.fslstm"),
+    ):
+        outcome = fslstm(*arguments)
+        assert outcome.code == 1, (arguments, outcome.err)
+        assert f"'{name}' of the package broken-parts {PLACES[name][1]}" in outcome.err, arguments
+        assert outcome.err.count("\n") == 1
