@@ -80,6 +80,8 @@ def open_backbone(
         UsageError: If an option is wrong.
         RunError: If its weights cannot be obtained.
     """
+    from rich.console import Console
+
     from fslstm_plugin import builtin
     from fslstm_plugin.pretrained import open_backbone as opened
     from fslstm_plugin.runs import Run
@@ -87,7 +89,10 @@ def open_backbone(
     where = results.join_ranks().device(device)
     if name is not None and (name.startswith(builtin.PREFIX) or Path(name).is_dir() or (runs / name).is_dir()):
         name = str(Run.find(name, runs).path.absolute())
-    return opened(name, None if weights is None else weights.absolute(), pooling).to(where)
+    backbone = opened(name, None if weights is None else weights.absolute(), pooling)
+    for note in backbone.notes:
+        results.say(Console(stderr=True), note)
+    return backbone.to(where)
 
 
 def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassifier:

@@ -161,6 +161,19 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
         raise MissingExtraError(what, (error.name or "a package").partition(".")[0], extra) from error
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was not enough memory, of the machine or of a GPU; PyTorch says so in words.
+
+    Example:
+        >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("not enough memory: you tried to allocate"))
+        (True, True)
+    """
+    said = ("not enough memory", "out of memory", "can't allocate memory", "ALLOC_FAILED")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in said)
+    )
+
+
 @contextmanager
 def naming_damage(file: Path) -> Iterator[None]:
     """Turn whatever the content of a file leads to into a sentence that names the file.
@@ -169,7 +182,7 @@ def naming_damage(file: Path) -> Iterator[None]:
         file: What is read in the block; it is not trusted.
 
     Raises:
-        DataError: If the block fails, unless the operating system or another such error stopped it.
+        DataError: If the block fails, unless the operating system, want of memory or another such error stopped it.
 
     Example:
         >>> with naming_damage(Path("results.json")):
@@ -180,9 +193,15 @@ def naming_damage(file: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (DataError, RunError, StorageError, OSError):
+    except (DataError, RunError, StorageError):
         raise
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise DataError(f"Cannot read {file}: {error.strerror or error}.") from error
     except Exception as error:  # many types, as content can be wrong in many ways
+        if is_out_of_memory(error):
+            raise
         raise DataError(f"{file} is damaged or has an unexpected format ({type(error).__name__}: {error}).") from error
 
 

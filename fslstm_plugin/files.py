@@ -357,11 +357,14 @@ def damaged_member(file: Path) -> str | None:
         file: The archive, read from its beginning to its end.
 
     Raises:
-        zipfile.BadZipFile: If it is no whole archive.
+        zipfile.BadZipFile: If it is no whole archive, or has compressed members, which could be of any size.
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            return archive.testzip() if any(member.CRC for member in archive.infolist()) else None
+            members = archive.infolist()
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise zipfile.BadZipFile("it is compressed, as PyTorch's files are not")
+            return archive.testzip() if any(member.CRC for member in members) else None
     except OSError as error:
         if error.errno == errno.EINVAL:  # its directory names a position before the beginning
             raise zipfile.BadZipFile("File is not a zip file") from error

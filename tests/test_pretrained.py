@@ -25,6 +25,7 @@ from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, embedded, open_ba
 from fslstm_plugin.pretrained.backbone import CentreCrop
 from fslstm_plugin.recipes import PretrainRecipe
 from fslstm_plugin.runs import PretrainConfig, Run
+from fslstm_plugin.weights import unwrapped
 
 
 @pytest.fixture(scope="module")
@@ -296,3 +297,73 @@ def test_the_centre_of_a_picture_counts() -> None:
     pixels = CentreCrop(16, Normalization((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))(wide)
     assert pixels.shape == (3, 16, 16)
     assert pixels[:, :, 1:-1].unique().tolist() == [-2.0]
+
+
+PREFIXES = ("module.", "_orig_mod.", "model.", "emb_func.", "encoder.", "backbone.", "net.")
+WRAPPED = {
+    **{prefix: lambda state, prefix=prefix: {f"{prefix}{key}": state[key] for key in state} for prefix in PREFIXES},
+    "repeated": lambda state: {f"module._orig_mod.model.backbone.{key}": state[key] for key in state},
+    "within": lambda state: {"model": {"state_dict": {f"module.{key}": state[key] for key in state}}, "epoch": 3},
+    "beside": lambda state: {
+        "state_dict": {**{f"model.emb_func.{key}": state[key] for key in state}, "model.head.bias": torch.ones(1)}
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def networks() -> dict[str, dict[str, Tensor]]:
+    """States without their classifiers."""
+    resnet = models.get_model("resnet18", weights=None)
+    return {
+        "timm:resnet10t": timm.create_model("resnet10t", num_classes=0).state_dict(),
+        "torchvision:resnet18": {key: each for key, each in resnet.state_dict().items() if not key.startswith("fc.")},
+        "conv4": Conv4(image_size=84).state_dict(),
+    }
+
+
+@pytest.mark.parametrize("name", ["timm:resnet10t", "torchvision:resnet18", "conv4"])
+def test_what_a_wrapper_puts_around_weights_is_taken_off(name: str, networks, tmp_path: Path) -> None:
+    state, file = networks[name], tmp_path / "w.pth"
+    for how, wrap in WRAPPED.items():
+        torch.save(wrap(state), file)
+        opened = open_backbone(name, file)
+        assert all(value.equal(state[key]) for key, value in opened.network.state_dict().items()), how
+        assert opened.notes == ((f"Left out of {file}: model.head.bias.",) if how == "beside" else ())
+
+
+@pytest.mark.parametrize("key", ["state_dict_ema", "model_ema", "ema"])
+@pytest.mark.parametrize("name", ["timm:resnet10t", "conv4"])
+def test_an_average_beside_the_weights_is_preferred_and_named(key: str, name: str, networks, tmp_path: Path) -> None:
+    state, file = networks[name], tmp_path / "w.pth"
+    zeros = {each: torch.zeros_like(value) for each, value in state.items()}
+    torch.save({"state_dict": zeros, key: {f"module.{each}": value for each, value in state.items()}}, file)
+    opened = open_backbone(name, file)
+    assert all(value.equal(state[each]) for each, value in opened.network.state_dict().items())
+    assert opened.notes == (f"{file} holds weights and their moving average ({key}): the average is used.",)
+    torch.save({"state_dict": state, key: {"decay": 0.9}}, file)
+    assert open_backbone(name, file).notes == (), "there is no average"
+
+
+def test_a_network_may_itself_have_a_wrappers_name(tmp_path: Path) -> None:
+    """torchvision's VGG has a part called features."""
+    state = {
+        key: value for key, value in models.get_model("vgg11", weights=None).state_dict().items() if "6." not in key
+    }
+    found = unwrapped({f"backbone.{key}": value for key, value in state.items()}, state)
+    assert (found.tensors.keys(), found.left_out) == (state.keys(), [])
+    assert unwrapped({}, state).tensors == {}
+    assert unwrapped({"module.other": torch.ones(1)}, state).tensors.keys() == {"other"}, "which timm may rename"
+
+
+def test_a_training_names_the_average_that_it_starts_from(fslstm, tmp_path: Path) -> None:
+    state = Conv4(image_size=32).state_dict()
+    torch.save(
+        {"state_dict": state, "ema": {f"encoder.{key}": value for key, value in state.items()}}, tmp_path / "w.pth"
+    )
+    trained = fslstm(
+        "train", "--dataset", "dots", "--backbone", "conv4", "--algorithm", "nn", "--pretrained", tmp_path / "w.pth",
+        "--max-steps", 1, "--episodes-per-step", 1, "--ways", 3, "--shots", 1, "--queries", 2, "--val-ways", 3,
+        "--val-episodes", 2, "--val-shots", 1, "--val-queries", 2, "--precision", 32, "--runs", tmp_path,
+    )  # fmt: skip
+    assert trained.code == 0, trained.err
+    assert "holds weights and their moving average (ema): the average is used." in trained.out + trained.err

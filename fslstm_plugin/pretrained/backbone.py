@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from ..data.decode import fit_square
-from ..errors import UsageError
+from ..errors import UsageError, is_out_of_memory
 from ..normalization import Normalization
 from ..weights import checksum
 
@@ -57,6 +57,7 @@ class PictureBackbone(nn.Module):
         pooling: The pooling that was asked for. Default None: the network's own.
         imagenet: Whether its weights are known to be from ImageNet, or published as such weights are: ImageNet has
             the test classes of miniImageNet in it. Default False.
+        notes: What a user should know of how the weights were taken from their file, as sentences. Default none.
 
     Raises:
         UsageError: If the network cannot take such images, or does not give a vector for each.
@@ -83,12 +84,13 @@ class PictureBackbone(nn.Module):
         weights: Path | None = None,
         pooling: str | None = None,
         imagenet: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
         # Twice as fast on a CPU, where the depthwise convolutions of small networks dominate.
         self.network = network.requires_grad_(False).eval().to(memory_format=torch.channels_last)
         self.transform, self.name, self.image_size = transform, name, image_size
-        self.weights, self.pooling, self.imagenet = weights, pooling, imagenet
+        self.weights, self.pooling, self.imagenet, self.notes = weights, pooling, imagenet, tuple(notes)
         self.eval()
         self.out_features = self._probe()
 
@@ -96,6 +98,8 @@ class PictureBackbone(nn.Module):
         try:
             found = self(torch.zeros(1, 3, *self.image_size, device=self.device))
         except Exception as error:  # of any network
+            if is_out_of_memory(error):
+                raise
             raise UsageError(
                 f"The backbone {self.name} cannot take images of {self.image_size[0]} x {self.image_size[1]} pixels: "
                 f"{error}"

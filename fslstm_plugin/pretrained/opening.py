@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
@@ -36,15 +37,15 @@ def open_backbone(
             plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has some; or a
             `PictureBackbone`, which is returned as it is. Default None: EfficientNet-Lite0, which is installed with
             the extra ``pictures`` and needs no network.
-        weights: A safetensors file, or a file of PyTorch's that holds tensors only. Default None: those that timm or
-            torchvision publish, which they download and keep.
+        weights: A safetensors file, or a file of PyTorch's that holds tensors only; see `weights.load_network` for what
+            may be around them. Default None: those that timm or torchvision publish, which they download and keep.
         pooling: Of timm's networks and the default: ``avg``, ``max``, ``avgmax``, ``catavgmax``, or ``token`` where
             there is a class token, as in DINOv3. Default None: the network's own.
         image_size: Side of the images of a registered backbone or a module in pixels. Default None: 84 for a
             registered one, a module's own, or 224.
 
     Returns:
-        The backbone on the processor; ``to(device)`` moves it.
+        The backbone on the CPU; ``to(device)`` moves it.
 
     Raises:
         UnknownNameError: If nothing has that name; the message suggests the nearest.
@@ -105,8 +106,8 @@ def _registered(name: str, weights: Path | None, image_size: int) -> PictureBack
     from ..training.pretrained import load_backbone
 
     network = build_backbone(name, image_size)
-    load_backbone(network, weights)
-    return _own(network, name, image_size, weights)
+    notes = load_backbone(network, weights).notes(weights)
+    return _own(network, name, image_size, weights, notes)
 
 
 def _of_run(folder: Path) -> PictureBackbone:
@@ -127,6 +128,8 @@ def _of_module(module: nn.Module, image_size: int | None) -> PictureBackbone:
     return _own(copy.deepcopy(module), f"{MODULE}{type(module).__name__}", size)
 
 
-def _own(network: nn.Module, name: str, image_size: int, weights: Path | None = None) -> PictureBackbone:
+def _own(
+    network: nn.Module, name: str, image_size: int, weights: Path | None = None, notes: Sequence[str] = ()
+) -> PictureBackbone:
     crop = CentreCrop(image_size, normalization_of(network))
-    return PictureBackbone(network, crop, name, (image_size, image_size), weights=weights)
+    return PictureBackbone(network, crop, name, (image_size, image_size), weights=weights, notes=notes)

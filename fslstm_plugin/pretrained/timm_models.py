@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from urllib.request import getproxies
 from torch import Tensor
 
 from ..errors import RunError, UnknownNameError, UsageError, needs_extra
-from ..weights import load_into, load_tensors
+from ..weights import load_into, load_network
 from .backbone import PictureBackbone
 from .download import downloading
 
@@ -42,6 +42,7 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     if name not in known and name not in timm.list_models(pretrained=True):
         tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise UnknownNameError("network of timm's", name, tagged or known)
+    notes: list[str] = []
     if weights is None:
         if not timm.is_model_pretrained(name):
             raise UsageError(f"timm has no weights for {name}: give it some with --weights FILE.")
@@ -49,8 +50,10 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
             network = create(name, pretrained=True)
     else:
         network = create(name, pretrained=False)
-        load_into(network, _fitting(load_tensors(weights), network, name, weights), weights)
-    return described(network, PREFIX + name, pooling, weights, imagenet=weights is None)
+        state = load_network(weights, network.state_dict())
+        load_into(network, _fitting(state.tensors, network, name, weights), weights)
+        notes = state.notes(weights)
+    return described(network, PREFIX + name, pooling, weights, imagenet=weights is None, notes=notes)
 
 
 def create(name: str, pretrained: bool) -> Any:
@@ -60,7 +63,9 @@ def create(name: str, pretrained: bool) -> Any:
     return timm.create_model(name, pretrained=pretrained, num_classes=0)
 
 
-def described(network: Any, name: str, pooling: str | None, weights: Path | None, imagenet: bool) -> PictureBackbone:
+def described(
+    network: Any, name: str, pooling: str | None, weights: Path | None, imagenet: bool, notes: Sequence[str] = ()
+) -> PictureBackbone:
     """A network of timm's with its pooling and its preprocessing.
 
     Raises:
@@ -84,6 +89,7 @@ def described(network: Any, name: str, pooling: str | None, weights: Path | None
         weights=weights,
         pooling=pooling,
         imagenet=imagenet,
+        notes=notes,
     )
 
 

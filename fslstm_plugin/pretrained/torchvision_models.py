@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from ..errors import UnknownNameError
-from ..weights import load_into, load_tensors
+from ..weights import load_into, load_network
 from .backbone import PictureBackbone
 from .download import downloading
 
@@ -36,12 +36,17 @@ def open_torchvision(name: str, weights: Path | None) -> PictureBackbone:
     with downloading(PREFIX + name):
         network = models.get_model(name, weights=published if weights is None else None)
     classifier = _remove_classifier(network)
+    notes: list[str] = []
     if weights is not None:
-        tensors = load_tensors(weights)
-        load_into(network, {key: tensors[key] for key in tensors if not key.startswith(f"{classifier}.")}, weights)
+        state = load_network(weights, network.state_dict())
+        kept = {key: value for key, value in state.tensors.items() if not key.startswith(f"{classifier}.")}
+        load_into(network, kept, weights)
+        notes = state.notes(weights)
     transform = published.transforms()
     size = transform.crop_size[0]
-    return PictureBackbone(network, transform, PREFIX + name, (size, size), weights=weights, imagenet=weights is None)
+    return PictureBackbone(
+        network, transform, PREFIX + name, (size, size), weights=weights, imagenet=weights is None, notes=notes
+    )
 
 
 def _remove_classifier(network: nn.Module) -> str:

@@ -121,9 +121,8 @@ def train(
     train_split = load_split(config.dataset, "train", data_root)
     val_split = load_split(config.dataset, "val", data_root)
     if config.pretrained and not run.checkpoint.is_file():
-        left_out = load_backbone(backbone, Path(config.pretrained))
-        if left_out:
-            console.print(f"Left out of {config.pretrained}: {', '.join(left_out)}.", highlight=False, markup=False)
+        for note in load_backbone(backbone, Path(config.pretrained)).notes(Path(config.pretrained)):
+            console.print(note, highlight=False, markup=False)
     scale_dropout(backbone, recipe.dropout)
     module = episodic_module(config, backbone)
     sampler = EpisodeSampler(
