@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ _BUILD_LEARN2LEARN = (
     "--no-build-isolation --no-deps --config-settings=--global-option=build_ext learn2learn==0.2.0"
 )
 _COMPILED = ("l2l", "bench")  # Extras with learn2learn, whose source archive Python 3.11 and later cannot compile.
+
+
+TOO_LARGE = "asks for more memory than there is: it is damaged, or too large for this machine"
 
 
 def printable(text: str) -> str:
@@ -182,7 +186,7 @@ def naming_damage(file: Path) -> Iterator[None]:
         file: What is read in the block; it is not trusted.
 
     Raises:
-        DataError: If the block fails, unless the operating system, want of memory or another such error stopped it.
+        DataError: If the block fails, unless the operating system or another such error stopped it.
 
     Example:
         >>> with naming_damage(Path("results.json")):
@@ -195,14 +199,13 @@ def naming_damage(file: Path) -> Iterator[None]:
         yield
     except (DataError, RunError, StorageError):
         raise
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise DataError(f"Cannot read {file}: {error.strerror or error}.") from error
     except Exception as error:  # many types, as content can be wrong in many ways
         if is_out_of_memory(error):
             raise
-        raise DataError(f"{file} is damaged or has an unexpected format ({type(error).__name__}: {error}).") from error
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is of a place before the file's beginning
+            raise
+        fault = f"is damaged or has an unexpected format ({type(error).__name__}: {error})"
+        raise DataError(f"{file} {TOO_LARGE if is_out_of_memory(error) else fault}.") from error
 
 
 def is_number(value: object) -> bool:

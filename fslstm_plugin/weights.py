@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from .errors import RunError, is_out_of_memory
+from .errors import TOO_LARGE, RunError, is_out_of_memory
 from .files import damaged_member, replacing, require_regular
 
 _CHECKSUM = "blake2b"
@@ -152,10 +152,23 @@ def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
         return _read_tensors(file)
     except Exception as error:  # readers raise many types, as files can be damaged in many ways
         if is_out_of_memory(error):
-            raise
+            raise RunError(f"{file} {TOO_LARGE}.") from error
         raise RunError(
             f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)})."
         ) from error
+
+
+def tensor_forms(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and type of each tensor in a safetensors file, from its header; the type as the format calls it: ``"F32"``.
+
+    Args:
+        file: The file; it must exist.
+    """
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as content:
+        parts = {name: content.get_slice(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
+        return {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
 
 
 def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -171,7 +184,7 @@ def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return _read_safetensors(file)
     except Exception as error:  # see _read
         if is_out_of_memory(error):
-            raise
+            raise RunError(f"{file} {TOO_LARGE}.") from error
         raise RunError(f"{file} is damaged, or no file that fslstm wrote ({_reason(error)}).") from error
 
 

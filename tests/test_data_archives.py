@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import tarfile
 import zipfile
 from collections import namedtuple
@@ -177,3 +178,19 @@ def test_damaged_archives_never_raise_anything_else(tmp_path: Path, data: st.Dat
     with contextlib.suppress(DataError, OSError), opened(tmp_path / "damaged", tmp_path / "scratch", 10**5):
         pass
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "damaged", "target"}
+
+
+def test_a_directory_that_points_before_the_beginning_is_damage(tmp_path: Path, target: Path) -> None:
+    """Which zipfile answers with an OSError that names no file."""
+    file = make_zip(tmp_path / "a.zip", {"one.txt": b"1"})
+    content = bytearray(file.read_bytes())
+    content[-7] ^= 0x40  # of the directory's place
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"a.zip is truncated or damaged"):
+        extract(file, target, 100)
+
+
+def test_a_pipe_is_named(tmp_path: Path, target: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(DataError, match=r"pipe.zip is a pipe, but a regular file was expected"):
+        extract(tmp_path / "pipe.zip", target, 100)

@@ -178,3 +178,24 @@ def test_damaged_pickles_never_raise_anything_else(tmp_path: Path, data: st.Data
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(DataError):
         load_arrays(save(tmp_path / "a.pkl", bytes(content)))
+
+
+class _Again:
+    """An array of bytes that others have too; a pickle writes them once."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        from numpy.core.numeric import _frombuffer
+
+        return _frombuffer, (self.raw, np.dtype(np.uint8), (len(self.raw),), "C")
+
+
+def test_a_small_file_does_not_become_many_arrays(tmp_path: Path) -> None:
+    raw = bytes(100_000)
+    small = save(tmp_path / "small.pkl", pickle.dumps({"a": [_Again(raw)]}, 2))
+    assert load_dict(small, "a")["a"][0].nbytes == len(raw)
+    swelling = save(tmp_path / "swelling.pkl", pickle.dumps({"a": [_Again(raw) for _ in range(10)]}, 2))
+    with pytest.raises(DataError, match=r"swelling.pkl is refused: it asks for arrays that are larger than itself"):
+        load_arrays(swelling)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import shutil
 import tarfile
 import zipfile
@@ -14,6 +15,7 @@ from typing import IO, NamedTuple
 from typing_extensions import Self
 
 from ..errors import DataError
+from ..files import require_regular
 from .prepared import scratch_folder
 
 MAX_MEMBERS = 1_000_000
@@ -66,7 +68,8 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
         for member in _members(archive, check):
             _write(member, target / _safe(member, archive))
     except Exception as error:  # the standard library raises many types, as archives can be damaged in many ways
-        if isinstance(error, DataError) or getattr(error, "errno", None):  # a full disk, for example
+        refused = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)  # a full disk, for example
+        if isinstance(error, DataError) or refused:
             raise
         raise DataError(f"{archive} is truncated or damaged ({error}): download it again.") from error
 
@@ -102,8 +105,9 @@ def check_file(path: Path) -> None:
     Raises:
         DataError: Naming the path and what it is.
     """
-    if not path.is_file():
-        raise DataError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there'}.")
+    if not path.exists():
+        raise DataError(f"{path} is not there.")
+    require_regular(path)
     with path.open("rb") as file:
         start = file.read(256).removeprefix(codecs.BOM_UTF8).lstrip().lower()
     if not start:

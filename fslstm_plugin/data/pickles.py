@@ -10,11 +10,11 @@ import math
 import pickle
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import TOO_LARGE, DataError, is_out_of_memory
 from .archives import check_file
 
 
@@ -127,11 +127,29 @@ class _ArrayUnpickler(_Unpickler):
 
     dispatch: ClassVar = {code: load for code, load in _Unpickler.dispatch.items() if code not in _OTHER_OBJECTS}
 
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        super().__init__(file, encoding="latin1")
+        self._left = 2 * size  # Bytes: of an array's numbers, and of the array. A file could name the same ones again.
+
+    def _count(self) -> None:
+        made = self.stack[-1]
+        self._left -= made.nbytes if isinstance(made, np.ndarray) else len(made) if isinstance(made, bytes) else 0
+        if self._left < 0:
+            raise _ForbiddenError("arrays that are larger than itself")
+
+    def load_reduce(self) -> None:
+        """Call one of those admitted."""
+        super().load_reduce()
+        self._count()
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
+
     def load_build(self) -> None:
         """Fill an array or a dtype; on a function it would set attributes."""
         if not isinstance(self.stack[-2], (_Array, _DType)):
             raise _ForbiddenError("a state for something other than an array")
         super().load_build()
+        self._count()
 
     dispatch[pickle.BUILD[0]] = load_build
 
@@ -158,12 +176,14 @@ def load_arrays(path: Path) -> Any:
     check_file(path)
     try:
         with path.open("rb") as file:
-            return _ArrayUnpickler(file, encoding="latin1").load()
+            return _ArrayUnpickler(file, path.stat().st_size).load()
     except _ForbiddenError as error:
         raise DataError(f"{path} is refused: it asks for {error}, not plain NumPy arrays.") from error
     except OSError:
         raise
     except Exception as error:  # a damaged pickle can raise anything
+        if is_out_of_memory(error):
+            raise DataError(f"{path} {TOO_LARGE}.") from error
         raise DataError(f"{path} is a truncated or damaged pickle ({error}).") from error
 
 
