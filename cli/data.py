@@ -10,6 +10,7 @@ import typer
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import DATASETS
 
+from .command import Command
 from .options import DataRoot, Json, complete
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data sets, and list them.")
@@ -33,7 +34,7 @@ fslstm data list --data-root /scratch/data --json data.json
 """
 
 
-@app.command(epilog=PREPARE_EXAMPLES)
+@app.command(cls=Command, epilog=PREPARE_EXAMPLES)
 def prepare(
     name: Annotated[
         str,
@@ -61,7 +62,7 @@ def prepare(
     dataset.prepare(resolve(data_root), archive or folder, lambda message: typer.echo(message, err=True))
 
 
-@app.command("list", epilog=LIST_EXAMPLES)
+@app.command("list", cls=Command, epilog=LIST_EXAMPLES)
 def show(data_root: DataRoot = None, json: Json = None) -> None:
     """List the data sets, prepared ones first, each with its folder and the numbers of classes and images per split."""
     from rich import print as show_table

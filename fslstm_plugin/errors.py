@@ -200,8 +200,6 @@ def naming_damage(file: Path) -> Iterator[None]:
     except (DataError, RunError, StorageError):
         raise
     except Exception as error:  # many types, as content can be wrong in many ways
-        if is_out_of_memory(error):
-            raise
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is of a place before the file's beginning
             raise
         fault = f"is damaged or has an unexpected format ({type(error).__name__}: {error})"

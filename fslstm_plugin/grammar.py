@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
-from .errors import UnknownNameError, UsageError, is_number
+from .errors import UnknownNameError, UsageError, is_number, is_out_of_memory
 
 T = TypeVar("T")
 
@@ -210,6 +210,8 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
             raise UsageError(f"{text}: {error}") from error
         raise
     except (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:  # of any third party
+        if is_out_of_memory(error):
+            raise
         raise UsageError(_refusal(part, values, text, error)) from error
 
 

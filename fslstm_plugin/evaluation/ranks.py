@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, distributed
 
-from ..errors import UsageError
+from ..errors import UsageError, is_out_of_memory
 
 _PATIENCE = datetime.timedelta(hours=12)  # The first rank may extract features while the others wait.
 
@@ -61,6 +61,8 @@ class Ranks:
         try:
             torch.ones(1, device=wanted).item()
         except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+            if is_out_of_memory(error):  # of a GPU that others use
+                raise
             here = ["auto", "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
             here += ["mps"] if torch.backends.mps.is_available() else []
             several = ", and no more processes than GPUs" if wanted != name and self.size > 1 else ""

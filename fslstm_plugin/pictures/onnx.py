@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..errors import RunError, UsageError, needs_extra
+from ..errors import RunError, UsageError, is_out_of_memory, needs_extra
 from ..files import replacing
 from ..fitted import FittedMethod
 
@@ -133,6 +133,8 @@ def _write(graph: ClassifierGraph, example: Tensor, file: Path, described: dict[
     except OSError:
         raise
     except Exception as error:  # of whatever the backbone has that ONNX has not
+        if is_out_of_memory(error):
+            raise
         raise RunError(f"This backbone cannot be written as an ONNX graph: {str(error).splitlines()[0]}") from error
     model = onnx.load(str(file))
     onnx.helper.set_model_props(model, described)

@@ -25,7 +25,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError
+from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError, is_out_of_memory
 from ..files import damaged_member, read_json, replacing
 from ..runs import Run
 from ..stopping import Interrupted, listen, listening
@@ -339,7 +339,7 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
                 "A process that decodes images was killed, perhaps for want of memory. What was saved before is "
                 f"intact: continue with {run.resume_command}, perhaps with fewer --workers."
             ) from error
-        if not resume or checkpoints.started:
+        if not resume or checkpoints.started or is_out_of_memory(error):
             raise
         raise _damaged(run, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
 

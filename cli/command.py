@@ -1,0 +1,81 @@
+"""A command whose failures speak of its options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from typer.core import TyperCommand
+
+from fslstm_plugin.errors import FSLSTMError, is_out_of_memory
+
+_ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
+_WANTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
+_SIZES = ("batch_size", "batch_episodes", "episodes_per_step", "queries", "workers", "max_pixels")  # What takes memory
+
+
+class Command(TyperCommand):
+    """A command: an error of the library names the option where it names an argument."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words after the command."""
+        with self._in_its_words():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Do what it does."""
+        with self._in_its_words():
+            return super().invoke(ctx)
+
+    @contextmanager
+    def _in_its_words(self) -> Iterator[None]:
+        try:
+            yield
+        except FSLSTMError as error:
+            error.args = (as_options(str(error), self.params),)
+            raise
+        except (MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise FSLSTMError(_out_of_memory(error, self.params)) from error
+            raise
+
+
+def as_options(text: str, params: Sequence[Any]) -> str:
+    """A text of the library as the command line says it: an argument in backticks is an option.
+
+    What is no option of the command is left as it is.
+
+    Args:
+        text: With arguments such as `` `weights` ``, `` `resume=True` `` or `` `precision=32` ``.
+        params: The command's.
+    """
+    known = {each.name: each for each in params}
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        param = known.get(name)
+        if param is None:
+            return match[0]
+        if param.param_type_name == "argument":
+            return param.metavar or param.name.upper()
+        if value in ("True", "False"):
+            words = param.opts if value == "True" else param.secondary_opts
+            return words[0] if words else match[0]
+        return param.opts[0] if value is None else f"{param.opts[0]} {value}"
+
+    return _ARGUMENT.sub(option, text)
+
+
+def _out_of_memory(error: Exception, params: Sequence[Any]) -> str:
+    names = {each.name: each.opts[0] for each in params}
+    wanted = _WANTED.search(str(error))
+    reason = f" for another {wanted[1]}" if wanted else ""
+    lower = " or ".join(names[each] for each in _SIZES if each in names)
+    advice = f"lower {lower}, " if lower else ""
+    gpu = "CUDA" in str(error) and "device" in names
+    return (
+        f"There is not enough memory{reason}: {advice}{'use --device cpu, ' if gpu else ''}"
+        "or end other programs that take much of it."
+    )

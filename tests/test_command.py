@@ -1,0 +1,51 @@
+"""How failures reach the user of a command: want of memory, and names of arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import typer.main
+from fslstm_cli.command import as_options
+from fslstm_cli.main import app
+
+
+def allocate(much: str):
+    if much == "torch":
+        return torch.empty(10**16)
+    if much == "numpy":
+        return np.empty(10**16)
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 8 GiB")
+
+
+@pytest.mark.parametrize(
+    ("much", "wanted"), [("torch", "40000000000000000 bytes"), ("numpy", "71.1 PiB"), ("cuda", "20.00 GiB")]
+)
+@pytest.mark.parametrize(
+    ("arguments", "place", "advice"),
+    [
+        (("eval", "--features", "f.npz"), "evaluation.feature_file.open_feature_file", "--batch-episodes or --queries"),
+        (("train", "--dataset", "dots"), "training.meta_training.train", "--episodes-per-step or --queries"),
+        (("pretrain", "--dataset", "dots"), "training.pretraining.pretrain", "--batch-size or --workers"),
+        (("fit", "pictures", "-o", "m.fslstm"), "pictures.labelled", "--max-pixels"),
+        (("data", "list"), "data.root.data_root", ""),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else None,
+)
+def test_want_of_memory_is_a_sentence(much, wanted, arguments, place, advice, fslstm, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"fslstm_plugin.{place}", lambda *_, **__: allocate(much))
+    done = fslstm(*arguments)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert done.err.startswith(f"fslstm: There is not enough memory for another {wanted}: ")
+    assert (f"lower {advice}" in done.err) if advice else ("lower" not in done.err)
+    assert ("use --device cpu" in done.err) == (much == "cuda" and arguments[0] in ("eval", "fit"))
+
+
+def test_an_argument_in_backticks_is_an_option() -> None:
+    commands = typer.main.get_command(app).commands
+    text = (
+        "give `max_pixels`, as in `max_pixels=4`; `model`, `pictures`, `cache=False`, `iam=True`, `ridge`, `transforms`"
+    )
+    assert as_options(text, commands["predict"].params).startswith("give --max-pixels, as in --max-pixels 4; MODEL, ")
+    assert as_options(text, commands["eval"].params).endswith("--pictures, --no-cache, --iam, `ridge`, `transforms`")
