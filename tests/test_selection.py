@@ -43,7 +43,7 @@ def test_the_choice_has_the_greatest_likelihood_of_explicit_refits(with_mean: bo
     clearly = gain.mean() > gain.std() / len(gain) ** 0.5
     assert choice.method == (best if clearly else names[0])
     assert choice.expected is not None
-    assert 1 - choice.expected.accuracy == pytest.approx((1 - accuracies[choice.method]) * (5 / 6) ** (1 / 3))
+    assert accuracies[choice.method] < choice.expected.accuracy < accuracies[choice.method] + 0.02
     assert choice.expected.low < choice.expected.accuracy < choice.expected.high
 
 
@@ -75,27 +75,18 @@ def test_one_point_a_class_leaves_nothing_to_judge() -> None:
 def test_the_only_point_of_a_class_is_not_judged() -> None:
     logits, labels = torch.eye(3)[torch.tensor([0, 1, 0, 1, 1, 0])], torch.tensor([0, 0, 0, 1, 1, 2])
     found = expected_accuracy(logits, labels)
-    assert found == expected_accuracy(logits[:5], labels[:5])
+    assert found == expected_accuracy(torch.eye(3)[torch.tensor([0, 1, 0, 1, 1, 2])], labels)
     assert found is not None
-    shrink = (3 * (2 / 3) ** (1 / 3) + 2 * (1 / 2) ** (1 / 3)) / 5
-    assert found.accuracy == pytest.approx(1 - shrink / 5)
+    assert found.low < 4 / 5 < found.accuracy < found.high < 1
     assert expected_accuracy(torch.eye(3), torch.arange(3)) is None
 
 
-def test_at_few_shots_the_interval_still_holds_the_accuracy() -> None:
-    """Five classes of two points, where leaving one out takes half of its class away."""
-    held, errors = [], []
-    for seed in range(100):
-        features, labels = draw(seed, shots=100, ways=5)
-        episode = EpisodeFeatures(features[:10], features[10:], labels[:10])
-        found = expected_accuracy(left_out("lssvm(ridge=1,normalize)", episode), labels[:10])
-        predicted = parse_method("lssvm(ridge=1,normalize)").logits(episode).argmax(-1)
-        accuracy = float((predicted == labels[10:]).double().mean())
-        assert found is not None
-        held.append(found.low <= accuracy <= found.high)
-        errors.append(found.accuracy - accuracy)
-    assert sum(held) >= 90
-    assert abs(sum(errors) / 100) < 0.06
+@pytest.mark.parametrize("ways", [2, 5, 50])
+def test_at_chance_two_points_a_class_promise_no_more(ways: int) -> None:
+    labels = torch.arange(ways).repeat(ways)
+    found = expected_accuracy(torch.eye(ways)[torch.arange(ways).repeat_interleave(ways)], labels)
+    assert found is not None
+    assert found.accuracy == 1 / ways
 
 
 @pytest.mark.parametrize(
