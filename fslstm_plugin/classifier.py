@@ -30,7 +30,6 @@ from .suggestions import Suggestion, suggest
 
 _LEAVE_ONE_OUT = "leave-one-out"
 _TRANSDUCTION = "+psm"
-_BATCH = 32  # Pictures that the backbone sees at a time.
 
 
 def method_to_fit(name: str) -> Method:
@@ -398,7 +397,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         backbone = self.open_backbone()
         # An image that is open is decoded here, not in threads, two of which may have the same.
         with ThreadPoolExecutor() as pool, torch.inference_mode():
-            batches = _batches(decode_picture(each) if isinstance(each, Image.Image) else each for each in X)
+            decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in X)
+            batches = _batches(decoded, backbone.batch_size)
             found = [
                 backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
             ]
@@ -415,8 +415,8 @@ def _base_mean(values: Any, length: int) -> Tensor:
     return torch.from_numpy(mean)
 
 
-def _batches(pictures: Iterator[Any]) -> Iterator[list[Any]]:
-    while batch := list(islice(pictures, _BATCH)):
+def _batches(pictures: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while batch := list(islice(pictures, size)):
         yield batch
 
 

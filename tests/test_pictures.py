@@ -15,6 +15,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
 
+from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.backbones import Normalization
 from fslstm_plugin.errors import DataError, UsageError
 from fslstm_plugin.pictures import Batch, Picture, class_names, duplicates, features_of, labelled, pictures_in
@@ -115,6 +116,20 @@ def test_a_batch_in_which_nothing_can_be_read_is_empty(tmp_path: Path, thumbnail
     first, second = features_of(pictures, thumbnails, batch_size=2)
     assert (first.features.shape, second.features.shape) == ((0, 768), (0, 768))
     assert [problem.picture for problem in first.problems + second.problems] == pictures
+
+
+def test_a_classifier_gives_the_backbone_as_many_pictures_at_a_time(
+    tmp_path: Path, thumbnails: PictureBackbone
+) -> None:
+    pictures = numbered(tmp_path, 10)
+    expected = all_of(features_of(pictures, thumbnails)).features
+    sizes: list[int] = []
+    thumbnails.network.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
+    list(features_of(pictures, thumbnails))
+    commands, sizes[:] = list(sizes), []
+    classifier = FewShotClassifier("nn", backbone=thumbnails).fit([each.path for each in pictures], [0, 1] * 5)
+    assert sizes == commands == [4, 4, 2]
+    assert np.array_equal(classifier.support_, expected.numpy())
 
 
 @pytest.mark.parametrize("workers", [1, 4])

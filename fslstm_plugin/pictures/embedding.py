@@ -18,8 +18,6 @@ from ..pretrained.backbone import PictureBackbone
 from .listing import Picture
 
 _AHEAD = 2  # Batches that are decoded while the backbone works on another.
-# More than 8 take half as long again on a processor, which asks the system for new memory in every layer.
-_BATCH_ON_CPU, _BATCH = 8, 64
 _MOST_WORKERS = 8
 
 
@@ -35,7 +33,7 @@ class Batch(NamedTuple):
 
     Args:
         pictures: Those that could be read.
-        features: Theirs, float32 ``(b, d)`` on the processor; b may be 0.
+        features: Theirs, float32 ``(b, d)`` on the CPU; b may be 0.
         problems: Those that could not.
     """
 
@@ -55,7 +53,7 @@ def features_of(
     Args:
         pictures: The pictures; an iterator is read only a little ahead.
         backbone: On the device where it shall compute.
-        batch_size: Pictures at a time. Default None: 8 on a processor, 64 on other devices.
+        batch_size: Pictures at a time. Default None: `PictureBackbone.batch_size`.
         workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
 
     Yields:
@@ -72,7 +70,7 @@ def features_of(
         0 (0, 1280) Cannot read the image missing.png: No such file or directory.
     """
     if batch_size is None:
-        batch_size = _BATCH_ON_CPU if backbone.device.type == "cpu" else _BATCH
+        batch_size = backbone.batch_size
     require_whole("batch_size", batch_size, 1)
     workers = _cores() if workers is None else require_whole("workers", workers, 1)
     remaining = iter(pictures)

@@ -83,7 +83,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     graph = ClassifierGraph(backbone.network, classifier.fitted, classifier.temperature_).eval()
     images = torch.stack([backbone.preprocess(each) for each in pictures])
     with torch.inference_mode():
-        features = torch.cat([backbone(part) for part in images.split(_BATCH)])
+        features = torch.cat([backbone(part) for part in images.split(backbone.batch_size)])
     expected = classifier.predict_proba(features.numpy())
     described = {
         "classes": json.dumps([str(each) for each in classifier.classes_]),

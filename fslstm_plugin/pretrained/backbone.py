@@ -18,6 +18,8 @@ from ..normalization import Normalization
 from ..weights import checksum
 
 _LONGEST = 10  # Times the shorter side; a whole strip of 1 x 50,000 pixels, resized, would fill the memory.
+# More than 4 take up to twice as long on a CPU, which asks the system for new memory in every layer.
+_BATCH_ON_CPU, _BATCH = 4, 64
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,11 @@ class PictureBackbone(nn.Module):
     def device(self) -> torch.device:
         """Device of the network."""
         return next((tensor.device for tensor in self.network.state_dict().values()), torch.device("cpu"))
+
+    @property
+    def batch_size(self) -> int:
+        """How many images to give it at a time."""
+        return _BATCH_ON_CPU if self.device.type == "cpu" else _BATCH
 
     @cached_property
     def digest(self) -> str:
