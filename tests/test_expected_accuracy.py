@@ -43,7 +43,7 @@ def contained(features: str, sizes: Tensor, draws: int) -> tuple[float, float]:
         assert found is not None
         return found
 
-    part = max(1, min(draws, 2 * 10**6 // (len(labels) * max(len(labels), len(sizes) ** 2 // 4, 100))))
+    part = max(1, min(draws, 5 * 10**5 // (len(labels) * max(len(labels), len(sizes) ** 2 // 4, 100))))
     held, excess = 0, 0.0
     for seed in range(0, draws, part):
         episodes, new = draw(features, sizes, min(part, draws - seed), seed)
