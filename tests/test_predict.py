@@ -431,6 +431,19 @@ def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
     assert "no longer exists" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_folder_that_is_a_link_is_not_followed(fslstm, tmp_path: Path, model, new, link) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "sorted"
+    elsewhere.mkdir()
+    folder.mkdir()
+    for colour in painted.COLOURS:
+        (folder / colour).symlink_to(elsewhere)
+    done = fslstm("predict", model, new, "--accept", 1, "--sort-into", folder, *["--link"] * link)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert "is a link, and nothing is written through it: put a folder in its place" in done.err
+    assert not list(elsewhere.iterdir())
+
+
 def test_paths_are_those_that_were_typed(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
     (new / "deep").mkdir()
     painted.picture("red", 900).save(tmp_path / "=1.png")

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from ..errors import StorageError
+from ..files import subfolder
 
 _LONGEST = 200  # Bytes of a name; with a number at its end it stays below the 255 that file systems take.
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
@@ -21,7 +22,7 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
     """Copy pictures into a folder for each group, made if needed.
 
     A picture keeps its name; where another one has it, a number is added. One that is there already, byte by byte, is
-    not copied again, so that a sorting that was stopped can be repeated.
+    not copied again, so that a sorting that was stopped can be repeated. A folder of a group is never a link.
 
     Args:
         folder: The outer folder.
@@ -33,7 +34,7 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
         Sentences on pictures that no longer exist.
 
     Raises:
-        StorageError: If nothing can be written there.
+        StorageError: If nothing can be written there, or a group's folder is a link.
 
     Example:
         >>> import tempfile
@@ -47,11 +48,7 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
     names = folder_names(groups)
     missing = []
     for picture, group in found:
-        inner = folder / names[group]
-        try:
-            inner.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"Cannot make the folder {inner}: {error.strerror or error}.") from error
+        inner = subfolder(folder, names[group])
         if not picture.is_file():
             missing.append(f"Not sorted, since it no longer exists: {picture}")
             continue
