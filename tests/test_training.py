@@ -631,6 +631,13 @@ def test_folders_of_images_can_be_pretrained_on(tmp_path, dots, data_root):
     run = Run(tmp_path / "run", config)
     pretrain(run, OPTIONS, workers=0, console=QUIET)
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 6
+    file = tmp_path / "images" / "class1" / "7.png"
+    content, times = bytearray(file.read_bytes()), (file.stat().st_atime, file.stat().st_mtime)
+    content[-1] ^= 1  # of equal name, size and times
+    file.write_bytes(content)
+    os.utime(file, times)
+    with pytest.raises(RunError, match="the images"):
+        pretrain(run, OPTIONS, workers=0, console=QUIET, resume=True)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full to stand for a full disk")
