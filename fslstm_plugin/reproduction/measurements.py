@@ -180,4 +180,4 @@ def write(folder: Path, measurements: Sequence[Measurement]) -> None:
     """Write them as the reproduction's ``measured.json``."""
     sources = list(dict.fromkeys(each.provenance for each in measurements))
     stored = [_Stored(**{**asdict(each), "provenance": sources.index(each.provenance)}) for each in measurements]
-    write_json(folder / "measured.json", to_plain(_File(sources, stored)))
+    write_json(folder / "measured.json", to_plain(_File(sources, stored)), follow_links=False)

@@ -19,7 +19,7 @@ from ..errors import RunError, StorageError
 from ..evaluation.runner import Outcome
 from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
-from ..files import prune, subfolder
+from ..files import exclusive, prune, subfolder
 from ..methods import Method
 from ..plain import from_plain, to_plain
 from ..reporting.words import listed
@@ -139,11 +139,13 @@ class OutcomeStore:
         }
         file = self._file(name, setting)
         try:
-            subfolder(self.run.path, "cache")
-            save_tensors(file, tensors, {"provenance": json.dumps(to_plain(self.where))})
-            if len(outcome.accuracies) == setting.episodes:  # Till then, what other code measured stays.
-                prune(file.parent, keep=file, pattern=f"{self._stem(name, setting)}-*.safetensors")
-        except StorageError as error:
+            with exclusive(subfolder(self.run.path, "cache")):
+                if self.answered(name, setting) > len(outcome.accuracies):
+                    return  # by another process, which is further
+                save_tensors(file, tensors, {"provenance": json.dumps(to_plain(self.where))})
+                if len(outcome.accuracies) == setting.episodes:  # Till then, what other code measured stays.
+                    prune(file.parent, keep=file, pattern=f"{self._stem(name, setting)}-*.safetensors")
+        except (StorageError, OSError) as error:
             self.note(f"The outcome of {name} is not kept: {error}")
 
     def _file(self, name: str, setting: Setting) -> Path:

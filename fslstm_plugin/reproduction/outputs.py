@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ..errors import needs_extra
-from ..files import replacing, write_json, write_text
+from ..files import exclusive, replacing, write_json, write_text
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
 from . import beside, literature, measurements, rendering, support
@@ -29,12 +29,13 @@ def write(reproduction: Reproduction) -> None:
     Raises:
         DataError: If the measurements are damaged.
     """
-    if reproduction.specification.shows == SUPPORT:
-        _write_support(reproduction)
-    elif reproduction.specification.shows == TABLE:
-        _write_table(reproduction)
-    else:
-        _write_lines(reproduction)
+    with exclusive(reproduction.folder):  # or another process, which read earlier, might write later
+        if reproduction.specification.shows == SUPPORT:
+            _write_support(reproduction)
+        elif reproduction.specification.shows == TABLE:
+            _write_table(reproduction)
+        else:
+            _write_lines(reproduction)
 
 
 def _write_table(reproduction: Reproduction) -> None:
@@ -43,10 +44,10 @@ def _write_table(reproduction: Reproduction) -> None:
     rows = [row for line in lines for row in line.as_dicts()]
     folder = reproduction.folder
     shipped = beside.markdown(beside.shipped_pairs(reproduction.name, measured))
-    write_text(folder / "table.md", rendering.markdown(reproduction, lines, measured, shipped))
-    write_text(folder / "table.tex", rendering.latex(reproduction, lines))
-    write_text(folder / "table.csv", rendering.csv_lines(rows))
-    write_json(folder / "table.json", {"rows": rows})
+    write_text(folder / "table.md", rendering.markdown(reproduction, lines, measured, shipped), follow_links=False)
+    write_text(folder / "table.tex", rendering.latex(reproduction, lines), follow_links=False)
+    write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
+    write_json(folder / "table.json", {"rows": rows}, follow_links=False)
 
 
 def lines_of(reproduction: Reproduction, measured: Sequence[Measurement]) -> line_figure.Lines:
@@ -64,8 +65,8 @@ def _write_lines(reproduction: Reproduction) -> None:
     folder, title = reproduction.folder, reproduction.specification.title
     _save(line_figure.draw(lines), reproduction)
     rows = lines.as_dicts()
-    write_text(folder / "table.csv", rendering.csv_lines(rows))
-    write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows})
+    write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
+    write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows}, follow_links=False)
     text = [f"# {title}", "", f"![{title}](figure.png)", "", gains_over(lines), ""]
     if lines.summary:
         text += ["## In short", "", lines.remark, ""]
@@ -83,8 +84,8 @@ def _write_lines(reproduction: Reproduction) -> None:
     text = text[:-1] + beside.markdown(beside.shipped_pairs(reproduction.name, measured))
     trained = rendering.trained_with(measured, [each.training for each in measured])
     text += rendering.section("Training of the models", trained) + rendering.measured_with(measured)
-    write_text(folder / "table.md", "\n".join(text) + "\n")
-    write_text(folder / "table.tex", "\n".join(latex) + "\n")
+    write_text(folder / "table.md", "\n".join(text) + "\n", follow_links=False)
+    write_text(folder / "table.tex", "\n".join(latex) + "\n", follow_links=False)
 
 
 def gains_over(lines: line_figure.Lines) -> str:
@@ -106,14 +107,14 @@ def _write_support(reproduction: Reproduction) -> None:
     named = titled(found)
     _save(support_figure.draw(named), reproduction)
     rows = [{"task": name, "before": task.before, "after": task.after} for name, task in named]
-    write_text(folder / "table.csv", rendering.csv_lines(rows))
+    write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
     text = [f"# {title}", "", f"![{title}](figure.png)", ""]
     text += ["| task | classes | before | after |", "| --- | --- | ---: | ---: |"]
     text += [f"| {name} | {', '.join(task.classes)} | {task.before:.1f} | {task.after:.1f} |" for name, task in named]
     trained = rendering.trained_with(found.tasks, [task.training for task in found.tasks])
     text += rendering.section("Training of the models", trained)
     text += rendering.section("Measured with", rendering.sources([(found.provenance, found.seed)]))
-    write_text(folder / "table.md", "\n".join(text) + "\n")
+    write_text(folder / "table.md", "\n".join(text) + "\n", follow_links=False)
 
 
 def _save(figure: Figure, reproduction: Reproduction) -> None:

@@ -156,9 +156,9 @@ class Reproduction:
         """
         shipped.refuse_to_overwrite(output)
         there = self.within(output)
-        write_json(there.folder / "specification.json", to_plain(self.specification))
+        write_json(there.folder / "specification.json", to_plain(self.specification), follow_links=False)
         if self.published.values:
-            write_json(there.folder / "published.json", to_plain(self.published))
+            write_json(there.folder / "published.json", to_plain(self.published), follow_links=False)
         return there
 
 

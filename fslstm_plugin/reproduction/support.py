@@ -59,7 +59,7 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
         setting = Setting(shots=specification.shots[0], seed=request.seed)
         tasks += [_task(model, part.methods[0], setting, episode) for episode in range(tasks_each(parts))]
     found = Tasks(provenance=provenance(request), seed=request.seed, tasks=tuple(tasks))
-    write_json(reproduction.folder / "measured.json", to_plain(found))
+    write_json(reproduction.folder / "measured.json", to_plain(found), follow_links=False)
 
 
 def tasks_each(parts: Sequence[Part]) -> int:
