@@ -43,9 +43,21 @@ def test_the_graph_predicts_as_the_classifier(fslstm, tmp_path: Path, method) ->
     logits, found = session.run(["logits", "probabilities"], {"images": images.numpy()})
     expected = classifier.predict_proba(backbone(images).numpy())
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    described = session.get_modelmeta().custom_metadata_map
-    assert json.loads(described["classes"]) == ["blue", "green", "red"]
-    assert "84" in described["preprocessing"]
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["classes"]) == ["blue", "green", "red"]
+    assert (about["backbone"], float(about["temperature"])) == ("conv4", classifier.temperature_)
+    assert json.loads(about["preprocessing"]) == {
+        "size": [84, 84],
+        "order": ["crop", "resize", "scale", "normalize"],
+        "resize": [84, 84],
+        "interpolation": "bicubic",
+        "crop": None,
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+        "scale": 1 / 255,
+        "channels": "RGB",
+        "max_aspect_ratio": 10,
+    }
     assert found.shape == logits.shape == (12, 3)
 
 

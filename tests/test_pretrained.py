@@ -6,6 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import save_file
 from sklearn.datasets import load_sample_image
+from timm.data import create_transform
 from torch import Tensor, nn
 from torchvision import models
 
@@ -23,6 +25,7 @@ from fslstm_plugin.data.images import make_images
 from fslstm_plugin.errors import MissingExtraError, RunError, UnknownNameError, UsageError
 from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, embedded, open_backbone, timm_models
 from fslstm_plugin.pretrained.backbone import CentreCrop
+from fslstm_plugin.pretrained.preprocessing import Preprocessing
 from fslstm_plugin.recipes import PretrainRecipe
 from fslstm_plugin.runs import PretrainConfig, Run
 from fslstm_plugin.weights import unwrapped
@@ -88,6 +91,64 @@ def test_a_strip_is_not_resized_whole(default: PictureBackbone, monkeypatch: pyt
     strip.paste("white", (9_900, 0, 10_100, 2))
     assert default.preprocess(strip).unique().tolist() == [1.0]  # the middle is what is left
     assert sizes == [(20, 2)]
+
+
+def prepared(image: Image.Image, steps: Preprocessing) -> np.ndarray:
+    """What a program with Pillow and NumPy alone makes of a description."""
+    short = steps.max_aspect_ratio * min(image.size)
+    image = middle(image, min(image.width, short), min(image.height, short))
+    for step in steps.order:
+        if step == "crop":
+            height, width = steps.crop or (min(image.size),) * 2
+            image = middle(image, width, height)
+        elif step == "resize":
+            size = steps.resize
+            if isinstance(size, int):
+                ratio = size / min(image.size)
+                size = (int(image.height * ratio + 1e-9), int(image.width * ratio + 1e-9))
+            image = image.resize(size[::-1], Image.Resampling[steps.interpolation.upper()])
+        elif step == "scale":
+            pixels = np.asarray(image) * steps.scale
+        else:
+            pixels = (pixels - steps.mean) / steps.std
+    return pixels.transpose(2, 0, 1)
+
+
+def middle(image: Image.Image, width: int, height: int) -> Image.Image:
+    left, top = (image.width - width) / 2, (image.height - height) / 2
+    return image.crop((round(left), round(top), round(left) + width, round(top) + height))
+
+
+@pytest.mark.parametrize("size", [(640, 427), (300, 500), (224, 224), (1000, 40)])
+def test_the_preprocessing_can_be_followed_without_torch(size: tuple[int, int], default: PictureBackbone) -> None:
+    image = picture().resize(size)
+    squash = create_transform((3, 96, 96), crop_mode="squash", crop_pct=0.9, interpolation="bilinear")
+    torchvisions = models.get_model_weights("resnet18").DEFAULT.transforms()
+    own = CentreCrop(84, Normalization((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)))
+    network = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    others = [
+        PictureBackbone(network, transform, "other", (side, side))
+        for transform, side in ((squash, 96), (torchvisions, 224), (own, 84))
+    ]
+    for backbone in (default, *others):
+        found, expected = prepared(image, backbone.preprocessing), backbone.preprocess(image).numpy()
+        assert found.shape == expected.shape
+        # Our own crops and resizes at once, by fractions of pixels.
+        allowed = 0.15 if backbone.transform is own else 1e-5
+        assert np.abs(found - expected).mean() <= allowed
+
+
+def test_a_preprocessing_that_has_no_description_is_named() -> None:
+    border = create_transform((3, 96, 96), crop_mode="border", crop_pct=0.9)
+    backbone = PictureBackbone(nn.Flatten(), border, "timm:of-borders", (96, 96))
+    with pytest.raises(
+        UsageError, match=r"timm:of-borders does to a picture \(ResizeKeepRatio, .* cannot be described"
+    ):
+        _ = backbone.preprocessing
+
+
+def test_a_backbone_is_shown_in_a_line(default: PictureBackbone) -> None:
+    assert repr(default) == "PictureBackbone('efficientnet-lite0', 224 x 224 pixels to 1280 features)"
 
 
 def test_a_damaged_or_missing_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

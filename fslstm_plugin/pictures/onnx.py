@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -59,8 +60,9 @@ class ClassifierGraph(nn.Module):
 def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Image.Image]) -> float:
     """Write a classifier of pictures as an ONNX file, if it predicts the pictures as the classifier does.
 
-    The graph takes ``images``, float32 ``(batch, 3, H, W)``, prepared as its metadata ``preprocessing`` say; it gives
-    ``logits`` and ``probabilities`` ``(batch, ways)``, in the order of its metadata ``classes``, a list in JSON.
+    The graph takes ``images``, float32 ``(batch, 3, H, W)``; it gives ``logits`` and ``probabilities``
+    ``(batch, ways)``. Its metadata: ``classes``, the names in that order, and ``preprocessing``, a `Preprocessing` of
+    upright pictures on white, both in JSON; ``backbone``, ``method`` and ``temperature``.
 
     Args:
         classifier: A fitted one with a backbone, on the processor.
@@ -71,7 +73,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
         The greatest difference of a probability.
 
     Raises:
-        UsageError: If the method cannot be written as weights, or there are no pictures.
+        UsageError: If the method cannot be written as weights, the preprocessing not as data, or there are no pictures.
         MissingExtraError: If a package is not installed.
         RunError: If the graph cannot be made, or predicts something else.
         StorageError: If the file cannot be written.
@@ -87,9 +89,10 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     expected = classifier.predict_proba(features.numpy())
     described = {
         "classes": json.dumps([str(each) for each in classifier.classes_]),
-        "preprocessing": " ".join(str(backbone.transform).split()),
-        "backbone": backbone.name,
-        "method": classifier.method,
+        "preprocessing": msgspec.json.encode(backbone.preprocessing).decode(),
+        "backbone": Path(backbone.name).name,  # of a run, not its place on this machine
+        "method": str(classifier.method),
+        "temperature": repr(classifier.temperature_),
     }
     with replacing(file) as temporary:
         _write(graph, images[:1], temporary, described)

@@ -16,6 +16,7 @@ from ..data.decode import fit_square
 from ..errors import UsageError, is_out_of_memory
 from ..normalization import Normalization
 from ..weights import checksum
+from .preprocessing import Preprocessing, described
 
 _LONGEST = 10  # Times the shorter side; a whole strip of 1 x 50,000 pixels, resized, would fill the memory.
 # More than 4 take up to twice as long on a CPU, which asks the system for new memory in every layer.
@@ -126,6 +127,19 @@ class PictureBackbone(nn.Module):
     def batch_size(self) -> int:
         """How many images to give it at a time."""
         return _BATCH_ON_CPU if self.device.type == "cpu" else _BATCH
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What `preprocess` does, as data.
+
+        Raises:
+            UsageError: If the transform is not one of timm, torchvision or this package.
+        """
+        return described(self.transform, self.name)
+
+    def __repr__(self) -> str:
+        height, width = self.image_size
+        return f"PictureBackbone('{self.name}', {height} x {width} pixels to {self.out_features} features)"
 
     @cached_property
     def digest(self) -> str:

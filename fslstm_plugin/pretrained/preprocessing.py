@@ -1,0 +1,92 @@
+"""How a picture becomes a network's input, as data that another program can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from PIL import Image
+from torch import Tensor
+
+from ..errors import UsageError
+
+_RESIZE_FIRST = ("resize", "crop", "scale", "normalize")
+_CROP_FIRST = ("crop", "resize", "scale", "normalize")
+
+
+class Preprocessing(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is done to an upright RGB picture.
+
+    Args:
+        size: Height and width of the input in pixels.
+        order: The steps, in their order: ``"resize"``, ``"crop"``, ``"scale"``, ``"normalize"``.
+        resize: To how many pixels the shorter side is resized, the longer one in proportion, rounded down; or height
+            and width.
+        interpolation: Of the resizing, with antialiasing: ``"bilinear"``, ``"bicubic"``.
+        crop: Height and width of the part that is kept, from the middle; None for the largest square.
+        mean: Mean of red, green and blue, which is subtracted.
+        std: Standard deviation of red, green and blue, by which is divided then.
+        scale: Factor of the pixels, which are 0 to 255.
+        channels: Their order.
+        max_aspect_ratio: Of a picture that is longer in proportion, the middle is taken before anything else.
+    """
+
+    size: tuple[int, int]
+    order: tuple[str, ...]
+    resize: int | tuple[int, int]
+    interpolation: str
+    crop: tuple[int, int] | None
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    scale: float = 1 / 255
+    channels: str = "RGB"
+    max_aspect_ratio: float = 10
+
+
+def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preprocessing:
+    """What a transform does.
+
+    Args:
+        transform: Of timm, torchvision or this package.
+        name: Of the backbone, for the message.
+
+    Raises:
+        UsageError: If it has a step that has no name here.
+
+    Example:
+        >>> from fslstm_plugin.pretrained import open_backbone
+        >>> found = open_backbone().preprocessing
+        >>> found.resize, found.interpolation, found.crop, found.mean
+        (256, 'bicubic', (224, 224), (0.5, 0.5, 0.5))
+    """
+    from .backbone import CentreCrop
+
+    if isinstance(transform, CentreCrop):
+        size, pixels = transform.image_size, transform.normalization
+        return Preprocessing((size, size), _CROP_FIRST, (size, size), "bicubic", None, pixels.mean, pixels.std)
+    steps: dict[str, Any] = {type(step).__name__: step for step in getattr(transform, "transforms", [transform])}
+    if list(steps) == ["ImageClassification"]:
+        (whole,) = steps.values()
+        (shorter,), crop, how = whole.resize_size, _pair(whole.crop_size * 2), whole.interpolation.value
+        return Preprocessing(crop, _RESIZE_FIRST, shorter, how, crop, tuple(whole.mean), tuple(whole.std))
+    if list(steps) != ["Resize", "CenterCrop", "MaybeToTensor", "Normalize"]:
+        raise UsageError(
+            f"What the backbone {name} does to a picture ({', '.join(steps)}) cannot be described to other programs: "
+            "use another backbone."
+        )
+    resize, crop, _, normalize = steps.values()
+    return Preprocessing(
+        _pair(crop.size),
+        _RESIZE_FIRST,
+        resize.size if isinstance(resize.size, int) else _pair(resize.size),
+        resize.interpolation.value,
+        _pair(crop.size),
+        tuple(round(each, 7) for each in normalize.mean.tolist()),  # of single precision
+        tuple(round(each, 7) for each in normalize.std.tolist()),
+    )
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = size
+    return int(height), int(width)
