@@ -149,10 +149,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "classes_"):
             return self.fit(X, y, pictures)
         X, y, names = self._labelled(X, y, pictures, reset=False)
-        if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
-            raise UsageError(
-                f"The labels are {self.classes_.dtype}, but the new ones are {y.dtype}: give them one type."
-            )
+        self._require_alike(y)
         all_classes, labels = np.unique(np.concatenate([self.classes_[self.support_labels_], y]), return_inverse=True)
         kept = np.ones(len(self.support_), dtype=bool)
         return self._update(kept, all_classes, labels, X, names)
@@ -176,6 +173,46 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         kept = ~gone[self.support_labels_]
         places = (np.cumsum(~gone) - 1)[self.support_labels_[kept]]
         return self._update(kept, self.classes_[~gone], places, self.support_[:0], [])
+
+    def relabel(self, places: Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
+        """Correct labels of points, with the same result as fitting anew; a class without points is gone.
+
+        Args:
+            places: Rows of ``support_``, each once.
+            y: Their labels ``(k,)``, of known or of new classes.
+            pictures: Their names. Default None: they keep theirs.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: If a label is of another type than the others, or fewer than two classes would be left.
+
+        Example:
+            >>> classifier = FewShotClassifier().fit([[0.0, 1.0], [1.0, 0.0], [0.9, 0.1]], ["owl", "wren", "owl"])
+            >>> classifier.relabel([2], ["wren"]).predict([[0.9, 0.1]])
+            array(['wren'], dtype='<U4')
+        """
+        check_is_fitted(self)
+        y = np.asarray(y)
+        self._require_alike(y)
+        labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
+        labels[list(places)] = y
+        classes, labels = np.unique(labels, return_inverse=True)
+        _require_classes(classes)
+        names = list(self.pictures_)
+        for place, name in zip(places, pictures or (), strict=pictures is not None):
+            names[place] = name
+        none = torch.from_numpy(self.support_[:0])
+        kept = torch.ones(len(self.support_), dtype=torch.bool)
+        fitted = self._fitted_.updated(kept, none, torch.from_numpy(labels), len(classes))
+        return self._keep(classes, labels, self.support_, names, fitted)
+
+    def _require_alike(self, y: np.ndarray) -> None:
+        if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
+            raise UsageError(
+                f"The labels are {self.classes_.dtype}, but the new ones are {y.dtype}: give them one type."
+            )
 
     def _update(
         self, kept: np.ndarray, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str]
@@ -347,7 +384,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             seed=content.seed,
         )
         if content.backbone is not None:
-            _require_same(classifier.open_backbone(), content.backbone, Path(file))
+            _require_same(classifier.open_backbone(), content, Path(file))
         try:
             classifier.fit(content.support, content.classes[content.labels], content.pictures or None)
         except UsageError as error:
@@ -453,7 +490,6 @@ def _identity(backbone: PictureBackbone) -> BackboneIdentity:
     return BackboneIdentity(
         name=backbone.name,
         digest=backbone.digest,
-        preprocessing=" ".join(str(backbone.transform).split()),
         image_size=backbone.image_size,
         weights=None if backbone.weights is None else str(backbone.weights),
         pooling=backbone.pooling,
@@ -480,8 +516,10 @@ def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbo
         raise RunError(f"{error} If they lie elsewhere now, give the file or the run as --weights.") from error
 
 
-def _require_same(backbone: PictureBackbone, identity: BackboneIdentity, file: Path) -> None:
+def _require_same(backbone: PictureBackbone, content: ModelFile, file: Path) -> None:
     """Refuse features of other weights or of images of another size, which would mean something else."""
+    identity, length = content.backbone, content.support.shape[1]
+    assert identity is not None
     if backbone.digest != identity.digest:
         raise RunError(
             f"{file} was made with the backbone {identity.name} of other weights ({identity.digest[:12]}) than those "
@@ -492,4 +530,9 @@ def _require_same(backbone: PictureBackbone, identity: BackboneIdentity, file: P
             f"{file} was made with images of {identity.image_size[0]} x {identity.image_size[1]} pixels, but "
             f"{backbone.name} takes {backbone.image_size[0]} x {backbone.image_size[1]}: give the same backbone, or "
             "fit again."
+        )
+    if backbone.out_features != length:
+        raise RunError(
+            f"{file} has features of length {length:,}, but those of {backbone.name} have {backbone.out_features:,}: "
+            "it is damaged; fit again."
         )

@@ -104,6 +104,20 @@ def test_points_and_classes_come_and_go_as_if_fitted_anew(method: str) -> None:
     assert set(classifier.predict(query)) <= {"<b>tit</b>", "a wren"}
 
 
+@pytest.mark.parametrize("method", [*METHODS, "rr(ridge=0.1,normalize)"])
+def test_corrected_labels_are_as_if_fitted_anew(method: str) -> None:
+    X, y, query = draw()
+    places = [*np.flatnonzero(y == "owl"), 0]
+    corrected = y.astype("<U20")
+    corrected[places] = ["nightingale"] * (len(places) - 1) + ["a wren"]
+    names = [f"{number}.jpg" for number in range(len(X))]
+    classifier = make(method).fit(X, y, names).relabel(places[:-1], corrected[places[:-1]])
+    classifier.relabel(places[-1:], ["a wren"], ["new.jpg"])
+    assert_same(classifier, make(method).fit(X, corrected), query)
+    assert "owl" not in classifier.classes_
+    assert classifier.pictures_ == ["new.jpg", *names[1:]]
+
+
 def test_the_first_partial_fit_is_a_fit() -> None:
     X, y, query = draw()
     assert_same(FewShotClassifier().partial_fit(X, y, classes=CLASSES), FewShotClassifier().fit(X, y), query)
@@ -126,6 +140,10 @@ def test_wrong_updates_leave_the_classifier_as_it_was() -> None:
         classifier.forget("owls")
     with pytest.raises(UsageError, match="at least two classes, but got only one class, owl"):
         classifier.forget(["a wren", "<b>tit</b>"])
+    with pytest.raises(UsageError, match="at least two classes, but got only one class, owl"):
+        classifier.relabel(range(len(X)), ["owl"] * len(X))
+    with pytest.raises(UsageError, match="give them one type"):
+        classifier.relabel([0], [1])
     with pytest.raises(UnknownNameError, match="There is no class 'owl'"):
         classifier.partial_fit(X, y, classes=["a wren", "<b>tit</b>"])
     with pytest.raises(UsageError, match="give them one type"):

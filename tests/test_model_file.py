@@ -28,7 +28,7 @@ MODEL = ModelFile(
     support=np.random.default_rng(0).standard_normal((3, 4)),
     labels=np.array([1, 0, 1]),
     pictures=("a/1.jpg", "b/ü.png", "c\t.png"),
-    backbone=BackboneIdentity("lite0", "12ab", "224 pixels", (224, 224)),
+    backbone=BackboneIdentity("lite0", "12ab", (224, 224)),
     base_mean=np.ones(4, dtype=np.float32),
 )
 
@@ -148,6 +148,16 @@ def test_weights_of_another_kind_and_newer_files_are_named(tmp_path: Path) -> No
         ({"labels": torch.tensor([0.0, 1.0, 1.0])}, "labels of another shape"),
         ({"base_mean": torch.ones(3)}, "a mean of another shape"),
         ({"labels": None}, "'labels'"),
+        ({"support": torch.ones(3, 0)}, "features of length 0"),
+        ({"support": torch.ones(0, 4), "labels": torch.ones(0, dtype=torch.int64)}, "classes that are not the labels'"),
+        ({"classes": [], "labels": torch.ones(0, dtype=torch.int64)}, "fewer than two classes"),
+        ({"classes": ["a"], "labels": torch.tensor([0, 0, 0])}, "fewer than two classes"),
+        ({"classes": ["a", "a"]}, "the same class twice"),
+        ({"classes": ["a\x1b", "a\\x1b"]}, "the same class twice"),
+        ({"classes": [0, True], "class_type": "int64"}, "classes of another type"),
+        ({"classes": [True, False], "class_type": "object"}, "classes of another type"),
+        ({"classes": [True, "True"], "class_type": "object"}, "the same class twice|classes of another type"),
+        ({"seed": -1}, "a seed that is none"),
         ({"temperature": 0}, "a temperature that is not positive"),
         ({"temperature": "1"}, "Expected `float`"),
         ({"pictures": ["a"]}, "names of other pictures"),
@@ -171,6 +181,26 @@ def test_an_inconsistent_file_gets_a_sentence(change: dict, said: str, tmp_path:
     save_tensors(tmp_path / "a", tensors, {**metadata, "classifier": json.dumps(described)})
     with pytest.raises(RunError, match=said):
         ModelFile.read(tmp_path / "a")
+
+
+@pytest.mark.parametrize("classes", [np.array(["a\x1b", "a\\x1b"]), np.array(["1", "1"], dtype=object)])
+def test_classes_that_look_the_same_are_refused_before_anything_is_written(classes, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Two classes would both be shown as"):
+        replace(MODEL, classes=classes).write(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths_within_its_folder_are_moved_with_it(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    names = (str(before / "birds" / "1.jpg"), "/elsewhere/2.jpg", "a name")
+    backbone = BackboneIdentity(str(before / "run"), "12ab", (224, 224), weights=str(before / "w.safetensors"))
+    replace(MODEL, pictures=names, backbone=backbone).write(before / "m")
+    assert str(before).encode() not in (before / "m").read_bytes()
+    before.rename(after)
+    found = ModelFile.read(after / "m")
+    assert found.pictures == (str(after / "birds" / "1.jpg"), "/elsewhere/2.jpg", "a name")
+    assert (found.backbone.name, found.backbone.weights) == (str(after / "run"), str(after / "w.safetensors"))
 
 
 def test_a_head_that_promises_more_than_the_file_holds(tmp_path: Path) -> None:
