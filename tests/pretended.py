@@ -1,79 +1,188 @@
-"""A GPU that is not there: PyTorch's fake tensors check where tensors are, the processor computes their values."""
+"""A GPU that is not there: its tensors say that they are on ``cuda``, and the CPU computes their values.
+
+Within `PretendedGPU`, ``cuda`` is a name for PyTorch's lazy device, which has no backend here and no driver to ask; so
+modules move, optimisers step and gradients flow as on a GPU. What a GPU refuses is refused: an operation on tensors of
+two devices, and NumPy's access to a tensor on ``cuda``.
+
+Not pretended: streams, ``autocast`` (entered, but everything stays in single precision), optimisers' fused and foreach
+kernels (left out, as for any subclass of Tensor), memory, checkpoints with tensors on ``cuda`` (they are read onto the
+CPU, as Lightning does), and rounding.
+"""
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    unset_fake_temporarily,
-)
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-CPU = torch.device("cpu")
+CPU, CUDA, LAZY = torch.device("cpu"), torch.device("cuda:0"), torch.device("lazy:0")
+COPIES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
+FROM_NUMBERS = {torch.tensor, torch.as_tensor, torch.asarray}
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+TAKES_SCALARS = {"where", "masked_fill", "masked_fill_", "fill", "fill_", "index_fill", "index_fill_"}
 
 
-class PretendedGPU(TorchDispatchMode):
-    """Within it, tensors can be on ``cuda``, and an operation on tensors of two devices fails as on a GPU.
+class OnGPU(Tensor):
+    """A tensor of the pretended GPU.
 
-    Fake tensors have no values to decide by, as in ``if lost.any()``; so every operation is done on the processor too.
+    Args:
+        values: Its values, on the CPU.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.values_known = mock.patch("torch._guards.detect_fake_mode", return_value=None)
+    values: Tensor
+    device = property(lambda self: CUDA)
+    is_cuda = property(lambda self: True)
+    is_cpu = property(lambda self: False)
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, values: Tensor) -> OnGPU:
+        tensor = Tensor._make_wrapper_subclass(
+            cls,
+            values.size(),
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            layout=values.layout,
+            device=LAZY,
+        )
+        tensor.values = values
+        return tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, arguments=(), options=None):
+        return _computed(operation, arguments, options or {})
+
+    def __reduce_ex__(self, protocol):
+        return self.values.__reduce_ex__(protocol)
+
+    def __array__(self, *_, **__):
+        return self.numpy()
+
+    def numpy(self, *_, **__):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+
+    def tolist(self):
+        return self.values.tolist()
+
+    def __format__(self, form):
+        return format(self.values, form)
+
+    def __repr__(self, **_):
+        return f"{self.values!r} on {CUDA}"
+
+
+class PretendedGPU:
+    """Within it there is one GPU, for this thread and those that it starts."""
 
     def __enter__(self) -> PretendedGPU:
-        self.values_known.start()
-        self.cudnn, torch.backends.cudnn.enabled = torch.backends.cudnn.enabled, False  # the processor has none
-        self.fake.__enter__()
-        return super().__enter__()
+        run = threading.Thread.run
+
+        def run_too(thread: threading.Thread) -> None:
+            with _Renaming(), _Computing():
+                run(thread)
+
+        cuda = {
+            "is_available": lambda: True,
+            "device_count": lambda: 1,
+            "current_device": lambda: 0,
+            "set_device": lambda device: None,
+            "synchronize": lambda device=None: None,
+            "empty_cache": lambda: None,
+            "is_bf16_supported": lambda including_emulation=True: True,
+            "get_device_name": lambda device=None: "Pretended GPU",
+            "get_device_capability": lambda device=None: (9, 0),
+            "get_device_properties": lambda device=None: SimpleNamespace(name="Pretended GPU", total_memory=2**33),
+            "get_rng_state_all": list,
+        }
+        self.within = ExitStack()
+        self.within.enter_context(mock.patch.multiple(torch.cuda, **cuda))
+        self.within.enter_context(mock.patch.object(threading.Thread, "run", run_too))
+        self.within.enter_context(_Renaming())
+        self.within.enter_context(_Computing())
+        return self
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        self.fake.__exit__(*error)
-        torch.backends.cudnn.enabled = self.cudnn
-        self.values_known.stop()
+        self.within.close()
+
+
+class _Renaming(TorchFunctionMode):
+    """What says ``cuda`` in Python is the lazy device in PyTorch."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):
+        arguments, options = tree_map(_lazy, (tuple(arguments), options or {}))
+        if function in FROM_NUMBERS and (device := options.pop("device", None)) is not None:
+            return function(*arguments, **options).to(device)  # Dispatched nowhere, they ask for a backend.
+        found = function(*arguments, **options)
+        return CUDA if isinstance(found, torch.device) and found.type == "lazy" else found
+
+
+def _lazy(leaf: object) -> object:
+    name = str(leaf) if isinstance(leaf, (str, torch.device)) else ""
+    if name in ("cuda", "cuda:0"):
+        return LAZY
+    if name.startswith("cuda:"):
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    return leaf
+
+
+class _Computing(TorchDispatchMode):
+    """Sees what is made on the device, or copied to it."""
 
     def __torch_dispatch__(self, operation, types, arguments=(), options=None):
-        arguments, options = tree_map_only(Tensor, self._faked, (arguments, options or {}))
-        with unset_fake_temporarily():
-            values, value_options = tree_map(_on_processor, (arguments, options))
-            value = operation(*values, **value_options)
-        if operation is torch.ops.aten._local_scalar_dense.default:
-            return value
-        try:
-            found = operation(*arguments, **options)
-        except (DynamicOutputShapeException, DataDependentOutputException):
-            device = next(leaf.device for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor))
-            found = tree_map_only(Tensor, lambda each: torch.empty_like(each, device=device), value)
-        for new, of_new in zip(tree_leaves(found), tree_leaves(value), strict=True):
-            if isinstance(new, Tensor):
-                new.pretended_value = of_new
-        return found
+        return _computed(operation, arguments, options or {})
 
-    def _faked(self, tensor: Tensor) -> Tensor:
-        if isinstance(tensor, FakeTensor):
-            return tensor
-        with unset_fake_temporarily():
-            fake = self.fake.from_tensor(tensor)
-            fake.pretended_value = tensor.detach()
-        return fake
+
+def _computed(operation, arguments, options):
+    tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor)]
+    on_gpu = any(isinstance(tensor, OnGPU) for tensor in tensors)
+    wanted = options.get("device")
+    to_gpu = wanted is not None and wanted.type == "lazy"
+    if not on_gpu and not to_gpu:
+        return operation(*arguments, **options)
+    if on_gpu:
+        _require_one_device(operation, arguments, tensors)
+    generator = options.get("generator")
+    if generator is not None and generator.device.type == "cpu":
+        raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+    values, value_options = tree_map_only(OnGPU, lambda tensor: tensor.values, (arguments, options))
+    if to_gpu:
+        value_options = {**value_options, "device": CPU}
+    found = operation(*values, **value_options)
+    if (wanted is not None and not to_gpu) or (operation in COPIES and not isinstance(arguments[0], OnGPU) and not to_gpu):
+        return found  # on the CPU
+    return return_and_correct_aliasing(operation, arguments, options, tree_map_only(Tensor, OnGPU, found))
+
+
+def _require_one_device(operation, arguments, tensors) -> None:
+    """Refuse what CUDA refuses: an operation on tensors of two devices.
+
+    Raises:
+        RuntimeError: As PyTorch does.
+    """
+    others = [tensor for tensor in tensors if not isinstance(tensor, OnGPU) and tensor.device.type == "cpu"]
+    name = operation.overloadpacket.__name__
+    if not others or operation in COPIES:
+        return
+    first = arguments[0]
+    if name in INDEXING and isinstance(first, OnGPU):  # by indices on the CPU
+        others = [tensor for tensor in others if any(tensor is each for each in arguments[2:])]
+    scalars = torch.Tag.pointwise in operation.tags or name in TAKES_SCALARS or name in INDEXING
+    changed = first if operation._schema.is_mutable else None
+    if all(scalars and tensor.ndim == 0 and tensor is not changed for tensor in others):
+        return
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! ({operation})"
+    )
 
 
 def value_of(tensor: Tensor) -> Tensor:
-    """The values of a tensor, on the processor."""
-    return tensor.pretended_value if isinstance(tensor, FakeTensor) else tensor.detach()
-
-
-def _on_processor(leaf: object) -> object:
-    if isinstance(leaf, Tensor):
-        return value_of(leaf)
-    return CPU if isinstance(leaf, torch.device) else leaf
+    """The values of a tensor, on the CPU."""
+    return tensor.values if isinstance(tensor, OnGPU) else tensor.detach()

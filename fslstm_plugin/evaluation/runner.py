@@ -162,7 +162,7 @@ def run_methods(
     # The first call of anything is slow (threads, libraries): make it before the time is taken.
     run(episodes_from(0, 1))
     if batch_episodes is None:
-        batch_episodes = _fitting_batch(source, sampler)
+        batch_episodes = _fitting_batch(source, sampler, device)
     mine = ranks.share(episodes)
     starts = mine[::batch_episodes]
     batches = (episodes_from(first + start, min(batch_episodes, mine.stop - start)) for start in starts)
@@ -181,11 +181,11 @@ def run_methods(
     return outcomes
 
 
-def _fitting_batch(source: FeatureSource, sampler: EpisodeSampler) -> int:
+def _fitting_batch(source: FeatureSource, sampler: EpisodeSampler, device: torch.device) -> int:
     """As many episodes as fit into the memory for a batch, with room for a handful of matrices of their points."""
     if not source.reentrant:
         return _FEATURES_AT_A_TIME  # Images take longer: progress is reported more often.
-    indices = sampler.batch(0, 1)
+    indices = sampler.batch(0, 1).to(device)
     points, dim = indices.shape[1], source.points(indices).shape[-1]
     return max(1, min(_BATCH_EPISODES, _BATCH_BYTES // (points * (4 * dim + 4 * 8 * points))))
 
