@@ -22,6 +22,12 @@ EXTENSION = Path(__file__).parent / "extension"
 settings.register_profile("fuzz", max_examples=100_000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+def pytest_configure(config):
+    """Hide the GPUs, from the processes that tests start too: what is compared bit for bit is computed on the CPU."""
+    if "cuda" not in config.option.markexpr.replace("not cuda", ""):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=1, help="How often test_resumption.py kills each kind of training.")
 

@@ -12,18 +12,21 @@ CPU, as Lightning does), and rounding.
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from types import SimpleNamespace
 from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, return_and_correct_aliasing
+from torch.utils._pytree import tree_map_only
 
 CPU, CUDA, LAZY = torch.device("cpu"), torch.device("cuda:0"), torch.device("lazy:0")
 COPIES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
+OF_NAMES = {torch.device, torch._C._nn._parse_to}
 FROM_NUMBERS = {torch.tensor, torch.as_tensor, torch.asarray}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 TAKES_SCALARS = {"where", "masked_fill", "masked_fill_", "fill", "fill_", "index_fill", "index_fill_"}
@@ -69,6 +72,9 @@ class OnGPU(Tensor):
     def numpy(self, *_, **__):
         raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
 
+    def new_tensor(self, data, dtype=None):
+        return torch.tensor(data, dtype=dtype or self.dtype, device=CUDA)
+
     def tolist(self):
         return self.values.tolist()
 
@@ -80,9 +86,17 @@ class OnGPU(Tensor):
 
 
 class PretendedGPU:
-    """Within it there is one GPU, for this thread and those that it starts."""
+    """Within it there is one GPU, for this thread and those that it starts.
+
+    Attributes:
+        used: Whether it computed anything.
+    """
+
+    kind = "pretended"
+    used = False
 
     def __enter__(self) -> PretendedGPU:
+        self.forget()
         run = threading.Thread.run
 
         def run_too(thread: threading.Thread) -> None:
@@ -90,12 +104,14 @@ class PretendedGPU:
                 run(thread)
 
         cuda = {
+            "_lazy_init": lambda: None,
             "is_available": lambda: True,
             "device_count": lambda: 1,
             "current_device": lambda: 0,
             "set_device": lambda device: None,
             "synchronize": lambda device=None: None,
             "empty_cache": lambda: None,
+            "is_current_stream_capturing": lambda: False,
             "is_bf16_supported": lambda including_emulation=True: True,
             "get_device_name": lambda device=None: "Pretended GPU",
             "get_device_capability": lambda device=None: (9, 0),
@@ -103,11 +119,18 @@ class PretendedGPU:
             "get_rng_state_all": list,
         }
         self.within = ExitStack()
+        idle = SimpleNamespace(is_capturing=lambda: False)
+        anything = {"synchronize": lambda device=None: None, "current_stream": lambda device=None: idle}
+        self.within.enter_context(mock.patch.multiple(torch.accelerator, **anything))
         self.within.enter_context(mock.patch.multiple(torch.cuda, **cuda))
         self.within.enter_context(mock.patch.object(threading.Thread, "run", run_too))
         self.within.enter_context(_Renaming())
         self.within.enter_context(_Computing())
         return self
+
+    def forget(self) -> None:
+        """Nothing was computed."""
+        PretendedGPU.used = False
 
     def __exit__(self, *error: object) -> None:
         self.within.close()
@@ -117,20 +140,23 @@ class _Renaming(TorchFunctionMode):
     """What says ``cuda`` in Python is the lazy device in PyTorch."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):
-        arguments, options = tree_map(_lazy, (tuple(arguments), options or {}))
+        options = options or {}
+        if function in OF_NAMES:
+            return function(*arguments, **options)
+        arguments = [_lazy(each) for each in arguments]
+        options = {name: _lazy(each) for name, each in options.items()}
         if function in FROM_NUMBERS and (device := options.pop("device", None)) is not None:
             return function(*arguments, **options).to(device)  # Dispatched nowhere, they ask for a backend.
         found = function(*arguments, **options)
         return CUDA if isinstance(found, torch.device) and found.type == "lazy" else found
 
 
-def _lazy(leaf: object) -> object:
-    name = str(leaf) if isinstance(leaf, (str, torch.device)) else ""
-    if name in ("cuda", "cuda:0"):
+def _lazy(argument: object) -> object:
+    if isinstance(argument, (str, torch.device)) and str(argument).startswith("cuda"):
+        if str(argument) not in ("cuda", "cuda:0"):
+            raise RuntimeError("CUDA error: invalid device ordinal")
         return LAZY
-    if name.startswith("cuda:"):
-        raise RuntimeError("CUDA error: invalid device ordinal")
-    return leaf
+    return argument
 
 
 class _Computing(TorchDispatchMode):
@@ -141,24 +167,39 @@ class _Computing(TorchDispatchMode):
 
 
 def _computed(operation, arguments, options):
-    tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor)]
+    given = [*arguments, *options.values()]
+    tensors = [each for one in given for each in (one if isinstance(one, (list, tuple)) else [one])]
+    tensors = [each for each in tensors if isinstance(each, Tensor)]
     on_gpu = any(isinstance(tensor, OnGPU) for tensor in tensors)
     wanted = options.get("device")
-    to_gpu = wanted is not None and wanted.type == "lazy"
+    to_gpu = wanted is not None and wanted.type in ("lazy", "cuda")  # Which PyTorch's own Python code says, unrenamed.
     if not on_gpu and not to_gpu:
         return operation(*arguments, **options)
-    if on_gpu:
-        _require_one_device(operation, arguments, tensors)
-    generator = options.get("generator")
-    if generator is not None and generator.device.type == "cpu":
+    PretendedGPU.used = True
+    _require_one_device(operation, arguments, tensors)
+    if options.get("generator") is not None:
         raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
-    values, value_options = tree_map_only(OnGPU, lambda tensor: tensor.values, (arguments, options))
-    if to_gpu:
-        value_options = {**value_options, "device": CPU}
-    found = operation(*values, **value_options)
-    if (wanted is not None and not to_gpu) or (operation in COPIES and not isinstance(arguments[0], OnGPU) and not to_gpu):
-        return found  # on the CPU
-    return return_and_correct_aliasing(operation, arguments, options, tree_map_only(Tensor, OnGPU, found))
+    values = [_values(each) for each in arguments]
+    found = operation(
+        *values, **{name: CPU if to_gpu and each is wanted else _values(each) for name, each in options.items()}
+    )
+    leaves = on_gpu and wanted is not None and not to_gpu
+    if leaves or (operation is torch.ops.aten.copy_.default and not isinstance(arguments[0], OnGPU)):
+        return found
+    found = tree_map_only(Tensor, OnGPU, found)
+    return return_and_correct_aliasing(operation, arguments, options, found) if _aliases(operation) else found
+
+
+def _values(argument: object) -> object:
+    if isinstance(argument, (list, tuple)):
+        return [_values(each) for each in argument]
+    return argument.values if isinstance(argument, OnGPU) else argument
+
+
+@cache
+def _aliases(operation) -> bool:
+    """Whether something that the operation gives is a view of its arguments, or one of them."""
+    return any(each.alias_info is not None for each in operation._schema.returns)
 
 
 def _require_one_device(operation, arguments, tensors) -> None:
@@ -168,10 +209,9 @@ def _require_one_device(operation, arguments, tensors) -> None:
         RuntimeError: As PyTorch does.
     """
     others = [tensor for tensor in tensors if not isinstance(tensor, OnGPU) and tensor.device.type == "cpu"]
-    name = operation.overloadpacket.__name__
-    if not others or operation in COPIES:
+    if len(others) == len(tensors) or not others or operation in COPIES:
         return
-    first = arguments[0]
+    name, first = operation.overloadpacket.__name__, arguments[0]
     if name in INDEXING and isinstance(first, OnGPU):  # by indices on the CPU
         others = [tensor for tensor in others if any(tensor is each for each in arguments[2:])]
     scalars = torch.Tag.pointwise in operation.tags or name in TAKES_SCALARS or name in INDEXING
@@ -183,6 +223,8 @@ def _require_one_device(operation, arguments, tensors) -> None:
     )
 
 
-def value_of(tensor: Tensor) -> Tensor:
-    """The values of a tensor, on the CPU."""
-    return tensor.values if isinstance(tensor, OnGPU) else tensor.detach()
+@contextmanager
+def paused() -> Iterator[None]:
+    """For what takes no such modes, as PyTorch's tracers."""
+    with _disable_current_modes(), _pop_mode_temporarily():
+        yield
