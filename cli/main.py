@@ -15,6 +15,7 @@ import typer
 
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
+from fslstm_plugin.processes import forget_stale
 from fslstm_plugin.stopping import listening
 
 from . import (
@@ -108,6 +109,7 @@ def _terminated(*_: object) -> NoReturn:
 def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
     keep_freed_memory()
+    forget_stale()
     for stream in (sys.stdout, sys.stderr):  # a terminal without ±
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

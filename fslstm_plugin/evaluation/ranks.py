@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from ..errors import UsageError, is_out_of_memory
+from ..processes import forget_stale
 
 _PATIENCE = datetime.timedelta(hours=12)  # The first rank may extract features while the others wait.
 
@@ -35,6 +36,7 @@ class Ranks:
     @classmethod
     def join(cls) -> Ranks:
         """Join the other processes if ``torchrun`` started this one."""
+        forget_stale()
         if not distributed.is_torchelastic_launched():
             return cls()
         if not distributed.is_initialized():

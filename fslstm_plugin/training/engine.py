@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import logging
+import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError, is_out_of_memory
 from ..files import damaged_member, read_json, replacing
+from ..processes import forget_stale
 from ..runs import Run
 from ..stopping import Interrupted, listen, listening
 from .metrics import Metrics
@@ -418,6 +420,9 @@ def fit(
     checkpoints = Checkpoints(run, metrics, options.checkpoint_every)
     storage = WholeCheckpoints(run)
     with _quiet_lightning(), listening(checkpoints.request_stop):
+        forget_stale()
+        if "LOCAL_RANK" not in os.environ and "SLURM_PROCID" not in os.environ:
+            setattr(rank_zero_only, "rank", 0)  # noqa: B010 - mypy; Lightning took it from a variable that is stale
         try:
             trainer = pl.Trainer(
                 accelerator=options.accelerator,
@@ -437,7 +442,9 @@ def fit(
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
             )
-        except (ValueError, MisconfigurationException) as error:
+        except (ValueError, RuntimeError, MisconfigurationException) as error:  # RuntimeError of SLURM's variables
+            if is_out_of_memory(error):
+                raise
             raise UsageError(f"Lightning cannot train like this: {' '.join(str(error).split())}") from error
         if progress.units_per_step % trainer.world_size:
             raise UsageError(
