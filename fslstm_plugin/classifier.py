@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .calibration import probabilities
-from .conformal import PER_CLASS, label_sets
+from .conformal import PER_CLASS, prediction_sets, require_attainable, require_prediction_sets, usual_coverage
 from .data.decode import decode_picture, read_picture
 from .errors import RunError, UnknownNameError, UntrainedError, UsageError, require_positive, require_whole
 from .fitted import FittedMethod
@@ -64,6 +64,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             which fits it to the labelled points, see `FittedMethod.temperature`.
         base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract. Default None.
         seed: Of what is drawn: the order of equal scores in `predict_set`. Default 0.
+        set_method: Name of the method whose p-values make the sets of `predict_set`. Default None: ``method``. Where
+            that was chosen with the labelled points, as `choose_method` does, name one that was not, such as its first
+            candidate: the choice favours the labelled points over new ones, and the sets would contain the true label
+            less often than guaranteed.
 
     Attributes:
         classes_: The labels, sorted ``(ways,)``.
@@ -93,6 +97,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         temperature: float | str = _LEAVE_ONE_OUT,
         base_mean: np.ndarray | None = None,
         seed: int = 0,
+        set_method: str | None = None,
     ) -> None:
         self.method = method
         self.backbone = backbone
@@ -100,6 +105,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self.temperature = temperature
         self.base_mean = base_mean
         self.seed = seed
+        self.set_method = set_method
 
     def fit(self, X: Any, y: Any, pictures: Sequence[str] | None = None) -> Self:
         """Take labelled points.
@@ -121,6 +127,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         classes, labels = np.unique(y, return_inverse=True)
         _require_classes(classes)
         require_whole("seed", self.seed, most=2**32 - 1)
+        if self.set_method is not None:
+            require_prediction_sets(method_to_fit(self.set_method))
         mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
         fitted = FittedMethod(self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean)
         return self._keep(classes, labels, X, names, fitted)
@@ -230,6 +238,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         temperature = fitted.temperature() if self._is_calibrated() else self._given_temperature()
         self.classes_, self.support_labels_, self.support_, self.pictures_ = classes, labels, X, names
         self._fitted_, self.temperature_ = fitted, temperature
+        self._for_sets_: FittedMethod | None = None
         return self
 
     def _is_calibrated(self) -> bool:
@@ -263,21 +272,20 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         logits = self._logits(X).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def predict_set(self, X: Any, coverage: float | None = None, kind: str | None = None) -> list[np.ndarray]:
-        """For each point the labels that it may have: a set that holds the right one as often as promised.
+    def predict_set(self, X: Any, coverage: float | None = None, kind: str = PER_CLASS) -> list[np.ndarray]:
+        """For each point the labels that it may have: a set that contains the true label as often as guaranteed.
 
-        An empty set says that each label would be more surprising than it is for so many labelled points. Whether a
-        point is of none of the classes is told better by `familiarity`.
+        A set always contains the label of `predict`, so that none is empty and one of a single label is the
+        prediction. Whether a point is of none of the classes is told by `familiarity`.
 
         Args:
             X: Features ``(m, d)``, or m pictures.
-            coverage: The share of the sets that are to hold the right label, above 0 and below 1. Default None: 0.9, or
-                the greatest that so few labelled points can promise, which is 0.83 with 5 per class; see
-                `conformal.usual_coverage`.
-            kind: ``"per-class"``, which holds for each class, however many labelled points it has; or ``"marginal"``,
-                which holds on average where labelled and new points are drawn alike; see `conformal.p_values`.
-                Default None: per class, or where a class has too few points for the coverage that is asked for,
-                marginal.
+            coverage: The share of the sets that are guaranteed to contain the true label, above 0 and below 1. Default
+                None: 0.9, or the greatest that so few labelled points can guarantee, which is 0.83 with 5 per class;
+                see `conformal.usual_coverage`.
+            kind: ``"per-class"`` (default): the guarantee holds for each class, however many labelled points it has.
+                Or ``"marginal"``: it holds on average over the classes, where labelled and new points are drawn alike,
+                and may fail for single classes; see `conformal.p_values`.
 
         Returns:
             m arrays of labels, most likely an array of one. Where points are as surprising as each other, as among
@@ -285,14 +293,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             UsageError: If the method has no such guarantee, as a transductive one, or the labelled points are too few
-                for this coverage.
+                for this coverage, or without one for 0.8.
         """
         query = self._query(X)
+        fitted, names = self._fitted_for_sets(), [str(each) for each in self.classes_]
+        require_prediction_sets(fitted.method)
         if coverage is None:
-            coverage = self._fitted_.usual_coverage(kind or PER_CLASS)
-        kind = kind or self._fitted_.kind_for(coverage)
-        found = label_sets(self._fitted_.p_values(query, coverage, kind, self.seed), coverage)
-        return [self.classes_[each] for each in found.numpy()]
+            coverage = usual_coverage(fitted.targets, kind, names)
+        require_attainable(coverage, fitted.targets, kind, names)
+        found = fitted.p_values(query, kind, self.seed)
+        sets = prediction_sets(found, self._fitted_.logits(query).argmax(-1), coverage)
+        return [self.classes_[each] for each in sets.numpy()]
 
     def familiarity(self, X: Any) -> np.ndarray:
         """How familiar each point is, by its rank among the labelled ones: small for what is of none of the classes.
@@ -314,6 +325,22 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """The method with the labelled points."""
         check_is_fitted(self)
         return self._fitted_
+
+    @property
+    def set_method_(self) -> Method:
+        """The method whose p-values make the prediction sets; it may have none, see `require_prediction_sets`."""
+        return self._fitted_for_sets().method
+
+    def _fitted_for_sets(self) -> FittedMethod:
+        """`set_method_` with the labelled points, kept until they change."""
+        check_is_fitted(self)
+        mine = self._fitted_
+        if self.set_method is None:
+            return mine
+        if self._for_sets_ is None:
+            method = method_to_fit(self.set_method)
+            self._for_sets_ = FittedMethod(method, mine.support, mine.labels, mine.ways, mine.base_mean)
+        return self._for_sets_
 
     def left_out(self) -> np.ndarray | None:
         """Probabilities ``(n, ways)`` of each labelled point by the method fitted without it.
@@ -356,6 +383,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             pictures=tuple(self.pictures_) if any(self.pictures_) else (),
             backbone=None if self.backbone is None else _identity(self.open_backbone()),
             base_mean=None if self.base_mean is None else np.asarray(self.base_mean, dtype=np.float64),
+            set_method=self.set_method,
         ).write(Path(file))
 
     @classmethod
@@ -382,6 +410,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             temperature=_LEAVE_ONE_OUT if content.calibrated else content.temperature,
             base_mean=content.base_mean,
             seed=content.seed,
+            set_method=content.set_method,
         )
         if content.backbone is not None:
             _require_same(classifier.open_backbone(), content, Path(file))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from .calibration import fit_temperature
-from .conformal import kind_for, p_values, require_attainable, require_label_sets, usual_coverage
+from .conformal import head_p_values, require_prediction_sets
 from .errors import UsageError
 from .familiarity import familiarity_rank
 from .features import EpisodeFeatures
 from .gram import EpisodeGram
 from .heads import Head, one_hot
+from .heads.base import SolvedSystem
 from .heads.validation import check_support
 from .incremental import UpdatableSystem, is_updatable
 from .methods import KernelMethod, Method
 
 _QUERIES = 4096  # Of one part.
-_SCORES = 10**7  # Of one part of label sets: queries times points times classes.
+_PAIRS = 4 * 10**6  # Of queries and points, in one part of prediction sets.
 _FOLDS = 10
 
 
@@ -86,6 +88,7 @@ class FittedMethod:
     @torch.no_grad()
     def _solve(self) -> None:
         self.targets = one_hot(self.labels, self.ways)
+        self._left_out_system: tuple[Tensor, EpisodeGram, SolvedSystem | None] | None = None  # solved when asked for
         if self._system is not None:
             self._coefficients = self._system.coefficients(self.targets)
         elif self._head is not None:
@@ -196,27 +199,21 @@ class FittedMethod:
         logits = self.left_out()
         return 1.0 if logits is None else float(fit_temperature(logits, self.targets))
 
-    def usual_coverage(self, kind: str) -> float:
-        """See `conformal.usual_coverage`."""
-        return usual_coverage(self.targets, kind)
-
-    def kind_for(self, coverage: float) -> str:
-        """See `conformal.kind_for`."""
-        return kind_for(coverage, self.targets)
-
-    @torch.no_grad()
-    def p_values(self, query: Tensor, coverage: float, kind: str, seed: int) -> Tensor:
+    def p_values(self, query: Tensor, kind: str, seed: int) -> Tensor:
         """See `conformal.p_values`, ``(m, ways)``.
 
         Raises:
-            UsageError: If there are none for this method, or sets of that coverage would hold all labels.
+            UsageError: If there are none for this method.
         """
-        require_label_sets(self.method)
-        require_attainable(coverage, self.targets, kind)
-        parts = query.double().split(max(1, _SCORES // self.targets.numel()))
-        return torch.cat(
-            [
-                p_values(self.method, self._episode(part), kind, seed=seed, first=place)
-                for place, part in enumerate(parts)
-            ]
-        )
+        head = require_prediction_sets(self.method)
+        if self._left_out_system is None:
+            points = self._adapted(self.support)
+            gram = EpisodeGram.from_points(points, len(points))
+            self._left_out_system = points, gram, head.solved_system(gram, self.targets)
+        points, gram, system = self._left_out_system
+        found = []
+        for place, part in enumerate(query.double().split(max(1, _PAIRS // len(points)))):
+            mine = self._adapted(part)
+            joined = replace(gram, cross=mine @ points.mT, query_norms=mine.square().sum(-1))
+            found.append(head_p_values(head, joined, self.targets, kind, seed=seed, first=place, system=system))
+        return torch.cat(found)

@@ -67,6 +67,7 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     classes: list[str | bool | int | float]
     pictures: list[str]
     backbone: BackboneIdentity | None
+    set_method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class ModelFile:
             with ``./`` and goes from there, so that both can be moved together; and so do the backbone's.
         backbone: What made the features; None if that is unknown.
         base_mean: Mean feature ``(d,)`` of other images; None if there is none.
+        set_method: Name of the method that prediction sets are made with; None for ``method``.
     """
 
     method: str
@@ -99,6 +101,7 @@ class ModelFile:
     pictures: tuple[str, ...] = ()
     backbone: BackboneIdentity | None = None
     base_mean: np.ndarray | None = None
+    set_method: str | None = None
 
     def write(self, file: Path) -> None:
         """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced.
@@ -121,6 +124,7 @@ class ModelFile:
             self.classes.tolist(),
             [_from_folder_of(place, each) for each in self.pictures],
             self.backbone and self.backbone.moved(partial(_from_folder_of, place)),
+            self.set_method,
         )
         arrays = {"support": self.support, "labels": self.labels, "base_mean": self.base_mean}
         save_tensors(
@@ -182,6 +186,7 @@ class ModelFile:
             tuple(_in_folder_of(place, each) for each in described.pictures),
             described.backbone and described.backbone.moved(partial(_in_folder_of, place)),
             None if mean is None else mean.numpy(),
+            described.set_method,
         )
 
 

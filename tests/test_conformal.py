@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fslstm_plugin.conformal import (
     attained_coverage,
-    label_sets,
+    prediction_sets,
     p_values,
     require_attainable,
-    require_label_sets,
+    require_prediction_sets,
     usual_coverage,
 )
 from fslstm_plugin.errors import UnknownNameError, UsageError
@@ -77,7 +77,7 @@ def of_labels(labels: Tensor, generator: torch.Generator, ways: int) -> tuple[Ep
 
 
 def hits(name: str, features: EpisodeFeatures, right: Tensor, kind: str, coverage: float) -> float:
-    sets = label_sets(p_values(parse_method(name), features, kind, seed=1), coverage)
+    sets = p_values(parse_method(name), features, kind, seed=1) > 1 - coverage + 1e-9
     return sets.squeeze(1).gather(-1, right.unsqueeze(-1)).double().mean().item()
 
 
@@ -182,7 +182,7 @@ def test_what_can_be_promised_grows_with_the_labelled_points() -> None:
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 80, -0.1, float("nan"), "much"])
 def test_other_coverages_are_refused(coverage: float) -> None:
     with pytest.raises(UsageError, match="above 0 and below 1, such as 0.8"):
-        label_sets(torch.ones(1, 2), coverage)
+        prediction_sets(torch.ones(1, 2), torch.zeros(1, dtype=torch.int64), coverage)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_other_coverages_are_refused(coverage: float) -> None:
 def test_methods_without_a_guarantee_say_why(name: str, reason: str) -> None:
     method = parse_method(name, dim=16)
     with pytest.raises(UsageError, match=reason) as refusal:
-        require_label_sets(method)
+        require_prediction_sets(method)
     assert str(method) in str(refusal.value)
 
 

@@ -10,6 +10,7 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.gram import EpisodeGram
 from fslstm_plugin.heads import Head, LSSVMClassifier, PrototypeClassifier, RidgeClassifier, SVMClassifier, one_hot
 from fslstm_plugin.heads.leave_one_out import choose_ridge
+from fslstm_plugin.heads.margins import margins
 from fslstm_plugin.testing import small_episodes
 
 WAYS = 3
@@ -79,19 +80,35 @@ def test_one_of_each_class_can_be_left_out_together(head: Head, shots: tuple[int
 
 
 @pytest.mark.parametrize("shots", [(1, 1, 1), (3, 4, 2)])
-def test_a_query_joins_the_support_as_a_point_of_each_class(head: Head, shots: tuple[int, ...]) -> None:
+def test_a_query_joins_the_support_as_a_point_of_each_class(
+    head: Head, shots: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fslstm_plugin.heads.margins._NUMBERS", 20)  # a few queries at a time
     support, labels, query = small_episodes(1, shots, batch=(2,))
-    gram = EpisodeGram.from_features(support, query)
-    found = list(head.leave_one_out_with_queries(gram, one_hot(labels, WAYS)))
-    assert len(found) == WAYS
+    gram, targets = EpisodeGram.from_features(support, query), one_hot(labels, WAYS)
+    every, own = (list(head.leave_one_out_with_queries(gram, targets, of_own_class=each)) for each in (False, True))
+    assert min(len(every), len(own)) > 1, "several parts"
+    every_points, every_query, points, query_margins = (
+        torch.cat([(each.points if of_points else each.query).difference for each in parts], dim)
+        for parts, of_points, dim in ((every, True, 1), (every, False, 1), (own, True, 1), (own, False, 1))
+    )
+    torch.testing.assert_close(every_query, query_margins)
     for episode in range(2):
         for row in (0, 3, 6):
-            points = torch.cat([support[episode], query[episode, row : row + 1]])
+            joined = torch.cat([support[episode], query[episode, row : row + 1]])
             for label in range(WAYS):
-                expected = refitted(head, points, torch.cat([labels[episode], torch.tensor([label])]))
+                mine = torch.cat([labels[episode], torch.tensor([label])])
+                logits = refitted(head, joined, mine)
                 if isinstance(head, PrototypeClassifier):
-                    expected = expected.nan_to_num(-torch.inf)
-                torch.testing.assert_close(found[label][episode, row], expected, rtol=1e-8, atol=1e-8)
+                    logits = logits.nan_to_num(-torch.inf)
+                expected = margins(logits, mine).difference
+                same = labels[episode] == label
+                for found, wanted in (
+                    (every_points[episode, row, :, label], expected[:-1]),
+                    (points[episode, row][same], expected[:-1][same]),
+                    (every_query[episode, row, label], expected[-1]),
+                ):
+                    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-8)
 
 
 def test_a_class_without_points_is_infinitely_far() -> None:
@@ -108,8 +125,9 @@ def test_a_copy_of_a_support_point_is_no_trouble(head: Head) -> None:
     support, labels, _ = small_episodes(3, (3, 3, 3))
     points = (300 * support).float()
     gram = EpisodeGram.from_features(points, points.clone())
-    for logits in head.leave_one_out_with_queries(gram, one_hot(labels, WAYS)):
-        assert not logits.isnan().any()
+    for found in head.leave_one_out_with_queries(gram, one_hot(labels, WAYS)):
+        assert not found.points.difference.isnan().any()
+        assert not found.query.difference.isnan().any()
 
 
 @pytest.mark.parametrize(

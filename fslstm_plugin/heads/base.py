@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..gram import EpisodeGram, small_matrix_dtype
 from ..grammar import options_of, value_text
 from ..kernels import Kernel, resolve_kernel
+from .margins import WithQueries
 from .validation import check_query, check_support
 
 POWERS_OF_TEN = tuple(10.0**power for power in range(-3, 4))
@@ -30,6 +31,18 @@ class Dual(NamedTuple):
 
     alpha: Tensor
     bias: Tensor
+
+
+class SolvedSystem(NamedTuple):
+    """What a head's leave-one-out needs of the support alone.
+
+    Attributes:
+        inverse: Of the system's matrix ``(..., n, n)``.
+        solution: ``(..., n, ways)``.
+    """
+
+    inverse: Tensor
+    solution: Tensor
 
 
 class Head(nn.Module, ABC):
@@ -172,15 +185,32 @@ class Head(nn.Module, ABC):
         self.require_leave_one_out()
         raise NotImplementedError
 
-    def leave_one_out_with_queries(self, gram: EpisodeGram, targets: Tensor) -> Iterator[Tensor]:
+    def solved_system(self, gram: EpisodeGram, targets: Tensor) -> SolvedSystem | None:
+        """What `leave_one_out_with_queries` can be given, where queries of one support come in parts.
+
+        Args:
+            gram: See `predict`; of the support alone.
+            targets: See `leave_one_out`.
+
+        Returns:
+            The system; None, by default, if there is none that does not depend on the queries.
+        """
+        return None
+
+    def leave_one_out_with_queries(
+        self, gram: EpisodeGram, targets: Tensor, *, of_own_class: bool = False, system: SolvedSystem | None = None
+    ) -> Iterator[WithQueries]:
         """The same of the support with one query among it, for each query and each class that it may be of.
 
         Args:
             gram: See `predict`.
             targets: See `leave_one_out`.
+            of_own_class: Whether the query is only taken for a point of the same class as the one that is left out,
+                which costs ``ways`` times less with some heads. Default False.
+            system: What `solved_system` gave for this support. Default None: it is solved.
 
         Returns:
-            For one class after the other ``(..., m, n + 1, ways)``, the query last, as a point of that class.
+            The margins of the points and of the query, for some queries after the others, so that memory is bounded.
 
         Raises:
             UsageError: If there is no closed form.

@@ -7,6 +7,7 @@ from torch import Tensor
 
 # Multiples of the kernel's mean diagonal, so that the candidates follow the scale of the features.
 _FACTORS = tuple(10.0 ** (step / 2) for step in range(-8, 7))
+CANDIDATE_RIDGES = len(_FACTORS)
 
 
 def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..gram import EpisodeGram
-from .base import Dual, Head
+from .base import Dual, Head, SolvedSystem
 from .leave_one_out import one_of_each_class
+from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
 
 
 class PrototypeClassifier(Head):
@@ -54,20 +55,33 @@ class PrototypeClassifier(Head):
         """See `Head.leave_one_out`; from the sums of the classes, less the points left out."""
         return _without_each(gram.support_kernel(self.kernel, targets), targets, of_each_class).logits() / gram.dim
 
-    def leave_one_out_with_queries(self, gram: EpisodeGram, targets: Tensor) -> Iterator[Tensor]:
+    def leave_one_out_with_queries(
+        self, gram: EpisodeGram, targets: Tensor, *, of_own_class: bool = False, system: SolvedSystem | None = None
+    ) -> Iterator[WithQueries]:
         """See `Head.leave_one_out_with_queries`; only the sum of the query's class grows."""
         without = _without_each(gram.support_kernel(self.kernel, targets), targets)
-        alone, predicted = without.logits() / gram.dim, self.predict(gram, targets).unsqueeze(-2)
+        absent, predicted = without.logits() / gram.dim, self.predict(gram, targets)
         cross, norms = gram.cross_kernel(self.kernel, targets), gram.query_self_kernel(self.kernel)
-        with_sums = cross @ targets
-        for label in range(targets.shape[-1]):
-            counts, inner, squares, own = (values.expand_as(alone)[..., label].unsqueeze(-2) for values in without)
-            member = targets[..., label].unsqueeze(-2)
-            crossing = with_sums[..., label].unsqueeze(-1) - member * cross
-            grown = _Sums(counts + 1, inner + cross, squares + 2 * crossing + norms.unsqueeze(-1), own)
-            logits = alone.unsqueeze(-3).repeat_interleave(cross.shape[-2], -3)
-            logits[..., label] = grown.logits() / gram.dim
-            yield torch.cat([logits, predicted], -2)
+        labels = targets.argmax(-1)
+        others = margins(absent, labels).other.unsqueeze(-2)
+        places = labels[..., None, :, None]
+
+        def wanted(values: Tensor) -> Tensor:
+            """Of each class, or of the points' own, ``(..., m or 1, n or 1, ways)``."""
+            spread = values.expand(*values.shape[:-2], absent.shape[-2], -1)
+            return spread.gather(-1, places.expand(*spread.shape[:-1], 1)) if of_own_class else values
+
+        counts, inner, squares, own = (values.expand_as(absent).unsqueeze(-3) for values in without)
+        for part in query_parts(cross.shape[-2], labels.numel() if of_own_class else targets.numel()):
+            near, norm = cross[..., part, :].unsqueeze(-1), norms[..., part, None, None]
+            crossing = wanted((cross[..., part, :] @ targets).unsqueeze(-2)) - wanted(targets.unsqueeze(-3)) * near
+            grown = _Sums(wanted(counts) + 1, wanted(inner) + near, wanted(squares) + 2 * crossing + norm, wanted(own))
+            present = grown.logits() / gram.dim
+            if of_own_class:
+                points = Margins(present.squeeze(-1), others.expand_as(present[..., 0]))
+            else:
+                points = margins_beside_queries(absent.unsqueeze(-3), present, labels)
+            yield WithQueries(points, margins_of_each_class(predicted[..., part, :]))
 
 
 class _Sums(NamedTuple):
@@ -94,12 +108,13 @@ class _Sums(NamedTuple):
 
 def _without_each(kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> _Sums:
     """Each point ``(..., n, 1)`` beside the classes' sums ``(..., n, ways)`` without it, or one of each class."""
-    points, leave = one_of_each_class(targets)
-    gone = leave.to(kernel) if of_each_class else targets
     norms = kernel.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
     inner = kernel @ targets
     squares = (targets * inner).sum(-2, keepdim=True)
-    lost = 2 * inner.gather(-2, points) - norms.expand_as(inner).gather(-2, points)
-    return _Sums(
-        targets.sum(-2, keepdim=True) - gone, inner - gone * kernel.gather(-1, points), squares - gone * lost, norms
-    )
+    if of_each_class:
+        points, leave = one_of_each_class(targets)
+        gone, crossing = leave.to(kernel), kernel.gather(-1, points)
+        lost = 2 * inner.gather(-2, points) - norms.expand_as(inner).gather(-2, points)
+    else:
+        gone, crossing, lost = targets, norms, 2 * inner - norms
+    return _Sums(targets.sum(-2, keepdim=True) - gone, inner - gone * crossing, squares - gone * lost, norms)

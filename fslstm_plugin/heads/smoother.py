@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..gram import EpisodeGram
-from .base import Head
-from .leave_one_out import candidate_ridges, one_of_each_class
+from .base import Head, SolvedSystem
+from .leave_one_out import CANDIDATE_RIDGES, candidate_ridges, one_of_each_class
 from .linalg import inverse_spd, solve_spd
+from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
 
 _BLOCKS = 10**7  # Numbers in the blocks that leave together, at a time and for each episode.
 
@@ -57,15 +58,32 @@ class SmootherHead(Head):
         self.require_leave_one_out()
         return self._left_out(gram.support_kernel(self.kernel, targets), targets, of_each_class)
 
-    def leave_one_out_with_queries(self, gram: EpisodeGram, targets: Tensor) -> Iterator[Tensor]:
+    def solved_system(self, gram: EpisodeGram, targets: Tensor) -> SolvedSystem | None:
+        """See `Head.solved_system`; None for a ridge that depends on the queries."""
+        if isinstance(self.ridge, str):
+            return None
+        kernel = gram.support_kernel(self.kernel, targets)
+        inverse = inverse_spd(kernel + self.offset + self.ridge * _eye(kernel))
+        return SolvedSystem(inverse, inverse @ (targets @ self._code(targets)))
+
+    def leave_one_out_with_queries(
+        self, gram: EpisodeGram, targets: Tensor, *, of_own_class: bool = False, system: SolvedSystem | None = None
+    ) -> Iterator[WithQueries]:
         """See `Head.leave_one_out_with_queries`."""
         self.require_leave_one_out()
-        kernel = gram.support_kernel(self.kernel, targets)
         cross = gram.cross_kernel(self.kernel, targets)
         own = gram.query_self_kernel(self.kernel).unsqueeze(-1)
-        if isinstance(self.ridge, str):
-            return self._extended(kernel, cross, own, targets)
-        return self._bordered(kernel, cross, own, targets, self.ridge)
+        system = system or self.solved_system(gram, targets)
+        if system is not None:
+            return self._bordered(system, cross, own, targets, of_own_class)
+        kernel = gram.support_kernel(self.kernel, targets)
+        parts = query_parts(cross.shape[-2], CANDIDATE_RIDGES * targets.numel() + kernel.numel())
+        return (self._extended(kernel, cross[..., part, :], own[..., part, :], targets, of_own_class) for part in parts)
+
+    def _code(self, targets: Tensor) -> Tensor:
+        """What the label of each class adds to each logit ``(ways, ways)``."""
+        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
+        return encode @ decode
 
     def _left_out(self, kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> Tensor:
         encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
@@ -76,23 +94,33 @@ class SmootherHead(Head):
         error = errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
         return (right - error) @ decode
 
-    def _bordered(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor, ridge: float) -> Iterator[Tensor]:
-        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
-        inverse = inverse_spd(kernel + self.offset + ridge * _eye(kernel))
-        right = targets @ (encode @ decode)
-        solution = inverse @ right
+    def _bordered(
+        self, system: SolvedSystem, cross: Tensor, own: Tensor, targets: Tensor, of_own_class: bool
+    ) -> Iterator[WithQueries]:
+        inverse, solution = system
+        code, labels, ridge = self._code(targets), targets.argmax(-1), float(self.ridge)
+        right, step = targets @ code, _only_own_changes(code)
         column = cross + self.offset
         solved = column @ inverse
         # What the support leaves of a query is never less than the ridge, but rounding can take it away.
         left = (own + self.offset + ridge - (column * solved).sum(-1, keepdim=True)).clamp(min=ridge)
         diagonal = _diagonal(inverse).unsqueeze(-2) + solved.square() / left
+        weight = (solved / left / diagonal).unsqueeze(-1)
         predicted = column @ solution
-        for code in encode @ decode:
-            step = solved.unsqueeze(-1) * ((predicted - code) / left).unsqueeze(-2)
-            others = right.unsqueeze(-3) - (solution.unsqueeze(-3) + step) / diagonal.unsqueeze(-1)
-            yield torch.cat([others, predicted.unsqueeze(-2)], -2)
+        for part in query_parts(cross.shape[-2], targets.numel()):
+            mine = weight[..., part, :, :]
+            # Less what is the same for each label of the query: mine times its code is to come.
+            logits = right.unsqueeze(-3) - solution.unsqueeze(-3) / diagonal[..., part, :].unsqueeze(-1)
+            logits -= mine * predicted[..., part, :].unsqueeze(-2)
+            if of_own_class:
+                points = margins(logits.addcmul_(mine, right.unsqueeze(-3)), labels.unsqueeze(-2))
+            elif step is not None:
+                points = margins_beside_queries(logits, logits + mine * step, labels)
+            else:
+                points = _stacked(margins(logits + mine * each, labels.unsqueeze(-2)) for each in code)
+            yield WithQueries(points, margins_of_each_class(predicted[..., part, :]))
 
-    def _extended(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor) -> Iterator[Tensor]:
+    def _extended(self, kernel: Tensor, cross: Tensor, own: Tensor, targets: Tensor, of_own_class: bool) -> WithQueries:
         """The same where each query and label may choose another ridge: from one eigendecomposition per query.
 
         The solution of every ridge is ``base + last y^T`` in the codes y of the query's label, and so its leave-one-out
@@ -105,19 +133,28 @@ class SmootherHead(Head):
         values, vectors = torch.linalg.eigh(whole + self.offset)
         inverse = 1 / (values.clamp(min=0).unsqueeze(-2) + ridges.unsqueeze(-1))
         diagonal = inverse @ vectors.square().mT
-        right = F.pad(targets @ encode, (0, 0, 0, 1)).unsqueeze(-3)
-        base = vectors.unsqueeze(-3) @ (inverse.unsqueeze(-1) * (vectors.mT @ right).unsqueeze(-3))
-        last = (inverse * vectors[..., -1:, :]) @ vectors.mT
-        relative, relative_last = base / diagonal.unsqueeze(-1), last / diagonal
-        fixed, square = relative.square().sum((-2, -1)), relative_last.square().sum(-1)
-        mixed = (relative * relative_last.unsqueeze(-1)).sum(-2)
-        for code in encode:
-            errors = fixed + 2 * mixed @ code + square * code.square().sum()
-            best = errors.argmin(-1)[..., None, None]
-            chosen = relative.gather(-3, best.unsqueeze(-1).expand(*best.shape[:-1], *relative.shape[-2:])).squeeze(-3)
-            chosen_last = relative_last.gather(-2, best.expand(*best.shape[:-1], relative_last.shape[-1])).squeeze(-2)
-            known = torch.cat([right[..., :-1, :], code.expand_as(right[..., -1:, :])], -2)
-            yield (known - chosen - chosen_last.unsqueeze(-1) * code) @ decode
+        known = (targets @ encode).unsqueeze(-3)
+        projected = (vectors.mT @ F.pad(known, (0, 0, 0, 1))).unsqueeze(-3)
+        base = vectors.unsqueeze(-3) @ (inverse.unsqueeze(-1) * projected) / diagonal.unsqueeze(-1)
+        last = (inverse * vectors[..., -1:, :]) @ vectors.mT / diagonal
+        fixed, square = base.square().sum((-2, -1)), last.square().sum(-1)
+        mixed = (last.unsqueeze(-2) @ base).squeeze(-2)
+        errors = fixed.unsqueeze(-1) + 2 * mixed @ encode.mT + square.unsqueeze(-1) * encode.square().sum(-1)
+        best = errors.argmin(-2)  # for each label of the query
+
+        def logits(base: Tensor, last: Tensor, codes: Tensor, label: Tensor) -> Tensor:
+            """Of points with these codes, beside each the query's label."""
+            ridge = best.gather(-1, label).unsqueeze(-2)
+            chosen = base.gather(-3, ridge.unsqueeze(-1).expand(*ridge.shape, base.shape[-1])).squeeze(-3)
+            return (codes - chosen - last.gather(-2, ridge).mT * encode[label]) @ decode
+
+        def points(label: Tensor) -> Margins:
+            return margins(logits(base[..., :-1, :], last[..., :-1], known, label.expand_as(cross)), labels)
+
+        labels, classes = targets.argmax(-1).unsqueeze(-2), torch.arange(best.shape[-1], device=best.device)
+        row = base[..., -1:, :].expand(*base.shape[:-2], *encode.shape)
+        query = logits(row, last[..., -1:].expand(row.shape[:-1]), encode, classes.expand_as(best))
+        return WithQueries(points(labels) if of_own_class else _stacked(map(points, classes)), margins(query, classes))
 
 
 def _errors(inverse: Tensor, solution: Tensor) -> Tensor:
@@ -148,6 +185,25 @@ def errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tenso
         sides = solution.gather(-2, rows).unflatten(-2, mine.shape[-2:]) * gone.unsqueeze(-1)
         found.append((solve_spd(blocks, sides) * targets[..., part, :].unsqueeze(-1)).sum(-2))
     return torch.cat(found, -2)
+
+
+def _only_own_changes(code: Tensor) -> Tensor | None:
+    """How much more a label changes the logit of its class than those of the others, where it does so equally.
+
+    Args:
+        code: What the label of each class adds to each logit ``(ways, ways)``.
+
+    Returns:
+        A number; None if it changes some of the other logits differently.
+    """
+    step = code[0, 0] - code[0, -1]
+    return step if torch.equal(code, code[0, -1] + step * _eye(code)) else None
+
+
+def _stacked(found: Iterable[Margins]) -> Margins:
+    """Margins for each class of the query as one, the classes last."""
+    own, other = (torch.stack(each, -1) for each in zip(*found, strict=True))
+    return Margins(own, other)
 
 
 def _eye(kernel: Tensor) -> Tensor:
