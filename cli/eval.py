@@ -87,8 +87,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run: accuracy with 95 % interval, with and without the modules.
 
-    On request, further tables say how good the probabilities are, how often label sets hold the right label, and how
-    well queries of unknown classes are detected.
+    On request, further tables say how good the probabilities are, how often prediction sets contain the true label,
+    and how well queries of unknown classes are detected.
     """
     if method and (head or can or transduction or iam is not None or bn or psm_iters != 10):
         raise UsageError("--method names whole methods: write head, modules and their arguments in its name.")

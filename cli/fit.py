@@ -61,6 +61,7 @@ def fit(
     from fslstm_plugin.classifier import FewShotClassifier, method_to_fit
     from fslstm_plugin.data.decode import allow_pixels
     from fslstm_plugin.pictures.expectations import expectations, sentences
+    from fslstm_plugin.selection import CANDIDATES
 
     options.require_apart(labelled, output, json)
     if max_pixels is not None:
@@ -78,7 +79,9 @@ def fit(
     _tell_lost(found, once, console)
     features, labels = once.features.numpy(), [str(each.label) for each in once.pictures]
     names = [pictures.text_of(each.path) for each in once.pictures]
-    classifier = FewShotClassifier(method or _chosen(once), backbone=network, seed=seed)
+    # Sets by a method that was chosen with these pictures would not have the guaranteed coverage.
+    by = None if method else CANDIDATES[0]
+    classifier = FewShotClassifier(method or _chosen(once), backbone=network, seed=seed, set_method=by)
     classifier.fit(features, labels, names)
     said = expectations(classifier)
     with pictures.claimed(output, console):  # an update of it may be under way

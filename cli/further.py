@@ -29,12 +29,11 @@ Calibration = Annotated[
 Coverage = Annotated[
     Optional[float],
     typer.Option(
-        help="Label sets that promise this coverage, such as 0.8: the coverage they reach, and their size.",
+        help="Prediction sets with this guaranteed coverage, such as 0.8: the coverage they reach, and their size.",
         show_default=False,
         rich_help_panel=_PANEL,
     ),
 ]
-CoverageKind = Annotated[str, typer.Option(help=options.KIND_HELP, rich_help_panel=_PANEL)]
 OpenWays = Annotated[
     Optional[int],
     typer.Option(
@@ -52,7 +51,7 @@ class Further:
 
     calibration: Calibration = False
     coverage: Coverage = None
-    coverage_kind: CoverageKind = options.PER_CLASS
+    coverage_kind: options.CoverageKind = None
     open_ways: OpenWays = None
 
     def check(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> list[str]:
@@ -69,20 +68,18 @@ class Further:
         Raises:
             UsageError: If something cannot be measured.
         """
-        from fslstm_plugin.errors import UsageError
-        from fslstm_plugin.evaluation.coverage import require_coverage, why_no_label_sets, why_not_attainable
+        from fslstm_plugin.evaluation.coverage import require_coverage, why_no_prediction_sets, why_not_attainable
         from fslstm_plugin.evaluation.open_set import with_unknown
 
-        if self.coverage is None and self.coverage_kind != options.PER_CLASS:
-            raise UsageError("--coverage-kind qualifies --coverage: give that too.")
+        kind = options.coverage_kind(self.coverage, self.coverage_kind)
         for setting in settings:
             if self.open_ways is not None:
                 with_unknown(setting, session.split, self.open_ways)
         if self.coverage is None:
             return []
-        require_coverage(methods, settings, self.coverage, self.coverage_kind)
-        reasons = [why_not_attainable(setting, self.coverage, self.coverage_kind) for setting in settings]
-        reasons += [why_no_label_sets(method) for method in methods]
+        require_coverage(methods, settings, self.coverage, kind)
+        reasons = [why_not_attainable(setting, self.coverage, kind) for setting in settings]
+        reasons += [why_no_prediction_sets(method) for method in methods]
         return [reason for reason in reasons if reason is not None]
 
     def rows(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> dict[str, list[Any]]:
@@ -91,12 +88,13 @@ class Further:
         from fslstm_plugin.evaluation.coverage import coverage_rows, why_not_attainable
         from fslstm_plugin.evaluation.open_set import open_rows
 
+        kind = options.coverage_kind(self.coverage, self.coverage_kind)
         found: dict[str, list[Any]] = {}
         for setting in settings:
             if self.calibration:
                 found.setdefault("calibration", []).extend(calibration_rows(session, methods, setting))
-            if self.coverage is not None and why_not_attainable(setting, self.coverage, self.coverage_kind) is None:
-                mine = coverage_rows(session, methods, setting, self.coverage, self.coverage_kind)
+            if self.coverage is not None and why_not_attainable(setting, self.coverage, kind) is None:
+                mine = coverage_rows(session, methods, setting, self.coverage, kind)
                 found.setdefault("coverage", []).extend(mine)
             if self.open_ways is not None:
                 found.setdefault("open", []).extend(open_rows(session, methods, setting, self.open_ways))

@@ -39,6 +39,17 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
     return file
 
 
+def coverage_kind(coverage: float | None, kind: str | None) -> str:
+    """The kind of coverage guarantee, per-class unless another is asked for.
+
+    Raises:
+        UsageError: If a kind is asked for, but no coverage.
+    """
+    if kind is not None and coverage is None:
+        raise UsageError("--coverage-kind says how --coverage holds: give --coverage too, such as --coverage 0.8.")
+    return kind or PER_CLASS
+
+
 def require_apart(*files: Path | None) -> None:
     """Refuse one file for two purposes, of which one would be lost.
 
@@ -82,10 +93,14 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name,
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random choice.")]
 PER_CLASS = "per-class"
-KIND_HELP = (
-    "per-class: --coverage holds for each class, however many labelled images it has. marginal: on average over the "
-    "classes, where labelled and new images are drawn alike."
-)
+CoverageKind = Annotated[
+    Optional[str],
+    typer.Option(
+        help="With --coverage. per-class: it holds for each class, however many labelled images it has. marginal: on "
+        "average over the classes, where labelled and new images are drawn alike.",
+        show_default=PER_CLASS,
+    ),
+]
 Json = Annotated[
     Optional[Path],
     typer.Option(

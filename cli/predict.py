@@ -20,9 +20,8 @@ from . import options, pictures, results
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fslstm_plugin.classifier import FewShotClassifier
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.predictions import Prediction, PredictionTable, Predictor, Promise
+    from fslstm_plugin.pictures.predictions import Guarantee, Prediction, PredictionTable, Predictor
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -66,18 +65,18 @@ def predict(
         bool,
         typer.Option(
             "--transductive",
-            help="Let the predictions use the other pictures too: no label sets, 10,000 pictures at most.",
+            help="Let the predictions use the other pictures too: no prediction sets, 10,000 pictures at most.",
         ),
     ] = False,
     coverage: Annotated[
         Optional[float],
         typer.Option(
-            help="Share of the label sets that hold the right label. Default: 0.9, or the most that so few labelled "
-            "pictures can promise.",
+            help="Add to each picture a prediction set: the labels that it may have. This share of the sets, such as "
+            "0.8, contains the true label.",
             show_default=False,
         ),
     ] = None,
-    coverage_kind: Annotated[str, typer.Option(help=options.KIND_HELP)] = options.PER_CLASS,
+    coverage_kind: options.CoverageKind = None,
     accept: Annotated[
         Optional[float],
         typer.Option(
@@ -92,17 +91,19 @@ def predict(
 ) -> None:
     """Label pictures, say how certain each label is, and which pictures belong to none of the classes.
 
-    Each picture gets its likeliest label with a probability, and a set of the labels that it may have: for each class,
-    these label sets hold the right label as often as --coverage promises. A picture is "none of these" if nearly all
-    labelled pictures are more like a class than it is like any. Pictures are never changed or moved.
+    Each picture gets its likeliest label with a probability. With --coverage it also gets a prediction set, the labels
+    that it may have: for each class, this share of the sets is guaranteed to contain the true label. A picture is "none
+    of these" if it is less similar to every class than nearly all labelled pictures are to theirs. Pictures are never
+    changed or moved.
     """
     from rich.console import Console
 
     from fslstm_plugin.data.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
-    from fslstm_plugin.pictures.predictions import PredictionTable, Predictor, acceptance, identity_of
+    from fslstm_plugin.pictures.predictions import Guarantee, PredictionTable, Predictor, acceptance, identity_of
 
-    _check(source, sort_into, link, transductive, coverage, coverage_kind)
+    kind = options.coverage_kind(coverage, coverage_kind)
+    _check(source, sort_into, link, transductive, coverage)
     options.require_apart(model, source, csv, json, html)
     if max_pixels is not None:
         allow_pixels(max_pixels)
@@ -114,30 +115,30 @@ def predict(
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
-    promise = _promise(classifier, coverage, coverage_kind, transductive, console)
+    guarantee = None if coverage is None else Guarantee.of(classifier, coverage, kind)
     accepted = acceptance(classifier, accept)
-    predictor = Predictor(classifier, promise, accepted)
+    predictor = Predictor(classifier, guarantee, accepted)
     with ExitStack() as stack:
         if csv is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
         else:
             stack.enter_context(_alone(csv, classifier.fitted.method.is_transductive, console))
         file = csv or Path(folder) / "predictions.csv"
-        table = PredictionTable(file, identity_of(model, promise, accepted, transductive))
+        table = PredictionTable(file, identity_of(model, guarantee, accepted, transductive))
         with _told_to_go_on(csv):
             unreadable = _predict_all(found, predictor, table, console)
         summary = Summary.of(table, [str(each) for each in classifier.classes_])
-        summary.show(table, promise is not None, source)
+        summary.show(table, guarantee is not None, source)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
-        lead = [*promised(promise, coverage is None), accepting(accepted)]
+        lead = [*guaranteed(guarantee), accepting(accepted)]
         for sentence in lead:
             typer.echo(sentence)
         places = pictures.escaped(found)
         if csv is not None:
             typer.echo(f"Written: {printable(str(csv))}.")
         if json is not None:
-            _write_json(json, table, promise, accepted)
+            _write_json(json, table, guarantee, accepted)
         if html is not None:
             _write_gallery(html, table, summary, model, lead, places)
         if sort_into is not None:
@@ -183,12 +184,11 @@ def _check(
     link: bool,
     transductive: bool,
     coverage: float | None,
-    kind: str,
 ) -> None:
     """Refuse what does not go together, before anything is computed."""
-    if transductive and (coverage is not None or kind != options.PER_CLASS):
+    if transductive and coverage is not None:
         raise UsageError(
-            "--coverage cannot be promised with --transductive, where the prediction for a picture depends on the "
+            "--coverage cannot be guaranteed with --transductive, where the prediction for a picture depends on the "
             "other pictures, so that labelled and new ones are not treated alike: leave out one of the two."
         )
     if link and sort_into is None:
@@ -198,23 +198,6 @@ def _check(
             f"{sort_into} lies within {source}, where sorted pictures would be taken for new ones: name a folder "
             "outside it."
         )
-
-
-def _promise(
-    classifier: FewShotClassifier, coverage: float | None, kind: str, transductive: bool, console: Console
-) -> Promise | None:
-    """What the sets promise, None where there are no sets."""
-    from fslstm_plugin.pictures.predictions import Promise
-
-    if transductive:
-        return None
-    try:
-        return Promise.of(classifier, coverage, kind)
-    except UsageError as error:
-        if coverage is not None or kind != options.PER_CLASS:
-            raise
-        results.say(console, f"No label sets: {error}")
-        return None
 
 
 def _predict_all(found: Sequence[Picture], predictor: Predictor, table: PredictionTable, console: Console) -> int:
@@ -289,7 +272,7 @@ class Summary:
 
         Args:
             table: The predictions.
-            sets: Whether there are sets of labels.
+            sets: Whether there are prediction sets.
             source: Where the pictures are from.
         """
         from rich.console import Console
@@ -303,14 +286,14 @@ class Summary:
                 cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
         else:
-            shown = Table("Label", *(["Pictures", "mean %"]), *(["one label possible"] if sets else []))
+            shown = Table("Label", *(["Pictures", "mean %"]), *(["set of one label"] if sets else []))
             for name, count in self.counts.items():
                 if count.pictures:
                     cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
                     cells += [f"{count.single:,}"] if sets else []
                     shown.add_row(*(Text(printable(cell)) for cell in cells))
         for column in shown.columns:
-            column.justify = "right" if column.header in ("%", "mean %", "Pictures", "one label possible") else "left"
+            column.justify = "right" if column.header in ("%", "mean %", "Pictures", "set of one label") else "left"
         Console().print(shown)
 
 
@@ -318,28 +301,19 @@ def _labels(prediction: Prediction) -> list[str]:
     """The cell of the set, none where there are no sets."""
     if prediction.labels is None:
         return []
-    return [", ".join(prediction.labels) or "empty set"]
+    return [", ".join(prediction.labels)]
 
 
-def promised(promise: Promise | None, usual: bool) -> list[str]:
-    """What the sets of labels promise, in a sentence; none where there are no sets.
-
-    Args:
-        promise: The promise.
-        usual: Whether it is what is promised if nothing is asked for.
-    """
-    from fslstm_plugin.conformal import USUAL_COVERAGE
-
-    if promise is None:
+def guaranteed(guarantee: Guarantee | None) -> list[str]:
+    """How often the prediction sets contain the true label, in a sentence; none where there are no sets."""
+    if guarantee is None:
         return []
     whom = (
         "the pictures of each class"
-        if promise.kind == options.PER_CLASS
+        if guarantee.kind == options.PER_CLASS
         else "all pictures, where labelled and new ones are drawn alike"
     )
-    less = usual and promise.coverage < USUAL_COVERAGE
-    why = ", the most that so few labelled pictures can promise" if less else ""
-    return [f"The label sets hold the right label for {100 * promise.coverage:g} % of {whom}{why}."]
+    return [f"The prediction sets contain the true label for {100 * guarantee.coverage:g} % of {whom}."]
 
 
 def accepting(accepted: float) -> str:
@@ -354,7 +328,7 @@ def accepting(accepted: float) -> str:
     )
 
 
-def _write_json(file: Path, table: PredictionTable, promise: Promise | None, accepted: float) -> None:
+def _write_json(file: Path, table: PredictionTable, guarantee: Guarantee | None, accepted: float) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
 
@@ -366,7 +340,7 @@ def _write_json(file: Path, table: PredictionTable, promise: Promise | None, acc
         "command": command_line(),
         "version": __version__,
         "model": table.model,
-        "coverage": promise and {"share": promise.coverage, "kind": promise.kind},
+        "coverage": guarantee and {"share": guarantee.coverage, "kind": guarantee.kind},
         "accept": accepted,
     }
     with _opened(file) as text:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fslstm_plugin.conformal import (
     attained_coverage,
-    prediction_sets,
     p_values,
+    prediction_sets,
     require_attainable,
     require_prediction_sets,
     usual_coverage,

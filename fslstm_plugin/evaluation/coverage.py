@@ -1,4 +1,4 @@
-"""How often sets of labels hold the right one, and how large they are."""
+"""How often prediction sets contain the true label, and how large they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ..conformal import PER_CLASS, attained_coverage, label_sets, p_values, require_attainable, require_label_sets
+from ..conformal import (
+    PER_CLASS,
+    attained_coverage,
+    p_values,
+    prediction_sets,
+    require_attainable,
+    require_prediction_sets,
+)
 from ..errors import UsageError
 from ..heads import one_hot
 from ..methods import Method
@@ -19,7 +26,7 @@ from .setting import Setting
 
 
 class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the table of label sets; all in percent but the size.
+    """One line of the table of prediction sets; all in percent but the size.
 
     Args:
         run: Name of the run.
@@ -27,12 +34,11 @@ class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         shots: Support images per class.
         kind: ``"per-class"`` or ``"marginal"``.
         asked: The requested coverage.
-        promised: The promised coverage: the next step above it that this number of labelled images allows.
-        covered: Sets that hold the right label.
+        guaranteed: The guaranteed coverage: the next step above it that this number of labelled images allows.
+        covered: Sets that contain the true label.
         ci95: Half width of its 95 % interval.
         size: Mean number of labels in a set.
-        singletons: Sets of one label.
-        empty: Sets without a label.
+        singletons: Sets of one label, the predicted one.
     """
 
     run: str
@@ -40,32 +46,31 @@ class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     shots: int
     kind: str
     asked: float
-    promised: float
+    guaranteed: float
     covered: float
     ci95: float
     size: float
     singletons: float
-    empty: float
 
 
 def require_coverage(methods: Sequence[Method], settings: Sequence[Setting], coverage: float, kind: str) -> None:
     """Refuse what has no such sets in any of the settings, before anything is computed.
 
     Raises:
-        UsageError: If none of the methods has label sets, or in no setting the labelled images can promise the
+        UsageError: If none of the methods has prediction sets, or in no setting the labelled images can guarantee the
             coverage.
     """
     require_attainable(coverage, _labelled(max(settings, key=lambda setting: setting.shots)), kind)
-    if not with_label_sets(methods):
-        require_label_sets(methods[0])
+    if not with_prediction_sets(methods):
+        require_prediction_sets(methods[0])
 
 
 def why_not_attainable(setting: Setting, coverage: float, kind: str) -> str | None:
-    """What `require_attainable` says of the episodes of a setting; None if their images can promise the coverage."""
+    """What `require_attainable` says of the episodes of a setting; None if their images can guarantee it."""
     try:
         require_attainable(coverage, _labelled(setting), kind)
     except UsageError as error:
-        return f"No label sets at {setting.shots} shot{'s' if setting.shots > 1 else ''}: {error}"
+        return f"No prediction sets at {setting.shots} shot{'s' if setting.shots > 1 else ''}: {error}"
     return None
 
 
@@ -74,15 +79,15 @@ def _labelled(setting: Setting) -> Tensor:
     return one_hot(torch.arange(setting.ways).repeat_interleave(setting.shots), setting.ways)
 
 
-def with_label_sets(methods: Sequence[Method]) -> list[Method]:
-    """Those of the methods that have label sets."""
-    return [method for method in methods if why_no_label_sets(method) is None]
+def with_prediction_sets(methods: Sequence[Method]) -> list[Method]:
+    """Those of the methods that have prediction sets."""
+    return [method for method in methods if why_no_prediction_sets(method) is None]
 
 
-def why_no_label_sets(method: Method) -> str | None:
-    """What `require_label_sets` says; None if a method has them."""
+def why_no_prediction_sets(method: Method) -> str | None:
+    """What `require_prediction_sets` says; None if a method has them."""
     try:
-        require_label_sets(method)
+        require_prediction_sets(method)
     except UsageError as error:
         return str(error)
     return None
@@ -91,22 +96,22 @@ def why_no_label_sets(method: Method) -> str | None:
 def coverage_rows(
     session: Session, methods: Sequence[Method], setting: Setting, coverage: float, kind: str
 ) -> list[CoverageRow]:
-    """Coverage and size of label sets in the episodes of a setting, a row for each method that has them."""
+    """Coverage and size of prediction sets in the episodes of a setting, a row for each method that has them."""
     sampler = setting.sampler(session.split)
     points = setting.shots if kind == PER_CLASS else setting.ways * setting.shots
 
     def answer(method: Method, batch: Batch) -> Sequence[Tensor]:
         found = p_values(method, batch.features, kind, seed=setting.seed, first=batch.first)
-        sets = label_sets(found, coverage)
+        sets = prediction_sets(found, method.logits(batch.features).argmax(-1), coverage)
         hits = sets.gather(-1, batch.query_labels.unsqueeze(-1)).squeeze(-1)
         sizes = sets.sum(-1)
-        return [each.double().mean(-1) for each in (hits, sizes, sizes == 1, sizes == 0)]
+        return [each.double().mean(-1) for each in (hits, sizes, sizes == 1)]
 
-    mine = with_label_sets(methods)
-    title = f"Label sets, {setting.shots}-shot"
+    mine = with_prediction_sets(methods)
+    title = f"Prediction sets, {setting.shots}-shot"
     rows = []
     for method, found in zip(mine, collect(session, mine, sampler, setting.episodes, answer, title), strict=True):
-        hits, sizes, singletons, empty = found
+        hits, sizes, singletons = found
         covered = summary(setting, session.split)(100 * hits)
         rows.append(
             CoverageRow(
@@ -115,12 +120,11 @@ def coverage_rows(
                 shots=setting.shots,
                 kind=kind,
                 asked=100 * coverage,
-                promised=100 * attained_coverage(coverage, points),
+                guaranteed=100 * attained_coverage(coverage, points),
                 covered=covered.mean,
                 ci95=covered.ci95,
                 size=sizes.mean().item(),
                 singletons=100 * singletons.mean().item(),
-                empty=100 * empty.mean().item(),
             )
         )
     return rows

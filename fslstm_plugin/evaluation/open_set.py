@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..familiarity import familiarity
 from ..methods import Method
 from .batches import Batch, collect
-from .coverage import why_no_label_sets
+from .coverage import why_no_prediction_sets
 from .rows import summary
 from .session import Session
 from .setting import Setting
@@ -115,14 +115,14 @@ def open_rows(session: Session, methods: Sequence[Method], setting: Setting, ope
 
 
 def _names(method: Method) -> list[str]:
-    return [*([P_VALUE] if why_no_label_sets(method) is None else []), PROBABILITY, DISTANCE]
+    return [*([P_VALUE] if why_no_prediction_sets(method) is None else []), PROBABILITY, DISTANCE]
 
 
 def _scores(method: Method, batch: Batch, logits: Tensor, seed: int) -> list[Tensor]:
     """The scores that `_names` lists, ``(episodes, m)`` each; the greater, the better known."""
     temperature = temperature_of(method, batch.features) if can_be_calibrated(method) else 1.0
     scores = [probabilities(logits, temperature).amax(-1), familiarity(method.prepare(batch.features))]
-    if why_no_label_sets(method) is None:
+    if why_no_prediction_sets(method) is None:
         found = p_values(method, batch.features, "marginal", seed=seed, first=batch.first)
         scores.insert(0, found.amax(-1))
     return scores

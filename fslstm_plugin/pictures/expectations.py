@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from ..conformal import MARGINAL, PER_CLASS, greatest_coverage, require_label_sets
+from ..conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
 from ..errors import UsageError, printable
 from ..inspection import confused_classes, near_duplicates, odd_labels
 from ..selection import expected_accuracy
@@ -51,8 +51,8 @@ class Expectations(msgspec.Struct, frozen=True):
         confused: Classes that are confused with each other, the most often confused first.
         odd: Pictures that may be mislabelled, the oddest first.
         alike: Pairs of pictures that are nearly identical.
-        coverage_per_class: The most that label sets can promise for each class, n / (n + 1), n the pictures of the
-            smallest class; None if the method has none.
+        coverage_per_class: The highest coverage that prediction sets can guarantee for each class, n / (n + 1), n the
+            pictures of the smallest class; None if the method has none.
         coverage_marginal: The same on average over the classes, where n are all pictures.
     """
 
@@ -115,9 +115,9 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
 
 
 def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | tuple[None, None]:
-    """What label sets can promise at most, for each class and on average."""
+    """The highest coverage that prediction sets can guarantee, for each class and on average."""
     try:
-        require_label_sets(classifier.fitted.method)
+        require_prediction_sets(classifier.set_method_)
     except UsageError:
         return None, None
     targets = classifier.fitted.targets
@@ -165,9 +165,10 @@ def _of_coverage(found: Expectations) -> list[str]:
     fewest = min(found.pictures, key=lambda name: found.pictures[name])
     number = found.pictures[fewest]
     return [
-        f"Label sets can promise a coverage of up to {_floored(found.coverage_per_class)} for each class, limited by "
-        f"the {number} picture{'' if number == 1 else 's'} of {fewest}; on average over the classes, if labelled and "
-        f"new pictures are drawn alike, up to {_floored(found.coverage_marginal)} (--coverage-kind marginal)."
+        f"Prediction sets can guarantee a coverage of up to {_floored(found.coverage_per_class)} for each class, "
+        f"limited by the {number} picture{'' if number == 1 else 's'} of {fewest}; on average over the classes, if "
+        f"labelled and new pictures are drawn alike, up to {_floored(found.coverage_marginal)} (--coverage-kind "
+        "marginal)."
     ]
 
 

@@ -127,22 +127,19 @@ def _cards(
             path_beside(file, prediction.path),
             prediction.likeliest,
             f"{100 * prediction.probability:.0f} %",
-            _label_set(prediction),
+            _other_labels(prediction),
             next(images),
             None if number is None or near_images[number] is None else number,
             "/".join(Path(prediction.nearest).parts[-2:]),
         )
 
 
-def _label_set(prediction: Prediction) -> str:
+def _other_labels(prediction: Prediction) -> str:
     """What stands below the likeliest label: nothing where the set is that label alone, or there are no sets."""
     labels, likeliest = prediction.labels, prediction.likeliest
     if labels is None or labels == (likeliest,):
         return ""
-    others = ", ".join(each for each in labels if each != likeliest)
-    if likeliest in labels:
-        return f"or {others}"
-    return f"label set: {others or 'empty'}"
+    return f"or {', '.join(each for each in labels if each != likeliest)}"
 
 
 def _thumbnail(place: Path) -> str | None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 NONE = "none of these"
 _ACCEPTED = 0.95  # Unless something else is asked for.
 _COLUMNS = ("path", "label", "likeliest", "probability", "familiarity", "set", "nearest", "model")
-_EMPTY = "{}"
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 _FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
 
@@ -40,7 +39,7 @@ class Prediction(NamedTuple):
         likeliest: The likeliest class in any case.
         probability: Its probability.
         familiarity: Of the picture, see `FewShotClassifier.familiarity`.
-        labels: The labels that it may have; perhaps none of them, or None where nothing is guaranteed.
+        labels: Its prediction set, with the likeliest class in it; None where there are no sets.
         nearest: The labelled picture that is most like it; empty where its name is not known.
     """
 
@@ -54,8 +53,8 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Promise:
-    """How often the sets of labels hold the right one.
+class Guarantee:
+    """How often prediction sets contain the true label.
 
     Args:
         coverage: Their share.
@@ -66,19 +65,14 @@ class Promise:
     kind: str = PER_CLASS
 
     @classmethod
-    def of(cls, classifier: FewShotClassifier, coverage: float | None = None, kind: str = PER_CLASS) -> Promise:
-        """What a classifier is to promise.
-
-        Args:
-            classifier: A fitted one.
-            coverage: What is asked for. Default None: what `FewShotClassifier.predict_set` does then.
-            kind: See `conformal.p_values`.
+    def of(cls, classifier: FewShotClassifier, coverage: float, kind: str = PER_CLASS) -> Guarantee:
+        """That of a fitted classifier.
 
         Raises:
-            UsageError: If the classifier cannot promise that, with the reason and what it can.
+            UsageError: If the classifier cannot guarantee that, with the reason and what it can.
         """
         classifier.predict_set(classifier.support_[:1], coverage, kind)  # what is wrong is said before anything else
-        return cls(classifier.fitted.usual_coverage(kind) if coverage is None else coverage, kind)
+        return cls(coverage, kind)
 
 
 def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
@@ -117,7 +111,7 @@ class Predictor:
 
     Args:
         classifier: A fitted one.
-        promise: Of the sets of labels. Default None: there are none.
+        guarantee: Of the prediction sets. Default None: there are none.
         accepted: See `acceptance`. Default 1: no picture is none of the classes.
 
     Example:
@@ -127,8 +121,10 @@ class Predictor:
         'owl'
     """
 
-    def __init__(self, classifier: FewShotClassifier, promise: Promise | None = None, accepted: float = 1.0) -> None:
-        self.classifier, self.promise, self.accepted = classifier, promise, accepted
+    def __init__(
+        self, classifier: FewShotClassifier, guarantee: Guarantee | None = None, accepted: float = 1.0
+    ) -> None:
+        self.classifier, self.guarantee, self.accepted = classifier, guarantee, accepted
         self._classes = [printable(str(each)) for each in classifier.classes_]
         self._places = dict(zip(classifier.classes_.tolist(), self._classes, strict=True))
         self._support = F.normalize(torch.from_numpy(classifier.support_).float(), dim=-1)
@@ -138,19 +134,20 @@ class Predictor:
         if not paths:
             return []
         X = features.numpy()
-        best = torch.from_numpy(self.classifier.predict_proba(X)).max(-1)
+        likely = self.classifier.predict_proba(X)
+        best = self._best(X, likely)
         familiarity = self.classifier.familiarity(X).tolist()
         sets = self._sets(X)
         nearest = (F.normalize(features.float(), dim=-1) @ self._support.mT).argmax(-1).tolist()
         found = []
         for place, path in enumerate(paths):
-            likeliest, near = self._classes[best.indices[place]], self.classifier.pictures_[nearest[place]]
+            likeliest, near = self._classes[best[place]], self.classifier.pictures_[nearest[place]]
             found.append(
                 Prediction(
                     path,
                     likeliest if familiarity[place] > 1 - self.accepted + _ROUNDING else NONE,
                     likeliest,
-                    float(best.values[place]),
+                    float(likely[place, best[place]]),
                     familiarity[place],
                     sets[place],
                     os.path.abspath(near) if near else "",
@@ -158,10 +155,16 @@ class Predictor:
             )
         return found
 
+    def _best(self, X: np.ndarray, likely: np.ndarray) -> list[int]:
+        """The likeliest classes; beside sets those of the logits, which rounding can make equal as probabilities."""
+        if self.guarantee is None:
+            return likely.argmax(-1).tolist()
+        return np.searchsorted(self.classifier.classes_, self.classifier.predict(X)).tolist()
+
     def _sets(self, X: object) -> Sequence[tuple[str, ...] | None]:
-        if self.promise is None:
+        if self.guarantee is None:
             return [None] * len(X)  # type: ignore[arg-type]
-        sets = self.classifier.predict_set(X, self.promise.coverage, self.promise.kind)
+        sets = self.classifier.predict_set(X, self.guarantee.coverage, self.guarantee.kind)
         return [tuple(self._places[each] for each in found.tolist()) for found in sets]
 
 
@@ -177,8 +180,8 @@ class PredictionTable:
     kill or a crash left is cut off when the file is opened again. A line that is there is never written again.
 
     The columns are those of `Prediction`, and which model it is by. Paths are as `path_beside` gives them. A set
-    has its labels separated by semicolons; ``{}`` is an empty one, and an empty cell says that there are none. A label
-    that a spreadsheet would take for a formula begins with ``'``.
+    has its labels separated by semicolons; an empty cell says that there are no sets. A label that a spreadsheet would
+    take for a formula begins with ``'``.
 
     Args:
         file: Its place. It is made, or continued.
@@ -192,10 +195,11 @@ class PredictionTable:
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "out.csv"
-        >>> PredictionTable(file, "m").append([Prediction("/a, b.png", NONE, "=wren", 0.5, 0.04, (), "/1.png")])
+        >>> found = Prediction("/a, b.png", NONE, "=wren", 0.5, 0.04, ("=wren", "tit"), "/1.png")
+        >>> PredictionTable(file, "m").append([found])
         >>> print(file.read_text().replace("\r", ""))
         path,label,likeliest,probability,familiarity,set,nearest,model
-        "/a, b.png",none of these,'=wren,0.5000,0.0400,{},/1.png,m
+        "/a, b.png",none of these,'=wren,0.5000,0.0400,'=wren;tit,/1.png,m
         <BLANKLINE>
         >>> PredictionTable(file, "m").done
         {'/a, b.png'}
@@ -363,16 +367,14 @@ def _unguarded(text: str) -> str:
 
 
 def _set_cell(labels: tuple[str, ...] | None) -> str:
-    if not labels:
-        return "" if labels is None else _EMPTY
-    if labels == (_EMPTY,):  # a class of this name
-        return f'"{_EMPTY}"'
+    if labels is None:
+        return ""
     text = io.StringIO()
     csv.writer(text, delimiter=";", lineterminator="").writerow(labels)
     return text.getvalue()
 
 
 def _set_of(cell: str) -> tuple[str, ...] | None:
-    if cell in ("", _EMPTY):
-        return () if cell else None
+    if not cell:
+        return None
     return tuple(next(csv.reader([cell], delimiter=";")))

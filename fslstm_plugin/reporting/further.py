@@ -1,4 +1,4 @@
-"""Tables of what is evaluated besides accuracy: calibration, label sets, unknown classes."""
+"""Tables of what is evaluated besides accuracy: calibration, prediction sets, unknown classes."""
 
 from __future__ import annotations
 
@@ -37,16 +37,15 @@ def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
 
 
 def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
-    """How often label sets hold the right label, and how large they are."""
+    """How often prediction sets contain the true label, and how large they are."""
 
     def cells(row: CoverageRow) -> list[str]:
         return [
             *_names(row),
-            f"{row.promised:.1f}",
+            f"{row.guaranteed:.1f}",
             _close(number(row.covered, row.ci95)),
             f"{row.size:.2f}",
             f"{row.singletons:.1f}",
-            f"{row.empty:.1f}",
         ]
 
     kind = rows[0].kind
@@ -55,10 +54,10 @@ def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
         MARGINAL: "where labelled images and queries are drawn alike, and not exactly with a fixed number per class, "
         "as here",
     }[kind]
-    note = f"Percent of the sets, but for their mean size. The promise ({kind}) holds {holds}."
+    note = f"Percent of the sets, but for their mean size. The coverage guarantee ({kind}) holds {holds}."
     return _table(
-        f"Label sets at coverage {rows[0].asked:g} %",
-        ["promised", "covered", "labels", "one", "none"],
+        f"Prediction sets at coverage {rows[0].asked:g} %",
+        ["guaranteed", "covered", "labels", "one label"],
         [cells(row) for row in rows],
         note,
     )

@@ -249,7 +249,7 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         statements: Paired differences in words.
         notes: Further notes.
         calibration: Quality of the probabilities, if requested.
-        coverage: Coverage and size of label sets, if requested.
+        coverage: Coverage and size of prediction sets, if requested.
         open: Detection of unknown classes, if requested.
     """
 
