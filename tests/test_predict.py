@@ -23,6 +23,7 @@ from fslstm_plugin.files import claimed
 from fslstm_plugin.pictures.gallery import gallery
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
+from fslstm_plugin.selection import CANDIDATES
 from fslstm_plugin.weights import load_tensors, save_tensors
 
 
@@ -50,11 +51,11 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     before = {file: file.read_bytes() for file in new.iterdir()}
     done = fslstm(
         "predict", model, new, "--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json",
-        "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted",
+        "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted", "--coverage", 0.8,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "12 pictures." in done.out
-    assert "The label sets hold the right label for 83 % of the pictures of each class, the most that" in done.out
+    assert "The prediction sets contain the true label for 80 % of the pictures of each class." in done.out
     rows = rows_of(tmp_path / "out.csv")
     assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["likeliest"] for row in rows]
     classifier = FewShotClassifier.load(model)
@@ -62,7 +63,7 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
     content = json.loads((tmp_path / "out.json").read_text())
     assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
-    assert content["coverage"] == {"share": 0.83, "kind": "per-class"}
+    assert content["coverage"] == {"share": 0.8, "kind": "per-class"}
     assert all(Path(each["nearest"]).parent.name == each["likeliest"] for each in content["pictures"])
     assert {each["nearest"] for each in content["pictures"]} == {row["nearest"] for row in rows}
     copies = {file for file in (tmp_path / "sorted").rglob("*") if file.is_file()}
@@ -76,7 +77,22 @@ def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
     assert done.code == 0, done.err
     rows = rows_of(tmp_path / "out.csv")
     sets = FewShotClassifier.load(model).predict_set([tmp_path / row["path"] for row in rows], coverage=0.6)
-    assert [row["set"] for row in rows] == [";".join(each) or "{}" for each in sets]
+    assert [row["set"] for row in rows] == [";".join(each) for each in sets]
+    assert all(row["likeliest"] in row["set"].split(";") for row in rows)
+
+
+def test_sets_are_shown_only_where_a_coverage_is_asked_for(fslstm, tmp_path: Path, model, new) -> None:
+    done = fslstm(
+        "predict", model, new, "--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json", "--html",
+        tmp_path / "out.html",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert ("set" in done.out, "May be" in done.out) == (False, False)
+    assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert (content["coverage"], [each["set"] for each in content["pictures"]]) == (None, [None] * 12)
+    assert "prediction set" not in (tmp_path / "out.html").read_text()
+    assert "May be" in fslstm("predict", model, new, "--coverage", 0.5).out
 
 
 def test_a_transductive_method_continues_no_table(fslstm, tmp_path: Path, new) -> None:
@@ -115,7 +131,7 @@ def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Pat
     assert fslstm(*fit).code == 0
     Image.new("RGB", (9, 9), "black").save(new / "black.png")
     done = fslstm("predict", tmp_path / "m", new, "--csv", tmp_path / "out.csv")
-    assert (done.code, "No label sets" in done.err) == (0, True)
+    assert done.code == 0, done.err
     found = {Path(row["path"]).name: (row["label"], row["set"]) for row in rows_of(tmp_path / "out.csv")}
     assert found["black.png"] == (NONE, "")
     for file in folder.rglob("[1-9].png"):
@@ -143,34 +159,53 @@ def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -
     assert "of other weights" in done.err
 
 
-def test_five_pictures_of_a_class_cannot_promise_nine_tenths_of_it(fslstm, model, new) -> None:
+def test_five_pictures_of_a_class_cannot_guarantee_nine_tenths_of_it(fslstm, model, new) -> None:
     done = fslstm("predict", model, new, "--coverage", 0.9)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert (
-        "5 labelled images per class can promise a coverage of at most 83.3 %, not 90 %: the nearest is 0.83."
-        in done.err
+        "5 labelled images per class can guarantee a coverage of at most 83.3 %, not 90 %: label 9 of each class, or "
+        "ask for 0.83 or less, or choose the kind 'marginal'" in done.err
     )
     done = fslstm("predict", model, new, "--coverage", 0.9, "--coverage-kind", "marginal")
     assert (
-        "The label sets hold the right label for 90 % of all pictures, where labelled and new ones are" in done.out
+        "The prediction sets contain the true label for 90 % of all pictures, where labelled and new ones are"
+        in done.out
     ), done.err
 
 
-def test_few_labelled_pictures_promise_less_at_once(fslstm, tmp_path: Path, new) -> None:
-    folder = painted.labelled(tmp_path / "two", each=2)
+def test_classes_with_too_few_pictures_are_named(fslstm, tmp_path: Path, new) -> None:
+    folder = painted.labelled(tmp_path / "uneven", each=5)
+    for file in (folder / "red").glob("[2-9].png"):
+        file.unlink()
     assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
-    done = fslstm("predict", tmp_path / "m", new)
+    done = fslstm("predict", tmp_path / "m", new, "--coverage", 0.8)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert (
+        "The labelled images of 1 of 3 classes (red 2) can guarantee a coverage of at most 66.7 %, not 80 %: label 4"
+        in done.err
+    )
+    done = fslstm("predict", tmp_path / "m", new, "--coverage", 0.8, "--coverage-kind", "marginal")
     assert done.code == 0, done.err
-    assert "The label sets hold the right label for 66 % of the pictures of each class, the most that" in done.out
+
+
+def test_a_method_that_was_chosen_has_sets_by_one_that_was_not(fslstm, tmp_path: Path, new) -> None:
+    folder = painted.labelled(tmp_path / "labelled")
+    assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
+    assert fslstm("update", tmp_path / "m", "--forget", "red").code == 0
+    chosen = FewShotClassifier.load(tmp_path / "m")
+    assert (chosen.set_method, str(chosen.set_method_)) == (CANDIDATES[0], CANDIDATES[0])
+    given = ("fit", folder, "-o", tmp_path / "m", "--method", "nn", *painted.backbone(tmp_path))
+    assert fslstm(*given).code == 0
+    assert FewShotClassifier.load(tmp_path / "m").set_method is None
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--transductive", "--coverage", "0.8"], "cannot be promised with --transductive"),
+        (["--transductive", "--coverage", "0.8"], "cannot be guaranteed with --transductive"),
         (["--link"], "give --sort-into too"),
-        (["--transductive", "--coverage-kind", "marginal"], "cannot be promised with --transductive"),
-        (["--coverage-kind", "class"], "no kind of coverage 'class'"),
+        (["--coverage-kind", "marginal"], "give --coverage too"),
+        (["--coverage", "0.8", "--coverage-kind", "class"], "no kind of coverage 'class'"),
         (["--sort-into", "{new}/sorted"], "name a folder outside it"),
         (["--coverage", "1.5"], "must be above 0 and below 1"),
     ],
@@ -376,11 +411,10 @@ def test_a_picture_that_is_named_twice_is_predicted_once(fslstm, tmp_path: Path,
         (None, None),
         (("owl",), None),
         (("wren", "owl"), "or wren"),
-        (("wren", "tit"), "label set: wren, tit"),
-        ((), "label set: empty"),
+        (("owl", "wren", "tit"), "or wren, tit"),
     ],
 )
-def test_a_card_says_the_label_set_where_it_is_not_the_likeliest_label_alone(labels, said) -> None:
+def test_a_card_says_the_prediction_set_where_it_is_not_the_likeliest_label_alone(labels, said) -> None:
     page = gallery([Prediction("/1.png", "owl", "owl", 0.5, 1.0, labels, "")], ["owl", "tit", "wren"], "Birds")
     card = page.partition('<span class="sure"')[2].partition("</li>")[0]
     assert re.findall("<div>(.*)</div>", card) == ([said] if said else [])
