@@ -87,7 +87,7 @@ def test_sets_are_shown_only_where_a_coverage_is_asked_for(fslstm, tmp_path: Pat
         tmp_path / "out.html",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert ("set" in done.out, "May be" in done.out) == (False, False)
+    assert ("prediction set" in done.out, "May be" in done.out) == (False, False)
     assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
     content = json.loads((tmp_path / "out.json").read_text())
     assert (content["coverage"], [each["set"] for each in content["pictures"]]) == (None, [None] * 12)
