@@ -68,10 +68,10 @@ def fit(
         allow_pixels(max_pixels)
     if method is not None:
         method_to_fit(method)  # what is wrong is said before anything is computed
-    found = pictures.labelled(labelled)
+    console = Console(stderr=True)
+    found = pictures.labelled(labelled, console)
     _require_two(found, labelled)
     pictures.require_replaceable(output)
-    console = Console(stderr=True)
     network = pictures.open_backbone(backbone, weights, pooling, runs, device)
     gathered = pictures.gather(found, network, console)
     _require_two(gathered.pictures, labelled)

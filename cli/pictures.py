@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -117,8 +118,8 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
     return classifier
 
 
-def labelled(source: Path) -> list[Picture]:
-    """See `fslstm_plugin.pictures.labelled`.
+def labelled(source: Path, console: Console) -> list[Picture]:
+    """See `fslstm_plugin.pictures.labelled`; what it reports is printed.
 
     Raises:
         DataError: As it does, and if a class has the name by which other pictures are known.
@@ -127,11 +128,11 @@ def labelled(source: Path) -> list[Picture]:
     from fslstm_plugin.pictures import labelled as found
     from fslstm_plugin.pictures.predictions import NONE
 
-    pictures = found(source)
+    pictures = found(source, partial(results.say, console))
     if any(each.label == NONE for each in pictures):
         raise DataError(
             f'"{NONE}" is what pictures of none of the classes are called, which need no examples: leave out this '
-            "class, or name it otherwise."
+            "class, or give it another name."
         )
     return pictures
 
@@ -266,13 +267,19 @@ def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def text_of(path: Path) -> str:
-    r"""An absolute path as text; bytes that are none, as an old archive's names hold, become ``\xff``."""
-    return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
+    """An absolute path as text, see `fslstm_plugin.pictures.tables.path_text`."""
+    from fslstm_plugin.pictures.tables import path_text
+
+    return path_text(os.path.abspath(path))
 
 
-def shown(path: str, source: Path) -> str:
+def shown(text: str, source: Path) -> str:
     """What a table shows of a picture: its path within the folder that was named, or its name."""
-    return path.removeprefix(os.path.join(text_of(source), "")) if source.is_dir() else os.path.basename(path)
+    from fslstm_plugin.pictures.tables import path_of, path_text
+
+    path = path_of(text)
+    folder = os.path.join(os.path.abspath(source), "")
+    return path_text(path.removeprefix(folder) if source.is_dir() else os.path.basename(path))
 
 
 def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
@@ -284,12 +291,6 @@ def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
     if len(found) <= MOST:
         return list(found)
     return [found[place] for place in sorted(random.Random(seed).sample(range(len(found)), MOST))]
-
-
-def escaped(found: Sequence[Picture]) -> dict[str, Path]:
-    """Indices of the pictures whose path `text_of` cannot represent."""
-    texts = ((text_of(each.path), each.path) for each in found)
-    return {text: path for text, path in texts if text != os.path.abspath(path)}
 
 
 def count_of(number: int, noun: str = "picture") -> str:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
@@ -110,7 +111,7 @@ def predict(
     if html is not None:
         import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
-    found = pictures_in(source)
+    found = pictures_in(source, partial(results.say, console))
     classifier = pictures.load(model, device, weights)
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
@@ -134,15 +135,14 @@ def predict(
         lead = [*guaranteed(guarantee), accepting(accepted)]
         for sentence in lead:
             typer.echo(sentence)
-        places = pictures.escaped(found)
         if csv is not None:
             typer.echo(f"Written: {printable(str(csv))}.")
         if json is not None:
             _write_json(json, table, guarantee, accepted)
         if html is not None:
-            _write_gallery(html, table, summary, model, lead, places)
+            _write_gallery(html, table, summary, model, lead)
         if sort_into is not None:
-            _sort(sort_into, table, summary, places, link, console)
+            _sort(sort_into, table, summary, link, console)
 
 
 @contextmanager
@@ -383,13 +383,12 @@ def _write_gallery(
     summary: Summary,
     model: Path,
     lead: Sequence[str],
-    places: Mapping[str, Path],
 ) -> None:
     from fslstm_plugin.files import write_text
     from fslstm_plugin.pictures.gallery import gallery
 
     title = f"{summary.total:,} pictures by {model.name}"
-    write_text(file, gallery(table, list(summary.counts), title, lead, places, file))
+    write_text(file, gallery(table, list(summary.counts), title, lead, file))
     typer.echo(f"Written: {printable(str(file))}.")
 
 
@@ -397,13 +396,13 @@ def _sort(
     folder: Path,
     table: PredictionTable,
     summary: Summary,
-    places: Mapping[str, Path],
     link: bool,
     console: Console,
 ) -> None:
     from fslstm_plugin.pictures.sorting import sort_into
+    from fslstm_plugin.pictures.tables import path_of
 
-    found = ((places.get(each.path, Path(each.path)), each.label) for each in table)
+    found = ((Path(path_of(each.path)), each.label) for each in table)
     for sentence in sort_into(folder, found, list(summary.counts), link):
         results.say(console, printable(sentence))
     typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

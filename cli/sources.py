@@ -123,7 +123,7 @@ class Source:
         from fslstm_plugin.evaluation.feature_session import FeatureSession
         from fslstm_plugin.pictures import labelled
 
-        found = labelled(source)
+        found = labelled(source, partial(results.say, console))
         network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device)
         gathered, copies = pictures.without_copies(pictures.gather(found, network, console))
         for sentence in pictures.on_copies(copies):

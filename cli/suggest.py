@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,7 @@ def suggest(
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)
-    found = pictures_in(source)
+    found = pictures_in(source, partial(results.say, console))
     classifier = pictures.load(model, device, weights)
     known = set(classifier.pictures_)
     new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]

@@ -105,7 +105,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     names = [Path(name or "a picture without a name") for name in classifier.pictures_]
     held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
     known = pictures.Gathered(held, torch.from_numpy(classifier.support_), [])
-    gathered = pictures.gather(pictures.labelled(source), classifier.open_backbone(), console)
+    gathered = pictures.gather(pictures.labelled(source, console), classifier.open_backbone(), console)
     new, copies = pictures.without_copies(gathered, known)
     if len(new.pictures) < len(gathered.pictures):
         again = pictures.count_of(len(gathered.pictures) - len(new.pictures))

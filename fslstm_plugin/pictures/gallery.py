@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import heapq
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
@@ -17,6 +17,7 @@ from .. import __version__
 from ..data.decode import read_picture
 from ..errors import DataError, needs_extra
 from .predictions import NONE, Prediction, path_beside
+from .tables import path_of
 
 with needs_extra("A gallery", "pictures"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -63,7 +64,6 @@ def gallery(
     classes: Sequence[str],
     title: str,
     lead: Sequence[str] = (),
-    places: Mapping[str, Path] | None = None,
     file: Path = Path("gallery.html"),
     most: int = _MOST,
 ) -> str:
@@ -77,7 +77,6 @@ def gallery(
         classes: All labels, in the order of the page.
         title: Its heading.
         lead: Sentences below it.
-        places: Where a picture is whose path is not its name in the predictions. Default: none.
         file: Where the page will lie, from whose folder pictures are named. Default: in the working folder.
         most: How many pictures it may show. Default 600.
 
@@ -93,10 +92,9 @@ def gallery(
     shown = [group for group in groups.values() if group.count]
     wanted = [prediction for group in shown for prediction in group.shown]
     near = list(dict.fromkeys(prediction.nearest for prediction in wanted if prediction.nearest))
-    places = places or {}
     with ThreadPoolExecutor() as pool:
-        images = pool.map(_thumbnail, [places.get(each.path, Path(each.path)) for each in wanted])
-        near_images = list(pool.map(_thumbnail, map(Path, near)))
+        images = pool.map(_thumbnail, [each.path for each in wanted])
+        near_images = list(pool.map(_thumbnail, near))
         cards = [(group, list(_cards(group, images, near, near_images, file))) for group in shown]
     environment = Environment(
         loader=PackageLoader("fslstm_plugin.reporting"),
@@ -142,10 +140,10 @@ def _other_labels(prediction: Prediction) -> str:
     return f"or {', '.join(each for each in labels if each != likeliest)}"
 
 
-def _thumbnail(place: Path) -> str | None:
+def _thumbnail(path: str) -> str | None:
     """A small JPEG in base64, None if the picture cannot be read any more."""
     try:
-        image = read_picture(place)
+        image = read_picture(Path(path_of(path)))
     except DataError:
         return None
     image.thumbnail((_SIDE, _SIDE), Image.Resampling.BICUBIC)

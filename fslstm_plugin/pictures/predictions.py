@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
@@ -10,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from ..conformal import PER_CLASS, attained_coverage
 from ..errors import DataError, StorageError, UsageError, printable, require_share
+from .tables import guarded, rows, unguarded
 
 if TYPE_CHECKING:
     from ..classifier import FewShotClassifier
@@ -27,7 +29,6 @@ NONE = "none of these"
 _ACCEPTED = 0.95  # Unless something else is asked for.
 _COLUMNS = ("path", "label", "likeliest", "probability", "familiarity", "set", "nearest", "model")
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
-_FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
 
 
 class Prediction(NamedTuple):
@@ -217,7 +218,7 @@ class PredictionTable:
 
     def _continue(self) -> None:
         with self.file.open("rb") as lines:
-            begins = next(lines).rstrip(b"\r\n")
+            begins = next(lines).removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")  # which a spreadsheet puts first
         if begins != ",".join(_COLUMNS).encode():
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         whole = _whole_lines(self.file)
@@ -254,11 +255,11 @@ class PredictionTable:
             [
                 (
                     path_beside(self.file, each.path),
-                    _guarded(each.label),
-                    _guarded(each.likeliest),
+                    guarded(each.label),
+                    guarded(each.likeliest),
                     f"{each.probability:.4f}",
                     f"{each.familiarity:.4f}",
-                    _guarded(_set_cell(each.labels)),
+                    guarded(_set_cell(each.labels)),
                     path_beside(self.file, each.nearest),
                     self.model,
                 )
@@ -288,11 +289,11 @@ class PredictionTable:
         for row in self._cells():
             yield Prediction(
                 self._path(row["path"]),
-                _unguarded(row["label"]),
-                _unguarded(row["likeliest"]),
+                unguarded(row["label"]),
+                unguarded(row["likeliest"]),
                 float(row["probability"]),
                 float(row["familiarity"]),
-                _set_of(_unguarded(row["set"])),
+                _set_of(unguarded(row["set"])),
                 row["nearest"] and self._path(row["nearest"]),
             )
 
@@ -302,12 +303,8 @@ class PredictionTable:
     def _cells(self, size: int | None = None) -> Iterator[dict[str, str]]:
         """The rows within the first bytes of the file; None for all."""
         try:
-            with self.file.open("rb") as lines:
-                for row in csv.DictReader(_text_of(lines, size), strict=True):
-                    if None in row or None in row.values():
-                        raise ValueError("a line with another number of cells")
-                    yield row
-        except (ValueError, csv.Error) as error:
+            yield from (row.cells for row in rows(self.file, _COLUMNS, size))
+        except DataError as error:
             raise self._edited(error) from error
 
     def _edited(self, how: object) -> DataError:
@@ -333,7 +330,7 @@ def path_beside(file: Path, path: str) -> str:
     if not path.startswith(folder):
         return path
     text = path.removeprefix(folder)
-    return os.path.join(".", text) if text.startswith(_FORMULA) else text
+    return os.path.join(".", text) if guarded(text) != text else text
 
 
 def _whole_lines(file: Path) -> int:
@@ -346,24 +343,6 @@ def _whole_lines(file: Path) -> int:
             if quotes % 2 == 0 and line.endswith(b"\n"):  # of which an editor or Git may have made "\r\n"
                 whole = position
     return whole
-
-
-def _text_of(lines: BinaryIO, size: int | None) -> Iterator[str]:
-    """The lines within the first bytes of a file."""
-    position = 0
-    for line in lines:
-        position += len(line)
-        if size is not None and position > size:
-            return
-        yield line.decode()
-
-
-def _guarded(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def _unguarded(text: str) -> str:
-    return text.removeprefix("'")
 
 
 def _set_cell(labels: tuple[str, ...] | None) -> str:

@@ -1,0 +1,176 @@
+r"""The one reader of CSV files, lists of a user's and tables of predictions, and how labels and paths stand in them.
+
+A label that a spreadsheet would compute is guarded by ``'``, and a path with bytes that are no text is escaped.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataError
+from ..files import require_regular
+
+# Spreadsheets write the second where numbers have a comma, and the third as "text".
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+_FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
+_LIKE_ESCAPE = re.compile(r"\\x[0-9a-f]{2}")
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Args:
+        line: Number of its last line in the file, from 1.
+        cells: Text by column.
+    """
+
+    line: int
+    cells: dict[str, str]
+
+
+def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterator[Row]:
+    r"""The rows of a CSV file in UTF-8, one at a time, however a spreadsheet wrote it.
+
+    It may begin with a byte order mark, and its cells be separated by commas, semicolons or tabs: by the first of these
+    by which it has the columns. Names of columns may be in capitals.
+
+    Args:
+        file: The file.
+        columns: Columns that it must have.
+        size: Bytes of it that are read. Default None: all.
+
+    Raises:
+        DataError: If it cannot be read, lacks a column, or a row lacks a cell of one or has more cells than there are
+            columns.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
+        >>> _ = file.write_text("\ufeffPath;Label\n1.png;cat\n", encoding="utf-8")
+        >>> next(rows(file, ["path", "label"])).cells
+        {'path': '1.png', 'label': 'cat'}
+    """
+    form = f"a CSV file in UTF-8 with {'the columns' if len(columns) > 1 else 'the column'} {_and(columns)}"
+    try:
+        with require_regular(file).open("rb") as content:
+            lines = _lines(content, size)
+            names, separator = _header(next(lines, ""), columns)
+            if not set(columns) <= set(names):
+                found = f"begins with: {', '.join(names)}" if any(names) else "is empty"
+                raise DataError(f"{file} must be {form}, separated by commas, semicolons or tabs, but {found}.")
+            for name in columns:
+                if names.count(name) > 1:
+                    raise DataError(f"{file} has the column {name} twice: leave one of them out.")
+            reader = csv.DictReader(lines, names, delimiter=separator, skipinitialspace=True, strict=True)
+            for row in reader:
+                line = reader.line_num + 1  # that of the header is not counted
+                if None in row or any(row[name] is None for name in columns):
+                    raise DataError(
+                        f"Line {line} of {file} must have {_and(columns)}, and no more cells than there are columns: "
+                        f"put a name with a {_SEPARATORS[separator]} in quotes."
+                    )
+                yield Row(line, row)
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise DataError(f"{file} must be {form}, but cannot be read as one ({error}).") from error
+
+
+def _lines(content: io.BufferedReader, size: int | None) -> Iterator[str]:
+    """The lines within the first bytes of a file, without a byte order mark."""
+    position = len(codecs.BOM_UTF8) if content.peek(3).startswith(codecs.BOM_UTF8) else 0
+    for line in io.TextIOWrapper(content, encoding="utf-8-sig", newline=""):
+        position += len(line.encode())
+        if size is not None and position > size:
+            return
+        yield line
+
+
+def _header(line: str, columns: Sequence[str]) -> tuple[list[str], str]:
+    """Names of the columns, and what separates them."""
+    found = [(_split(line, separator), separator) for separator in _SEPARATORS]
+    return next((each for each in found if set(columns) <= set(each[0])), found[0])
+
+
+def _split(line: str, separator: str) -> list[str]:
+    cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
+    return [cell.strip().lower() for cell in cells]
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def guarded(text: str) -> str:
+    """A label for a cell, which no spreadsheet computes.
+
+    Example:
+        >>> guarded("-1"), guarded("cat"), guarded("'tis")
+        ("'-1", 'cat', "''tis")
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def unguarded(cell: str) -> str:
+    """The label in a cell: what `guarded` gave it is taken away, and nothing else.
+
+    Example:
+        >>> unguarded("'-1"), unguarded("'tis"), unguarded("''tis")
+        ('-1', "'tis", "'tis")
+    """
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
+
+
+def path_text(path: str | Path) -> str:
+    r"""A path as text, from which :func:`path_of` makes the same path again; no two paths have one text.
+
+    Nearly every path is its own text. In one with bytes that are no UTF-8, as an old archive's names hold, or with
+    control characters, these become ``\xff``, and a backslash two.
+
+    Example:
+        >>> print(path_text(os.fsdecode(b"x\xff.png")), path_text("a\\b.png"), path_text("x\\xff.png"))
+        x\xff.png a\b.png x\\xff.png
+    """
+    text = os.fspath(path)
+    if not _LIKE_ESCAPE.search(text) and not any(map(_is_escaped, text)):
+        return text
+    return "".join(_escaped(each) for each in text)
+
+
+def path_of(text: str) -> str:
+    r"""The path of a :func:`path_text`.
+
+    Example:
+        >>> path_of("x\\xff.png") == os.fsdecode(b"x\xff.png"), path_of("a\\b.png")
+        (True, 'a\\b.png')
+    """
+    if not _LIKE_ESCAPE.search(text):
+        return text
+    parts = re.split(r"((?:\\x[0-9a-f]{2})+|\\\\)", text)
+    return "".join(_unescaped(part) for part in parts)
+
+
+def _is_escaped(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs")
+
+
+def _escaped(character: str) -> str:
+    if character == "\\":
+        return r"\\"
+    if not _is_escaped(character):
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+
+
+def _unescaped(part: str) -> str:
+    if part == r"\\":
+        return "\\"
+    if _LIKE_ESCAPE.match(part):
+        return os.fsdecode(bytes.fromhex(part.replace("\\x", "")))
+    return part
