@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -46,7 +47,9 @@ def export(
     from fslstm_plugin.data.decode import allow_pixels, read_picture
     from fslstm_plugin.pictures import Picture, pictures_in
     from fslstm_plugin.pictures.onnx import export_onnx, require_packages
+    from fslstm_plugin.pictures.tables import path_of
 
+    console = Console(stderr=True)
     require_packages()
     options.require_apart(model, onnx)
     if onnx.exists() and onnx.suffix != ".onnx":
@@ -54,14 +57,17 @@ def export(
     if max_pixels is not None:
         allow_pixels(max_pixels)
     classifier = pictures.load(model, "cpu", weights)
-    found = [Picture(Path(name)) for name in classifier.pictures_ if name] if check is None else pictures_in(check)
+    if check is None:
+        found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
+    else:
+        found = pictures_in(check, partial(results.say, console))
     found = random.Random(0).sample(found, min(len(found), _CHECKED))
     images = []
     for each in found:
         try:
             images.append(read_picture(each.path))
         except DataError as error:
-            results.say(Console(stderr=True), f"Not checked with: {error}")
+            results.say(console, f"Not checked with: {error}")
     difference = export_onnx(classifier, onnx, images)
     typer.echo(
         f"Saved in {printable(str(onnx))}; on {pictures.count_of(len(images))} its probabilities are those of the "

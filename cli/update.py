@@ -63,6 +63,7 @@ def update(
     from rich.console import Console
 
     from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.data.walk import class_name
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
     if add is None and not forget:
@@ -74,9 +75,9 @@ def update(
         if output is not None:
             pictures.require_replaceable(output)
         classifier = pictures.load(model, device, weights)
-        classes = dict(zip(map(str, classifier.classes_), classifier.classes_.tolist(), strict=True))
         if forget:
-            classifier.forget([classes.get(each, each) for each in forget])
+            classes = _by_name(classifier)
+            classifier.forget([classes.get(class_name(each), each) for each in forget])
         if add is not None:
             _add(classifier, add, console)
         classifier.save(output or model)
@@ -97,12 +98,14 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     """
     import torch
 
-    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.data.walk import on_case
+    from fslstm_plugin.pictures import Picture, class_names
+    from fslstm_plugin.pictures.tables import path_of
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
     labels = classifier.classes_[classifier.support_labels_].tolist()
-    names = [Path(name or "a picture without a name") for name in classifier.pictures_]
+    names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
     held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
     known = pictures.Gathered(held, torch.from_numpy(classifier.support_), [])
     gathered = pictures.gather(pictures.labelled(source, console), classifier.open_backbone(), console)
@@ -113,12 +116,23 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     before = {id(each) for each in held}
     for sentence in pictures.on_copies([group for group in copies if _is_news(group, before)]):
         results.say(console, sentence)
+    classes = _by_name(classifier)
+    added = [name for name in class_names(new.pictures) if name not in classes]
+    for sentence in on_case([*classes, *added]) if added else []:
+        results.say(console, sentence)
     if new.pictures:
         classifier.partial_fit(
             new.features.numpy(),
-            [str(each.label) for each in new.pictures],
+            [str(classes.get(str(each.label), each.label)) for each in new.pictures],
             pictures=[pictures.text_of(each.path) for each in new.pictures],
         )
+
+
+def _by_name(classifier: FewShotClassifier) -> dict[str, object]:
+    """The classifier's classes by their names, as those of pictures are kept."""
+    from fslstm_plugin.data.walk import class_name
+
+    return {class_name(str(each)): each for each in classifier.classes_.tolist()}
 
 
 def _is_news(copies: Sequence[Picture], before: set[int]) -> bool:

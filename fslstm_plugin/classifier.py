@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -235,6 +237,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str], fitted: FittedMethod
     ) -> Self:
         # What can fail comes first, so that a refused update changes nothing.
+        _require_distinct(classes)
         temperature = fitted.temperature() if self._is_calibrated() else self._given_temperature()
         self.classes_, self.support_labels_, self.support_, self.pictures_ = classes, labels, X, names
         self._fitted_, self.temperature_ = fitted, temperature
@@ -513,6 +516,16 @@ def _require_classes(classes: np.ndarray) -> None:
     if len(classes) < 2:
         only = f"only one class, {classes[0]}" if len(classes) else "no class"
         raise UsageError(f"A classifier needs at least two classes, but got {only}.")
+
+
+def _require_distinct(classes: np.ndarray) -> None:
+    """Refuse names that nobody can tell apart; they are not merged, since a classifier's labels are the caller's."""
+    forms = Counter(unicodedata.normalize("NFC", each) for each in classes.tolist() if isinstance(each, str))
+    if twice := [name for name, count in forms.items() if count > 1]:
+        raise UsageError(
+            f"The class '{twice[0]}' is there in two forms of Unicode, which look the same: make one of them, by "
+            'unicodedata.normalize("NFC", label).'
+        )
 
 
 def _identity(backbone: PictureBackbone) -> BackboneIdentity:

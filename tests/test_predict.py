@@ -23,6 +23,7 @@ from fslstm_plugin.files import claimed
 from fslstm_plugin.pictures.gallery import gallery
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
+from fslstm_plugin.pictures.tables import path_of
 from fslstm_plugin.selection import CANDIDATES
 from fslstm_plugin.weights import load_tensors, save_tensors
 
@@ -362,7 +363,9 @@ def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
     rows = rows_of(out)
     assert len(rows) == len(STRANGE)
     assert not any(cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
-    assert {f"strange/{name}" for name in STRANGE if name != "a,b.png"} < {row["path"] for row in rows}
+    names = {os.fsencode(path_of(row["path"])) for row in rows}
+    assert names == {os.fsencode(file.relative_to(tmp_path)) for file in new.iterdir()}
+    assert all(cell.isprintable() for row in rows for cell in row.values())
     assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == len(STRANGE)
     tags: set[str] = set()
     parser = HTMLParser()
@@ -533,3 +536,21 @@ def test_json_through_a_link_and_into_a_pipe_replaces_neither(fslstm, tmp_path: 
         assert len(json.loads(os.read(descriptor, 1 << 16))["pictures"]) == 12
     finally:
         os.close(descriptor)
+
+
+def test_pictures_whose_names_become_one_text_are_both_predicted(fslstm, tmp_path: Path, model) -> None:
+    new = tmp_path / "names"
+    new.mkdir()
+    names = [b"x\xff.png", b"x\\xff.png"]
+    for number, name in enumerate(names):
+        painted.picture("red", 300 + number).save(new / "1.png")
+        os.rename(new / "1.png", os.fsencode(new) + b"/" + name)
+    arguments = ("predict", model, new, "--csv", tmp_path / "out.csv", "--sort-into", tmp_path / "sorted")
+    done = fslstm(*arguments)
+    assert done.code == 0, done.err
+    assert "2 pictures." in done.out
+    assert sorted(os.fsencode(path_of(row["path"])) for row in rows_of(tmp_path / "out.csv")) == sorted(
+        b"names/" + name for name in names
+    )
+    assert sorted(os.fsencode(file.name) for file in (tmp_path / "sorted").rglob("*.png")) == sorted(names)
+    assert "Continued: 2 pictures of 2" in fslstm(*arguments).err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.errors import UsageError
 from fslstm_plugin.files import claimed
 
 
@@ -110,7 +112,7 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     (tmp_path / "wrong.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,blue\n")
     (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
     done = fslstm("update", model, "--add", tmp_path / "none.csv")
-    assert (done.code, "leave out this class, or name it otherwise" in done.err) == (1, True)
+    assert (done.code, "leave out this class, or give it another name" in done.err) == (1, True)
     done = fslstm("update", model, "--add", tmp_path / "wrong.csv")
     assert "1.png as 'red' and" in done.err
     assert "1.png as 'blue'" in done.err
@@ -131,3 +133,31 @@ def test_three_updates_at_once_lose_nothing(spawn, tmp_path: Path, model) -> Non
     added = {Path(name).parent.parent for name in FewShotClassifier.load(model).pictures_} - {tmp_path / "labelled"}
     assert added == set(folders)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_class_in_another_form_of_unicode_is_the_same_class(fslstm, tmp_path: Path, small) -> None:
+    def named(folder: Path, *names: str) -> Path:
+        for number, (colour, name) in enumerate(zip(painted.COLOURS, names, strict=False)):
+            (folder / name).mkdir(parents=True)
+            painted.picture(colour, number + len(folder.name)).save(folder / name / "1.png")
+        return folder
+
+    model, decomposed = tmp_path / "m.fslstm", unicodedata.normalize("NFD", "Käfer")
+    assert fslstm("fit", named(tmp_path / "in", "Käfer", "Fox", "owl"), "-o", model, *small).code == 0
+    done = fslstm("update", model, "--add", named(tmp_path / "more", decomposed, "fox"))
+    assert done.code == 0, done.err
+    assert "5 pictures, 4 classes" in done.out
+    assert "Two classes differ only by case: Fox and fox." in done.err
+    assert fslstm("update", model, "--forget", decomposed).code == 0
+    assert FewShotClassifier.load(model).classes_.tolist() == ["Fox", "fox", "owl"]
+
+
+def test_labels_of_a_caller_are_kept_as_they_are() -> None:
+    decomposed = unicodedata.normalize("NFD", "Käfer")
+    X = np.eye(4)
+    classifier = FewShotClassifier("nn").fit(X[:2], [decomposed, "owl"])
+    assert classifier.predict(X[:1]).tolist() == [decomposed]
+    with pytest.raises(UsageError, match="'Käfer' is there in two forms of Unicode"):
+        classifier.partial_fit(X[2:3], ["Käfer"])
+    with pytest.raises(UsageError, match="'Käfer' is there in two forms of Unicode"):
+        FewShotClassifier("nn").fit(X[:3], [decomposed, "owl", "Käfer"])

@@ -100,7 +100,7 @@ class PassedOver:
 
     def __str__(self) -> str:
         """The sentence; empty if nothing was passed over."""
-        counts = self.suffixes.most_common()
+        counts = sorted(self.suffixes.items(), key=lambda item: (-item[1], item[0]))
         parts = [f"{number:,} {suffix or 'without a suffix'}" for suffix, number in counts[:_MOST_NAMED]]
         rest = sum(number for _, number in counts[_MOST_NAMED:])
         parts += [f"{rest:,} of {len(counts) - _MOST_NAMED} other suffixes"] if rest else []
@@ -269,7 +269,7 @@ def entries(folder: Path, passed: PassedOver) -> list[os.DirEntry[str]]:
     kept = []
     for entry in everything:
         if entry.name.lower() in _SYSTEM:
-            passed.systems[entry.name] += _is_dir(entry)
+            passed.systems.update([entry.name] * _is_dir(entry))
         elif not entry.name.startswith("."):
             kept.append(entry)
         elif not entry.name.startswith(_COMPANION):

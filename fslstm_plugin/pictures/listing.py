@@ -50,6 +50,7 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
         >>> [(picture.path.name, picture.label) for picture in labelled(folder)]
         [('1.png', 'cat'), ('1.png', 'dog')]
     """
+    _refuse_address(str(source), str(source))
     if source.is_dir():
         return list(_in_class_folders(source, report))
     found = list(_in_csv(source, "path", "label"))
@@ -78,6 +79,7 @@ def pictures_in(source: Path, report: Report = warnings.warn) -> list[Picture]:
         >>> [picture.path.name for picture in pictures_in(folder)]
         ['1.PNG']
     """
+    _refuse_address(str(source), str(source))
     passed = PassedOver()
     if source.is_dir():
         found = [Picture(path) for path in walk(source, passed)]
@@ -124,7 +126,6 @@ def _in_csv(file: Path, *columns: str) -> Iterator[Picture]:
         file: The file.
         *columns: Those that it must have: ``path``, and ``label`` or not.
     """
-    _refuse_address(str(file), str(file))
     if not os.path.exists(file):
         raise DataError(f"There is no folder of pictures or CSV file at {file}.")
     for line, cells in rows(file, columns):

@@ -222,7 +222,7 @@ class PredictionTable:
         if begins != ",".join(_COLUMNS).encode():
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         whole = _whole_lines(self.file)
-        for row in self._cells(whole):
+        for row in self._cells(whole) if whole else ():
             if row["model"] != self.model:
                 raise UsageError(
                     f"{self.file} has predictions by another model or with other options, and is not continued: name "
