@@ -23,9 +23,10 @@ settings.register_profile("fuzz", max_examples=100_000, deadline=None, suppress_
 
 
 def pytest_configure(config):
-    """Hide the GPUs, from the processes that tests start too: what is compared bit for bit is computed on the CPU."""
+    """One GPU for the tests of it, and none for the others, whose numbers are those of a CPU; before CUDA looks."""
     if "cuda" not in config.option.markexpr.replace("not cuda", ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
 
 
 def pytest_addoption(parser):

@@ -167,6 +167,9 @@ class _Computing(TorchDispatchMode):
 
 
 def _computed(operation, arguments, options):
+    if _is_composite(operation):  # as in inference mode, which does not take these apart
+        with _Computing():
+            return operation.decompose(*arguments, **options)
     given = [*arguments, *options.values()]
     tensors = [each for one in given for each in (one if isinstance(one, (list, tuple)) else [one])]
     tensors = [each for each in tensors if isinstance(each, Tensor)]
@@ -194,6 +197,12 @@ def _values(argument: object) -> object:
     if isinstance(argument, (list, tuple)):
         return [_values(each) for each in argument]
     return argument.values if isinstance(argument, OnGPU) else argument
+
+
+@cache
+def _is_composite(operation) -> bool:
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), key)
 
 
 @cache

@@ -74,6 +74,16 @@ def test_what_a_gpu_allows_is_computed(operation, on_gpu):
     assert torch.equal(found.cpu(), operation(cpu, cpu).cpu())
 
 
+@pytest.mark.parametrize("part", ["query", "labels"])
+def test_parts_of_an_episode_on_two_devices_are_named(part):
+    parts = {"support": torch.eye(2), "query": torch.ones(3, 2), "labels": torch.arange(2)}
+    with PretendedGPU():
+        moved = {name: value if name == part else value.to("cuda") for name, value in parts.items()}
+        words = f"Support and {part} must be on one device, but got support on cuda:0 and {part} on cpu."
+        with pytest.raises(UsageError, match=words):
+            EpisodeFeatures(**moved)
+
+
 class Weighted(LSSVMClassifier):
     """A head with a parameter."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import painted
 import pytest
+import pytorch_lightning as pl
 import torch
 from narrow import narrow  # noqa: F401  # a fixture
 from pretended import PretendedGPU, paused
@@ -25,6 +26,7 @@ from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.gram import EpisodeGram
 from fslstm_plugin.grammar import needs_dim, options
 from fslstm_plugin.learn2learn import LightningFewShot
+from fslstm_plugin.learn2learn.tasksets import SplitImages
 from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from fslstm_plugin.testing import SmallBackbone
 from fslstm_plugin.training.engine import StepSeed
@@ -73,15 +75,19 @@ class Real:
     kind = "real"
 
     def __init__(self) -> None:
+        torch.cuda.init()
         self.forget()
 
     def forget(self) -> None:
-        torch.cuda.reset_peak_memory_stats()
-        self.before = torch.cuda.max_memory_allocated()
+        self.before = self.allocations
+
+    @property
+    def allocations(self) -> int:
+        return torch.cuda.memory_stats().get("allocated_bytes.all.allocated", 0)
 
     @property
     def used(self) -> bool:
-        return torch.cuda.max_memory_allocated() > self.before
+        return self.allocations > self.before
 
 
 @pytest.fixture(params=["pretended", pytest.param("real", marks=pytest.mark.cuda)])
@@ -186,6 +192,28 @@ def test_a_training_step_stays_on_its_device(kind, method, dots, gpu):
     found = [loss, accuracy, predicted, *(parameter.grad for parameter in module.parameters())]
     assert {each.device.type for each in found} == {"cuda"}
     assert all(each.isfinite().all() for each in found)
+
+
+def test_learn2learns_tasks_are_learned_on_the_gpu(dots, gpu, tmp_path):
+    data = pytest.importorskip("learn2learn.data")
+    from learn2learn.data import transforms
+    from learn2learn.utils.lightning import EpisodicBatcher
+
+    images = data.MetaDataset(SplitImages(dots))
+    steps = (transforms.FusedNWaysKShots(images, 4, 6), transforms.LoadData(images), transforms.RemapLabels(images))
+    batches = EpisodicBatcher(*[data.Taskset(images, list(steps))] * 3, epoch_length=2)
+    shape = {"train_ways": 4, "train_shots": 2, "train_queries": 4, "test_ways": 4, "test_shots": 2, "test_queries": 4}
+    module = LightningFewShot(Conv4(32), method="lssvm+iam", **shape)
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = pl.Trainer(max_epochs=1, devices=1, default_root_dir=tmp_path, **quiet)
+    trainer.fit(module, batches)
+    assert trainer.test(module, batches, verbose=False)[0]["test_accuracy"] >= 0
+    assert gpu.used
 
 
 TRAIN = ("train", "--dataset", "dots", "--backbone", "tiny", "--episodes-per-step", 2, "--val-episodes", 10)

@@ -21,7 +21,7 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
         The labels as int64 of shape ``(..., n)``, and the number of classes.
 
     Raises:
-        UsageError: If a shape or type is wrong; or, where values can be read, if a value is wrong or a class has
+        UsageError: If a shape, type or device is wrong; or, where values can be read, if a value is wrong or a class has
             no support point.
 
     Example:
@@ -39,6 +39,7 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
             f"Expected one label for each support point, {_shape(points)} or {_shape(points[-1:])} for "
             f"support {_shape(support.shape)}, but got labels {_shape(labels.shape)}."
         )
+    _check_device(support, "labels", labels)
     labels = labels.long().expand(points)
     if labels.numel() == 0:
         raise UsageError(f"The support set is empty: support {_shape(support.shape)}.")
@@ -59,7 +60,7 @@ def check_query(support: Tensor, query: Tensor) -> None:
     """Check that queries ``(..., m, d)`` belong to the same episodes as the support ``(..., n, d)``.
 
     Raises:
-        UsageError: If shape, type or values are wrong.
+        UsageError: If shape, type, device or values are wrong.
     """
     _check_features("query", query)
     if query.shape[:-2] != support.shape[:-2] or query.shape[-1] != support.shape[-1]:
@@ -67,10 +68,7 @@ def check_query(support: Tensor, query: Tensor) -> None:
             "Support and query must have the same leading dimensions and the same number of features, "
             f"but got support {_shape(support.shape)} and query {_shape(query.shape)}."
         )
-    if query.device != support.device:
-        raise UsageError(
-            f"Support and query must be on one device, but got support on {support.device} and query on {query.device}."
-        )
+    _check_device(support, "query", query)
 
 
 def require_tensor(what: str, value: Tensor) -> None:
@@ -81,6 +79,14 @@ def require_tensor(what: str, value: Tensor) -> None:
     """
     if not isinstance(value, Tensor):
         raise UsageError(f"{what} must be a torch.Tensor, but got a {type(value).__name__}: use torch.as_tensor.")
+
+
+def _check_device(support: Tensor, what: str, other: Tensor) -> None:
+    if other.device != support.device:
+        raise UsageError(
+            f"Support and {what} must be on one device, but got support on {support.device} and {what} on "
+            f"{other.device}."
+        )
 
 
 def _check_features(what: str, features: Tensor) -> None:
