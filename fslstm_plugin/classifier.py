@@ -26,6 +26,7 @@ from .errors import RunError, UnknownNameError, UntrainedError, UsageError, requ
 from .fitted import FittedMethod
 from .methods import Method, parse_method
 from .model_file import BackboneIdentity, ModelFile
+from .points import as_array, pictures_in
 from .pretrained import PictureBackbone, open_backbone
 from .registry import BACKBONES
 from .suggestions import Suggestion, suggest
@@ -51,8 +52,9 @@ def method_to_fit(name: str) -> Method:
 class FewShotClassifier(ClassifierMixin, BaseEstimator):
     """A method of few-shot classification, from a few labelled points of each class to labels of others.
 
-    The points X are rows of a feature matrix, or with a backbone pictures: paths, or Pillow's images; a matrix is
-    taken for the backbone's features. It works in scikit-learn's pipelines and searches.
+    The points X are rows of a feature matrix, or with a backbone pictures: paths, Pillow's images, or arrays of pixels,
+    uint8; a matrix is taken for the backbone's features. Tensors of PyTorch are taken like arrays. It works in
+    scikit-learn's pipelines and searches.
 
     A method that is not transductive predicts each point by itself, so that any number can come at once or in parts. A
     transductive one takes the X of a prediction as the queries of one episode, and learns from all of them.
@@ -385,7 +387,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             labels=self.support_labels_,
             pictures=tuple(self.pictures_) if any(self.pictures_) else (),
             backbone=None if self.backbone is None else _identity(self.open_backbone()),
-            base_mean=None if self.base_mean is None else np.asarray(self.base_mean, dtype=np.float64),
+            base_mean=None if self.base_mean is None else np.asarray(as_array(self.base_mean), dtype=np.float64),
             set_method=self.set_method,
         ).write(Path(file))
 
@@ -442,10 +444,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self, X: Any, y: Any, pictures: Sequence[str] | None, reset: bool
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Features, labels and names of labelled points."""
-        names = [str(each) if isinstance(each, (str, Path)) else "" for each in X] if _are_pictures(X) else None
-        X, y = validate_data(self, self._features(X), y, dtype=(np.float64, np.float32), copy=True, reset=reset)
+        paths = [str(each) if isinstance(each, (str, Path)) else "" for each in pictures_in(X) or ()]
+        X, y = validate_data(
+            self, self._features(X), as_array(y), dtype=(np.float64, np.float32), copy=True, reset=reset
+        )
         check_classification_targets(y)
-        names = [str(each) for each in pictures] if pictures is not None else names or [""] * len(X)
+        names = [str(each) for each in pictures] if pictures is not None else paths or [""] * len(X)
         if len(names) != len(X):
             raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
         return X, y, names
@@ -461,12 +465,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _features(self, X: Any) -> Any:
         """Features of pictures; anything else as it is."""
-        if not _are_pictures(X):
-            return X
+        pictures = pictures_in(X)
+        if pictures is None:
+            return as_array(X)
         backbone = self.open_backbone()
         # An image that is open is decoded here, not in threads, two of which may have the same.
         with ThreadPoolExecutor() as pool, torch.inference_mode():
-            decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in X)
+            decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in pictures)
             batches = _batches(decoded, backbone.batch_size)
             found = [
                 backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
@@ -476,7 +481,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
 def _base_mean(values: Any, length: int) -> Tensor:
     try:
-        mean = np.asarray(values, dtype=np.float64)
+        mean = np.asarray(as_array(values), dtype=np.float64)
     except (TypeError, ValueError):
         mean = np.empty(0)
     if mean.shape != (length,) or not np.isfinite(mean).all():
@@ -492,13 +497,6 @@ def _batches(pictures: Iterator[Any], size: int) -> Iterator[list[Any]]:
 def _pixels(backbone: PictureBackbone, picture: str | Path | Image.Image) -> Tensor:
     image = picture if isinstance(picture, Image.Image) else read_picture(Path(picture))
     return backbone.preprocess(image).to(backbone.device)
-
-
-def _are_pictures(X: Any) -> bool:
-    """Whether these are paths or images, and no numbers."""
-    if isinstance(X, str) or getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__"):
-        return False
-    return isinstance(next(iter(X), None), (str, Path, Image.Image))
 
 
 def _kind(labels: np.ndarray) -> str:

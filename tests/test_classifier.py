@@ -520,3 +520,67 @@ def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
     FewShotClassifier("nn").fit(X, y).save(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert FewShotClassifier.load(tmp_path / "c.fslstm").method == "nn"
+
+
+def test_tensors_of_every_kind_are_taken_like_arrays() -> None:
+    support, names, query = draw()
+    labels = np.unique(names, return_inverse=True)[1]
+    expected = FewShotClassifier().fit(support, labels).predict(query)
+    points = torch.from_numpy(support).float()
+    for given in (
+        points.requires_grad_(),
+        points.detach().bfloat16().requires_grad_(),
+        list(points.detach()),
+        tuple(points.half()),
+        points.detach().to(torch.float8_e5m2),
+    ):
+        fitted = FewShotClassifier(base_mean=torch.zeros(6, requires_grad=True)).fit(given, torch.from_numpy(labels))
+        assert fitted.n_features_in_ == 6
+        assert (fitted.predict(torch.from_numpy(query).requires_grad_()) == expected).mean() > 0.9
+    with pytest.raises(UsageError, match="This tensor cannot become an array"):
+        FewShotClassifier().fit(torch.eye(4).to_sparse(), [0, 0, 1, 1])
+
+
+@pytest.fixture(scope="module")
+def small() -> FewShotClassifier:
+    from fslstm_plugin.backbones import Conv4
+
+    return FewShotClassifier(backbone=Conv4(image_size=32))
+
+
+def test_arrays_of_pixels_are_pictures(small: FewShotClassifier) -> None:
+    rng = np.random.default_rng(0)
+    pixels = [rng.integers(0, 256, (40, 50, 3), dtype=np.uint8) for _ in range(4)]
+    expected = small.fit([Image.fromarray(each) for each in pixels], [0, 0, 1, 1]).support_
+    for given in (
+        pixels,
+        np.stack(pixels),
+        tuple(pixels),
+        [torch.from_numpy(each).permute(2, 0, 1) for each in pixels],
+        torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2),
+    ):
+        np.testing.assert_array_equal(small.fit(given, [0, 0, 1, 1]).support_, expected)
+        assert small.predict(given).shape == (4,)
+    grey = [each[..., 0] for each in pixels]
+    assert small.fit(grey, [0, 0, 1, 1]).support_.shape == expected.shape
+    assert FewShotClassifier().fit(np.eye(4, dtype=np.uint8), [0, 0, 1, 1]).n_features_in_ == 4, "features, as before"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("a.png", r"X must be a list of pictures, but is one \(a.png\): put it in a list"),
+        (Path("a.png"), "X must be a list of pictures, but is one"),
+        (Image.new("RGB", (9, 9)), r"is one \(an image\)"),
+        ([np.zeros((9, 9, 3))] * 4, r"must be uint8 of shape \(H, W, 3\) or \(H, W\), but got float64"),
+        ([np.zeros((9, 9, 4), np.uint8)] * 4, r"but got uint8 of shape \(9, 9, 4\)"),
+        (["a.png", 3, "b.png", "c.png"], "X holds pictures, but also an object of type int"),
+    ],
+)
+def test_what_are_no_points_is_one_sentence(given, words: str, small: FewShotClassifier) -> None:
+    for call in (lambda: small.fit(given, [0, 0, 1, 1]), lambda: FewShotClassifier().fit(given, [0, 0, 1, 1])):
+        with pytest.raises(UsageError, match=words):
+            call()
+    fitted = FewShotClassifier().fit(np.eye(4), [0, 0, 1, 1])
+    with pytest.raises(UsageError, match=words):
+        fitted.predict(given)
