@@ -15,17 +15,18 @@ from pathlib import Path
 import numpy as np
 import painted
 import pytest
+import torch
 from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
-from fslstm_plugin.errors import StorageError
+from fslstm_plugin.errors import RunError, StorageError
 from fslstm_plugin.files import claimed
 from fslstm_plugin.pictures.gallery import gallery
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
 from fslstm_plugin.pictures.tables import path_of
 from fslstm_plugin.selection import CANDIDATES
-from fslstm_plugin.weights import load_tensors, save_tensors
+from fslstm_plugin.weights import load_described, load_tensors, save_tensors
 
 
 @pytest.fixture
@@ -172,6 +173,39 @@ def test_five_pictures_of_a_class_cannot_guarantee_nine_tenths_of_it(fslstm, mod
         "The prediction sets contain the true label for 90 % of all pictures, where labelled and new ones are"
         in done.out
     ), done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"support": torch.ones(15, 100)}, "has features of length 100, but those of conv4 have 4,608"),
+        ({"support": torch.ones(15, 0)}, "features of length 0"),
+        ({"support": torch.ones(0, 4608), "labels": torch.ones(0, dtype=torch.int64), "classes": []}, "fewer than two"),
+        ({"classes": ["red", "red", "blue"]}, "the same class twice"),
+        ({"classes": [True, False, "True"], "class_type": "object"}, "classes of another type"),
+    ],
+)
+def test_a_model_file_that_makes_no_sense_is_one_sentence(fslstm, tmp_path: Path, model, new, change, said) -> None:
+    tensors, metadata = load_described(model)
+    tensors |= {key: value for key, value in change.items() if key in tensors}
+    described = json.loads(metadata["classifier"]) | {key: change[key] for key in change if key not in tensors}
+    if "labels" in change:
+        described["pictures"] = []
+    save_tensors(model, tensors, {**metadata, "classifier": json.dumps(described)})
+    before = model.read_bytes()
+    for command in (
+        ("predict", model, new),
+        ("suggest", model, new),
+        ("update", model, "--add", tmp_path / "labelled"),
+        ("export", model, "--onnx", tmp_path / "m.onnx"),
+    ):
+        done = fslstm(*command)
+        assert (done.code, done.err.count("\n"), done.out) == (1, 1, ""), done.err
+        assert said in done.err
+        assert str(model) in done.err
+    with pytest.raises(RunError, match=re.escape(str(model))):
+        FewShotClassifier.load(model)
+    assert model.read_bytes() == before
 
 
 def test_classes_with_too_few_pictures_are_named(fslstm, tmp_path: Path, new) -> None:
