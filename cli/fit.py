@@ -144,6 +144,7 @@ def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[
 
     from fslstm_plugin import __version__
     from fslstm_plugin.files import write_json
+    from fslstm_plugin.pictures.predictions import path_beside
     from fslstm_plugin.provenance import command_line
 
     content = {
@@ -151,8 +152,9 @@ def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[
         "version": __version__,
         **msgspec.to_builtins(said),
         "unreadable": [
-            {"picture": pictures.text_of(each.picture.path), "reason": each.reason} for each in gathered.unreadable
+            {"picture": path_beside(json, pictures.text_of(each.picture.path)), "reason": each.reason}
+            for each in gathered.unreadable
         ],
-        "copies": [[pictures.text_of(each.path) for each in group] for group in copies],
+        "copies": [[path_beside(json, pictures.text_of(each.path)) for each in group] for group in copies],
     }
     write_json(json, content)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.predictions import Guarantee, Prediction, PredictionTable, Predictor
+    from fslstm_plugin.pictures.predictions import Asked, Guarantee, Prediction, PredictionTable, Predictor
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -51,7 +51,7 @@ def predict(
     csv: Annotated[
         Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
     ] = None,
-    json: Annotated[Optional[Path], _file("The same table as JSON.")] = None,
+    json: Annotated[Optional[Path], _file("The same predictions as JSON.")] = None,
     html: Annotated[Optional[Path], _file("A gallery of the pictures by label, least sure first.")] = None,
     sort_into: Annotated[
         Optional[Path],
@@ -101,7 +101,14 @@ def predict(
 
     from fslstm_plugin.data.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
-    from fslstm_plugin.pictures.predictions import Guarantee, PredictionTable, Predictor, acceptance, identity_of
+    from fslstm_plugin.pictures.predictions import (
+        Asked,
+        Guarantee,
+        PredictionTable,
+        Predictor,
+        acceptance,
+        identity_of,
+    )
 
     kind = options.coverage_kind(coverage, coverage_kind)
     _check(source, sort_into, link, transductive, coverage)
@@ -126,23 +133,27 @@ def predict(
             stack.enter_context(_alone(csv, classifier.fitted.method.is_transductive, console))
         file = csv or Path(folder) / "predictions.csv"
         table = PredictionTable(file, identity_of(model, guarantee, accepted, transductive))
+        once = {table.entry(pictures.text_of(each.path)): each for each in found}
         with _told_to_go_on(csv):
-            unreadable = _predict_all(found, predictor, table, console)
-        summary = Summary.of(table, [str(each) for each in classifier.classes_])
-        summary.show(table, guarantee is not None, source)
+            unreadable = _predict_all(once, predictor, table, console)
+        asked = Asked(table, once.keys())
+        summary = Summary.of(asked, [str(each) for each in classifier.classes_])
+        summary.show(asked, guarantee is not None, source)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
         lead = [*guaranteed(guarantee), accepting(accepted)]
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
-            typer.echo(f"Written: {printable(str(csv))}.")
+            more = len(table) - summary.total
+            further = f", which has {pictures.count_of(more, 'further picture')}" if more else ""
+            typer.echo(f"Written: {printable(str(csv))}{further}.")
         if json is not None:
-            _write_json(json, table, guarantee, accepted)
+            _write_json(json, asked, guarantee, accepted)
         if html is not None:
-            _write_gallery(html, table, summary, model, lead)
+            _write_gallery(html, asked, summary, model, lead)
         if sort_into is not None:
-            _sort(sort_into, table, summary, link, console)
+            _sort(sort_into, asked, summary, link, console)
 
 
 @contextmanager
@@ -200,14 +211,17 @@ def _check(
         )
 
 
-def _predict_all(found: Sequence[Picture], predictor: Predictor, table: PredictionTable, console: Console) -> int:
-    """Predict what is not in the table yet; the number of pictures that cannot be read."""
+def _predict_all(once: Mapping[str, Picture], predictor: Predictor, table: PredictionTable, console: Console) -> int:
+    """Predict what is not in the table yet; the number of pictures that cannot be read.
+
+    Raises:
+        DataError: If none of the pictures can be read.
+    """
     import torch
 
     from fslstm_plugin.pictures import features_of
 
-    once = {pictures.text_of(each.path): each for each in found}
-    new = [each for text, each in once.items() if text not in table.done]
+    new = [each for each in once.values() if pictures.text_of(each.path) not in table]
     if len(new) < len(once):
         results.say(console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done.")
     together = predictor.classifier.fitted.method.is_transductive
@@ -231,7 +245,7 @@ def _predict_all(found: Sequence[Picture], predictor: Predictor, table: Predicti
             advance(len(batch.pictures) + len(batch.problems))
     if paths:
         table.append(predictor(paths, torch.cat(features)))
-    if not table.done:
+    if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
     return unreadable
 
@@ -267,11 +281,11 @@ class Summary:
         """Pictures with a prediction."""
         return sum(each.pictures for each in self.counts.values())
 
-    def show(self, table: PredictionTable, sets: bool, source: Path) -> None:
+    def show(self, predictions: Iterable[Prediction], sets: bool, source: Path) -> None:
         """Print it; of few pictures each of them.
 
         Args:
-            table: The predictions.
+            predictions: The predictions.
             sets: Whether there are prediction sets.
             source: Where the pictures are from.
         """
@@ -281,7 +295,7 @@ class Summary:
 
         if self.total <= _LISTED:
             shown = Table("Picture", "Label", "%", *(["May be"] if sets else []))
-            for each in table:
+            for each in predictions:
                 label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
                 cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
@@ -328,7 +342,7 @@ def accepting(accepted: float) -> str:
     )
 
 
-def _write_json(file: Path, table: PredictionTable, guarantee: Guarantee | None, accepted: float) -> None:
+def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted: float) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
 
@@ -339,13 +353,13 @@ def _write_json(file: Path, table: PredictionTable, guarantee: Guarantee | None,
     about = {
         "command": command_line(),
         "version": __version__,
-        "model": table.model,
+        "model": asked.table.model,
         "coverage": guarantee and {"share": guarantee.coverage, "kind": guarantee.kind},
         "accept": accepted,
     }
     with _opened(file) as text:
         text.write(json.dumps(about)[:-1] + ', "pictures": [')
-        for number, each in enumerate(table):
+        for number, each in enumerate(asked):
             row = {
                 "path": path_beside(file, each.path),
                 "label": each.label,
@@ -379,22 +393,23 @@ def _opened(file: Path) -> Iterator[TextIO]:
 
 def _write_gallery(
     file: Path,
-    table: PredictionTable,
+    asked: Asked,
     summary: Summary,
     model: Path,
     lead: Sequence[str],
 ) -> None:
     from fslstm_plugin.files import write_text
-    from fslstm_plugin.pictures.gallery import gallery
+    from fslstm_plugin.pictures.gallery import gallery, limit
 
-    title = f"{summary.total:,} pictures by {model.name}"
-    write_text(file, gallery(table, list(summary.counts), title, lead, file))
-    typer.echo(f"Written: {printable(str(file))}.")
+    counts = {label: count.pictures for label, count in summary.counts.items()}
+    title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
+    write_text(file, gallery(asked, counts, title, lead, file))
+    typer.echo(" ".join([f"Written: {printable(str(file))}.", *limit(counts)]))
 
 
 def _sort(
     folder: Path,
-    table: PredictionTable,
+    asked: Asked,
     summary: Summary,
     link: bool,
     console: Console,
@@ -402,7 +417,7 @@ def _sort(
     from fslstm_plugin.pictures.sorting import sort_into
     from fslstm_plugin.pictures.tables import path_of
 
-    found = ((Path(path_of(each.path)), each.label) for each in table)
+    found = ((Path(path_of(each.path)), each.label) for each in asked)
     for sentence in sort_into(folder, found, list(summary.counts), link):
         results.say(console, printable(sentence))
     typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

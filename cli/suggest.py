@@ -66,12 +66,14 @@ def suggest(
         table.add_row(str(number), Text(printable(place), overflow="fold"), Text(printable(reason)))
     Console().print(table)
     if json is not None:
-        _write(json, [{"path": pictures.text_of(path), "reason": printable(reason)} for _, path, reason in rows])
+        _write(json, [(pictures.text_of(path), printable(reason)) for _, path, reason in rows])
 
 
-def _write(json: Path, rows: list[dict[str, str]]) -> None:
+def _write(json: Path, rows: list[tuple[str, str]]) -> None:
     from fslstm_plugin import __version__
     from fslstm_plugin.files import write_json
+    from fslstm_plugin.pictures.predictions import path_beside
     from fslstm_plugin.provenance import command_line
 
-    write_json(json, {"command": command_line(), "version": __version__, "suggestions": rows})
+    suggestions = [{"path": path_beside(json, path), "reason": reason} for path, reason in rows]
+    write_json(json, {"command": command_line(), "version": __version__, "suggestions": suggestions})

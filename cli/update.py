@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.classifier import FewShotClassifier
     from fslstm_plugin.pictures import Picture
+
+_MOST_NAMED = 5  # Corrected labels.
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -58,7 +61,7 @@ def update(
     """Add labelled pictures to a classifier, or remove classes; the result is the same as fitting anew.
 
     The pictures that it was fitted to are not needed. Its method stays the same; its temperature is fitted again.
-    Classes are removed before pictures are added.
+    Classes are removed before pictures are added. To correct a label, add the picture with the right one.
     """
     from rich.console import Console
 
@@ -91,41 +94,60 @@ def update(
 
 
 def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
-    """Add the pictures that are not in it yet.
+    """Add the pictures that are not in it yet; of one that is, the new label counts.
 
     Raises:
-        DataError: If a picture is in two classes, or in the classifier in another.
+        DataError: If one of the new pictures is in two classes.
     """
     import torch
 
     from fslstm_plugin.data.walk import on_case
-    from fslstm_plugin.pictures import Picture, class_names
+    from fslstm_plugin.pictures import Picture, class_names, corrections
     from fslstm_plugin.pictures.tables import path_of
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
+    classes = _by_name(classifier)
     labels = classifier.classes_[classifier.support_labels_].tolist()
     names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
     held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
-    known = pictures.Gathered(held, torch.from_numpy(classifier.support_), [])
     gathered = pictures.gather(pictures.labelled(source, console), classifier.open_backbone(), console)
-    new, copies = pictures.without_copies(gathered, known)
-    if len(new.pictures) < len(gathered.pictures):
-        again = pictures.count_of(len(gathered.pictures) - len(new.pictures))
-        results.say(console, f"{again} of {source} are already in the classifier, or given twice.")
-    before = {id(each) for each in held}
+    given = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in gathered.pictures]
+    gathered = replace(gathered, pictures=given)
+    pictures.without_copies(gathered)
+    support = torch.from_numpy(classifier.support_)
+    corrected = corrections(held, given, torch.cat([support, gathered.features]))
+    known = [corrected.get(place, each) for place, each in enumerate(held)]
+    new, copies = pictures.without_copies(gathered, pictures.Gathered(known, support, []))
+    again = len(gathered.pictures) - len(new.pictures) - len(corrected)
+    if again > 0:
+        results.say(console, f"{pictures.count_of(again)} of {source} are already in the classifier, or given twice.")
+    before = {id(each) for each in known}
     for sentence in pictures.on_copies([group for group in copies if _is_news(group, before)]):
         results.say(console, sentence)
-    classes = _by_name(classifier)
     added = [name for name in class_names(new.pictures) if name not in classes]
     for sentence in on_case([*classes, *added]) if added else []:
         results.say(console, sentence)
     if new.pictures:
         classifier.partial_fit(
             new.features.numpy(),
-            [str(classes.get(str(each.label), each.label)) for each in new.pictures],
+            [str(each.label) for each in new.pictures],
             pictures=[pictures.text_of(each.path) for each in new.pictures],
         )
+    if corrected:
+        classifier.relabel(
+            list(corrected),
+            [str(each.label) for each in corrected.values()],
+            [pictures.text_of(each.path) for each in corrected.values()],
+        )
+        results.say(console, _on_corrections([(held[place], each) for place, each in corrected.items()]))
+
+
+def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:
+    """A sentence on pictures that have another label now."""
+    told = [f"{now.path} ({before.label}, now {now.label})" for before, now in pairs[:_MOST_NAMED]]
+    more = [f"{len(pairs) - _MOST_NAMED:,} more"] if len(pairs) > _MOST_NAMED else []
+    return printable(f"The new label counts for {pictures.count_of(len(pairs))}: {', '.join(told + more)}.")
 
 
 def _by_name(classifier: FewShotClassifier) -> dict[str, object]:

@@ -21,6 +21,7 @@ from PIL import Image
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import RunError, StorageError
 from fslstm_plugin.files import claimed
+from fslstm_plugin.pictures.gallery import _each as gallery_of_each
 from fslstm_plugin.pictures.gallery import gallery
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
@@ -331,6 +332,78 @@ def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatc
     assert len(rows_of(tmp_path / "out.csv")) == 12
 
 
+def test_a_table_with_a_picture_twice_is_not_believed(fslstm, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    header, *lines = out.read_bytes().splitlines(keepends=True)
+    for again in (lines[3], lines[3].replace(b"new/", b"./new/"), lines[3].replace(b"new/", os.fsencode(new) + b"/")):
+        out.write_bytes(header + b"".join(lines) + again)
+        before = out.read_bytes()
+        done = fslstm("predict", model, new, "--csv", out)
+        assert (done.code, done.err.count("\n"), done.out) == (1, 1, ""), done.err
+        assert "again in line 14: two commands wrote into it at once, or it was edited" in done.err
+        assert out.read_bytes() == before
+
+
+def test_a_folder_by_another_name_is_the_same(fslstm, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    before = out.read_bytes()
+    (tmp_path / "other").symlink_to(new)
+    done = fslstm("predict", model, tmp_path / "other", "--csv", out)
+    assert "Continued: 12 pictures of 12 are already done." in done.err
+    assert "12 pictures." in done.out
+    assert out.read_bytes() == before
+    (new / "link.png").symlink_to(min(new.iterdir()))  # a picture of its own
+    assert "13 pictures." in fslstm("predict", model, tmp_path / "other", "--csv", out).out
+
+
+def test_what_was_asked_for_is_summed_up(fslstm, tmp_path: Path, model, new) -> None:
+    out, red = tmp_path / "out.csv", new / "red"
+    red.mkdir()
+    for file in new.glob("red-*.png"):
+        file.rename(red / file.name)
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    files = ("--json", tmp_path / "out.json", "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted")
+    done = fslstm("predict", model, red, "--csv", out, *files)
+    assert done.code == 0, done.err
+    assert "4 pictures." in done.out
+    assert f"Written: {out}, which has 8 further pictures." in done.out
+    assert len(rows_of(out)) == 12
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert sorted(each["path"] for each in content["pictures"]) == sorted(
+        f"new/red/{file.name}" for file in red.iterdir()
+    )
+    assert "<h1>4 pictures by" in (tmp_path / "out.html").read_text()
+    assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 4
+    (tmp_path / "broken.png").touch()
+    done = fslstm("predict", model, tmp_path / "broken.png", "--csv", out)
+    assert (done.code, "None of the pictures can be read." in done.err) == (1, True)
+
+
+def test_a_gallery_says_how_many_pictures_it_shows(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    import fslstm_plugin.pictures.gallery as galleries
+
+    page = tmp_path / "out.html"
+    assert "It shows" not in fslstm("predict", model, new, "--html", page).out
+    monkeypatch.setattr(galleries.limit, "__defaults__", (7,))
+    monkeypatch.setattr(galleries.gallery, "__defaults__", (*galleries.gallery.__defaults__[:-1], 7))
+    done = fslstm("predict", model, new, "--html", page, "--accept", 1)
+    said = "It shows 6 of 12 pictures: of each label the 2 that are least sure."
+    assert f"Written: {page}. {said}" in done.out
+    assert f"<p>{said}</p>" in page.read_text()
+    assert page.read_text().count('<li class="card">') == 6
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "each"),
+    [({"a": 9, "b": 9}, 6, 3), ({"a": 1, "b": 9}, 6, 5), ({"a": 1, "b": 2, "c": 9, "d": 0}, 6, 3), ({"a": 3}, 6, 6),
+     ({"a": 3, "b": 3}, 1, 1), ({}, 6, 6)],
+)  # fmt: skip
+def test_a_gallery_has_as_many_of_each_label_as_there_is_room_for(counts, most, each) -> None:
+    assert gallery_of_each(counts, most) == each
+
+
 def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("path,label\na,b\n")
@@ -407,6 +480,7 @@ def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
     parser.feed(page.read_text(encoding="utf-8"))
     assert not tags & {"script", "onerror", "onload"}
     assert page.read_text().count('<img class="new"') == len(STRANGE)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", page.read_text())
     assert "Continued: 8 pictures of 8" in fslstm(*arguments).err
 
 
@@ -414,7 +488,7 @@ def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> 
     table = PredictionTable(tmp_path / "out.csv", "m")
     labels = ["{}", "=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
     given = [
-        Prediction(f"/{number}.png", label, label, 0.5, 1.0, (label, *rest), "")
+        Prediction(f"/{number}-{len(rest)}.png", label, label, 0.5, 1.0, (label, *rest), "")
         for number, label in enumerate(labels)
         for rest in ([], ["b"])
     ]
@@ -452,7 +526,7 @@ def test_a_picture_that_is_named_twice_is_predicted_once(fslstm, tmp_path: Path,
     ],
 )
 def test_a_card_says_the_prediction_set_where_it_is_not_the_likeliest_label_alone(labels, said) -> None:
-    page = gallery([Prediction("/1.png", "owl", "owl", 0.5, 1.0, labels, "")], ["owl", "tit", "wren"], "Birds")
+    page = gallery([Prediction("/1.png", "owl", "owl", 0.5, 1.0, labels, "")], {"owl": 1, "tit": 0, "wren": 0}, "Birds")
     card = page.partition('<span class="sure"')[2].partition("</li>")[0]
     assert re.findall("<div>(.*)</div>", card) == ([said] if said else [])
 

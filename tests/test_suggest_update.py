@@ -40,7 +40,7 @@ def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model) -> None:
     files = sorted(file for file in new.iterdir() if file.name != "broken.png")
     expected = FewShotClassifier.load(model).suggest(files, 3)
     rows = json.loads((tmp_path / "next.json").read_text())["suggestions"]
-    assert [row["path"] for row in rows] == [str(files[each.place]) for each in expected]
+    assert [row["path"] for row in rows] == [f"new/{files[each.place].name}" for each in expected]
     assert all(files[each.place].name in done.out and each.reason in done.out for each in expected)
 
 
@@ -109,14 +109,57 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     ):
         done = fslstm("update", model, *arguments)
         assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
-    (tmp_path / "wrong.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,blue\n")
     (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
     done = fslstm("update", model, "--add", tmp_path / "none.csv")
     assert (done.code, "leave out this class, or give it another name" in done.err) == (1, True)
+    picture = f"{tmp_path}/labelled/red/1.png"
+    (tmp_path / "wrong.csv").write_text(f"path,label\n{picture},blue\n{picture},red\n")
     done = fslstm("update", model, "--add", tmp_path / "wrong.csv")
-    assert "1.png as 'red' and" in done.err
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "The same picture is in two classes" in done.err
+    assert "1.png as 'red'" in done.err
     assert "1.png as 'blue'" in done.err
+    every = "".join(f"{file},red\n" for file in (tmp_path / "labelled").rglob("*.png"))
+    (tmp_path / "one.csv").write_text(f"path,label\n{every}")
+    done = fslstm("update", model, "--add", tmp_path / "one.csv")
+    assert (done.code, "at least two classes, but got only one class, red" in done.err) == (2, True)
     assert model.read_bytes() == before
+
+
+def test_the_newer_label_of_a_picture_counts(fslstm, tmp_path: Path, model, small) -> None:
+    corrected = tmp_path / "corrected" / "blue"
+    corrected.mkdir(parents=True)
+    for name in ("1", "2"):
+        (tmp_path / "labelled" / "red" / f"{name}.png").rename(corrected / f"{name}.png")
+    painted.picture("blue", 60).save(corrected / "new.png")
+    done = fslstm("update", model, "--add", tmp_path / "corrected")
+    assert done.code == 0, done.err
+    assert done.err == (
+        f"The new label counts for 2 pictures: {corrected}/1.png (red, now blue), {corrected}/2.png (red, now blue).\n"
+    )
+    assert "16 pictures, 3 classes" in done.out
+    found = FewShotClassifier.load(model)
+    names = [Path(name) for name in found.pictures_]
+    assert {names[place].name for place in np.flatnonzero(found.support_labels_ == 0)} == {
+        "0.png", "1.png", "2.png", "3.png", "4.png", "new.png"
+    }  # fmt: skip
+    assert sum(name.parent == corrected for name in names) == 3
+    assert all(name.is_file() for name in names)
+    again = fslstm("update", model, "--add", tmp_path / "corrected")
+    assert (again.code, again.err.count("\n"), "3 pictures of" in again.err) == (0, 1, True)
+
+
+def test_a_model_and_its_pictures_are_moved_together(fslstm, tmp_path: Path, model) -> None:
+    assert str(tmp_path).encode() not in model.read_bytes()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("labelled", "conv4.safetensors", model.name):
+        (tmp_path / name).rename(moved / name)
+    painted.unlabelled(tmp_path / "new")
+    done = fslstm("predict", moved / model.name, tmp_path / "new", "--json", moved / "out.json")
+    assert done.code == 0, done.err
+    nearest = {each["nearest"] for each in json.loads((moved / "out.json").read_text())["pictures"]}
+    assert all((moved / each).is_file() and not Path(each).is_absolute() for each in nearest)
 
 
 def test_three_updates_at_once_lose_nothing(spawn, tmp_path: Path, model) -> None:

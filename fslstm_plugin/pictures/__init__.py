@@ -1,7 +1,17 @@
 """A user's own pictures: listed with their labels, decoded in threads, turned into features."""
 
-from .duplicates import duplicates
+from .duplicates import corrections, duplicates
 from .embedding import Batch, Problem, features_of
 from .listing import Picture, class_names, labelled, pictures_in
 
-__all__ = ["Batch", "Picture", "Problem", "class_names", "duplicates", "features_of", "labelled", "pictures_in"]
+__all__ = [
+    "Batch",
+    "Picture",
+    "Problem",
+    "class_names",
+    "corrections",
+    "duplicates",
+    "features_of",
+    "labelled",
+    "pictures_in",
+]

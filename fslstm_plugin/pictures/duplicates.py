@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -38,11 +38,9 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
         >>> [[picture.path.name for picture in group] for group in found]
         [['a.png', 'c.png']]
     """
-    features = features.double()
     earliest: dict[int, int] = {}
-    for one, other in near_duplicates(features, 1 - _SAME**2):
-        if (features[one] - features[other]).norm() <= _SAME * features[one].norm():
-            earliest.setdefault(other, earliest.get(one, one))
+    for one, other in _same(features):
+        earliest.setdefault(other, earliest.get(one, one))
     groups: dict[int, list[Picture]] = defaultdict(list)
     for place, picture in enumerate(pictures):
         groups[earliest.get(place, place)].append(picture)
@@ -55,3 +53,33 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
                     f"'{copy.label}'. Remove it from one of them."
                 )
     return found
+
+
+def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tensor) -> dict[int, Picture]:
+    """Known pictures that are among the new ones with another label.
+
+    Args:
+        known: Labelled pictures.
+        new: Others, of which each has one label only.
+        features: Of the known and the new ones ``(n, d)``, in this order.
+
+    Returns:
+        By its place among the known ones, the new picture.
+
+    Example:
+        >>> import torch
+        >>> from pathlib import Path
+        >>> a, b = Picture(Path("a.png"), "cat"), Picture(Path("b.png"), "dog")
+        >>> corrections([a], [b], torch.tensor([[1.0, 2.0], [1.0, 2.0]]))
+        {0: Picture(path=PosixPath('b.png'), label='dog')}
+    """
+    pairs = ((one, other - len(known)) for one, other in _same(features) if one < len(known) <= other)
+    return {one: new[other] for one, other in pairs if known[one].label != new[other].label}
+
+
+def _same(features: Tensor) -> Iterator[tuple[int, int]]:
+    """Pairs of points that are the same but for rounding, the first before the second."""
+    features = features.double()
+    for one, other in near_duplicates(features, 1 - _SAME**2):
+        if (features[one] - features[other]).norm() <= _SAME * features[one].norm():
+            yield one, other

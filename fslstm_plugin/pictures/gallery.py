@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import heapq
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,7 +15,7 @@ from PIL import Image
 
 from .. import __version__
 from ..data.decode import read_picture
-from ..errors import DataError, needs_extra
+from ..errors import DataError, needs_extra, printable
 from .predictions import NONE, Prediction, path_beside
 from .tables import path_of
 
@@ -59,9 +59,37 @@ class _Card:
     near_name: str
 
 
+def limit(counts: Mapping[str, int], most: int = _MOST) -> list[str]:
+    """A sentence on how many pictures a page shows; none where it shows all.
+
+    Args:
+        counts: How many pictures each label has.
+        most: How many the page may show. Default 600.
+
+    Example:
+        >>> limit({"owl": 900, "wren": 300, "tit": 34})
+        ['It shows 600 of 1,234 pictures: of each label the 283 that are least sure.']
+    """
+    each, total = _each(counts, most), sum(counts.values())
+    shown = sum(min(each, count) for count in counts.values())
+    if shown == total:
+        return []
+    return [f"It shows {shown:,} of {total:,} pictures: of each label the {each:,} that are least sure."]
+
+
+def _each(counts: Mapping[str, int], most: int) -> int:
+    """How many pictures of each label there is room for, at least one."""
+    room, labels = most, len(counts)
+    for count in sorted(counts.values()):
+        if count * labels > room:
+            break
+        room, labels = room - count, labels - 1
+    return max(1, room // labels) if labels else most
+
+
 def gallery(
     predictions: Iterable[Prediction],
-    classes: Sequence[str],
+    counts: Mapping[str, int],
     title: str,
     lead: Sequence[str] = (),
     file: Path = Path("gallery.html"),
@@ -74,21 +102,21 @@ def gallery(
 
     Args:
         predictions: The predictions.
-        classes: All labels, in the order of the page.
+        counts: How many predictions each label has, in the order of the page.
         title: Its heading.
         lead: Sentences below it.
         file: Where the page will lie, from whose folder pictures are named. Default: in the working folder.
         most: How many pictures it may show. Default 600.
 
     Example:
-        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 1, None, "")], ["owl"], "Birds")
+        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 1, None, "")], {"owl": 1}, "Birds")
         >>> "&lt;b&gt;.png" in text, "<b>" in text
         (True, False)
     """
-    groups = {label: _Group(label) for label in (NONE, *classes)}
-    each = max(1, most // len(groups))
+    groups = {label: _Group(printable(label)) for label in (NONE, *counts)}
+    each = _each(counts, most)
     for prediction in predictions:
-        groups.setdefault(prediction.label, _Group(prediction.label)).add(prediction, each)
+        groups[prediction.label].add(prediction, each)
     shown = [group for group in groups.values() if group.count]
     wanted = [prediction for group in shown for prediction in group.shown]
     near = list(dict.fromkeys(prediction.nearest for prediction in wanted if prediction.nearest))
@@ -105,7 +133,7 @@ def gallery(
     )
     return environment.get_template("gallery.html").render(
         title=title,
-        lead=lead,
+        lead=[*lead, *limit(counts, most)],
         groups=cards,
         near=near_images,
         none=NONE,
@@ -121,14 +149,14 @@ def _cards(
     for prediction in group.shown:
         number = numbers.get(prediction.nearest)
         yield _Card(
-            Path(prediction.path).name,
-            path_beside(file, prediction.path),
-            prediction.likeliest,
+            printable(Path(prediction.path).name),
+            printable(path_beside(file, prediction.path)),
+            printable(prediction.likeliest),
             f"{100 * prediction.probability:.0f} %",
-            _other_labels(prediction),
+            printable(_other_labels(prediction)),
             next(images),
             None if number is None or near_images[number] is None else number,
-            "/".join(Path(prediction.nearest).parts[-2:]),
+            printable("/".join(Path(prediction.nearest).parts[-2:])),
         )
 
 

@@ -8,7 +8,7 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..conformal import PER_CLASS, attained_coverage
 from ..errors import DataError, StorageError, UsageError, printable, require_share
-from .tables import guarded, rows, unguarded
+from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
     from ..classifier import FewShotClassifier
@@ -151,7 +151,7 @@ class Predictor:
                     float(likely[place, best[place]]),
                     familiarity[place],
                     sets[place],
-                    os.path.abspath(near) if near else "",
+                    path_text(os.path.abspath(path_of(near))) if near else "",
                 )
             )
         return found
@@ -189,7 +189,7 @@ class PredictionTable:
         model: See `identity_of`.
 
     Raises:
-        DataError: If there is a file of another form.
+        DataError: If there is a file of another form, or one with a picture twice.
         UsageError: If its predictions are another model's, or it is a device or a pipe.
         StorageError: If it cannot be written.
 
@@ -202,13 +202,14 @@ class PredictionTable:
         path,label,likeliest,probability,familiarity,set,nearest,model
         "/a, b.png",none of these,'=wren,0.5000,0.0400,'=wren;tit,/1.png,m
         <BLANKLINE>
-        >>> PredictionTable(file, "m").done
-        {'/a, b.png'}
+        >>> "/a, b.png" in PredictionTable(file, "m")
+        True
     """
 
     def __init__(self, file: Path, model: str) -> None:
         self.file, self.model = file, model
         self.done: set[str] = set()
+        self._folders: dict[str, str] = {}
         if file.exists() and not file.is_file():
             raise UsageError(f"{file} is no file in which a table can be continued: name another.")
         if file.exists() and file.stat().st_size:
@@ -222,13 +223,19 @@ class PredictionTable:
         if begins != ",".join(_COLUMNS).encode():
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         whole = _whole_lines(self.file)
-        for row in self._cells(whole) if whole else ():
+        for line, row in self._rows(whole) if whole else ():
             if row["model"] != self.model:
                 raise UsageError(
                     f"{self.file} has predictions by another model or with other options, and is not continued: name "
                     "another file, or remove it."
                 )
-            self.done.add(self._path(row["path"]))
+            entry = self.entry(self._path(row["path"]))
+            if entry in self.done:
+                raise DataError(
+                    f"{self.file} has the picture {row['path']} again in line {line}: two commands wrote into it at "
+                    "once, or it was edited. Remove that line, or name another file."
+                )
+            self.done.add(entry)
         self._cut_off(whole)
         if not whole:
             self._write([_COLUMNS])
@@ -266,7 +273,20 @@ class PredictionTable:
                 for each in predictions
             ]
         )
-        self.done.update(each.path for each in predictions)
+        self.done.update(self.entry(each.path) for each in predictions)
+
+    def entry(self, path: str) -> str:
+        """A picture's path whatever links its folder is named by, which is the same for each of its names."""
+        folder, name = os.path.split(path_of(path))
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return path_text(os.path.join(self._folders[folder], name))
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self.entry(path) in self.done
+
+    def __len__(self) -> int:
+        return len(self.done)
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
         text = io.StringIO()
@@ -286,7 +306,7 @@ class PredictionTable:
 
     def __iter__(self) -> Iterator[Prediction]:
         """The predictions from the file, one at a time."""
-        for row in self._cells():
+        for _, row in self._rows():
             yield Prediction(
                 self._path(row["path"]),
                 unguarded(row["label"]),
@@ -298,17 +318,33 @@ class PredictionTable:
             )
 
     def _path(self, cell: str) -> str:
-        return os.path.normpath(os.path.join(os.path.abspath(self.file.parent), cell))
+        return path_text(os.path.normpath(os.path.join(os.path.abspath(self.file.parent), path_of(cell))))
 
-    def _cells(self, size: int | None = None) -> Iterator[dict[str, str]]:
+    def _rows(self, size: int | None = None) -> Iterator[Row]:
         """The rows within the first bytes of the file; None for all."""
         try:
-            yield from (row.cells for row in rows(self.file, _COLUMNS, size))
+            yield from rows(self.file, _COLUMNS, size)
         except DataError as error:
             raise self._edited(error) from error
 
     def _edited(self, how: object) -> DataError:
         return DataError(f"{self.file} was edited and cannot be continued ({how}): name another file.")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A table's predictions of some pictures, which are read again each time.
+
+    Args:
+        table: The table.
+        entries: The pictures, see `PredictionTable.entry`.
+    """
+
+    table: PredictionTable
+    entries: Collection[str]
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return (each for each in self.table if self.table.entry(each.path) in self.entries)
 
 
 def path_beside(file: Path, path: str) -> str:
@@ -326,10 +362,10 @@ def path_beside(file: Path, path: str) -> str:
         >>> path_beside(Path("/home/out.csv"), "/home/=1.png")  # which a spreadsheet would take for a formula
         './=1.png'
     """
-    folder = os.path.join(os.path.abspath(file.parent), "")
-    if not path.startswith(folder):
+    folder, place = os.path.join(os.path.abspath(file.parent), ""), path_of(path)
+    if not place.startswith(folder):
         return path
-    text = path.removeprefix(folder)
+    text = path_text(place.removeprefix(folder))
     return os.path.join(".", text) if guarded(text) != text else text
 
 
