@@ -90,7 +90,7 @@ class FittedMethod:
         self.targets = one_hot(self.labels, self.ways)
         self._left_out_system: tuple[Tensor, EpisodeGram, SolvedSystem | None] | None = None  # solved when asked for
         if self._system is not None:
-            self._coefficients = self._system.coefficients(self.targets)
+            self._dual = self._system.coefficients(self.targets)
         elif self._head is not None:
             self._points = self._adapted(self.support)
             self._own = self._points @ self._points.mT
@@ -133,7 +133,7 @@ class FittedMethod:
     def _decided(self, head: Head, query: Tensor) -> Tensor:
         """Logits of queries after the adapters."""
         if self._system is not None:
-            return self._system.logits(query, self._coefficients)
+            return self._system.logits(query, self._dual)
         return head.decide(self._gram(query), self.targets, self._dual)
 
     def adapted(self, query: Tensor) -> Tensor:

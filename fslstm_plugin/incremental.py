@@ -7,8 +7,10 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
+from .gram import EpisodeGram
 from .heads import Head
-from .heads.linalg import inverse_spd
+from .heads.base import Dual
+from .heads.linalg import inverse_smoother, keeps_digits
 from .heads.smoother import SmootherHead, errors_together
 
 _DRIFT = 1e-7  # Of the residual, and so of the inverse; refinement squares it for solutions.
@@ -20,7 +22,8 @@ class UpdatableSystem:
     C does not depend on labels, so that classes come and go with their points. With k points added to n or taken out
     of them, the inverse costs O(n^2 k) instead of O(n^3): bordering by the Schur complement of the new points, and
     the Schur complement of those that go. Everything is in double precision, and the rounding errors that accumulate in
-    the inverse are removed from a solution by one step of refinement with C itself.
+    the inverse are removed from a solution by one step of refinement with C itself. Where rounding of the kernel
+    reaches the ridge, which no update of an inverse survives, the head solves the system anew.
 
     Source: for least-squares SVMs, Cauwenberghs and Poggio, "Incremental and decremental support vector machine
     learning", 2000; the formulas are those of the inverse of a matrix in blocks.
@@ -54,8 +57,9 @@ class UpdatableSystem:
             points: Features ``(k, d)``, float64.
         """
         old = self.points if len(self.points) else points[:0]
-        crossing = self._kernel(old, points)
-        own = self._kernel(points, points) + float(self.head.ridge) * torch.eye(len(points), dtype=points.dtype)
+        crossing = self._kernel(old, points) + self.head.offset
+        ridge = self._ridge * torch.eye(len(points), dtype=points.dtype)
+        own = self._kernel(points, points) + self.head.offset + ridge
         influence = self.inverse @ crossing
         influence = influence + self.inverse @ (crossing - self.matrix @ influence)
         # Much cancels here; computed with the residual, an error of the influence enters only squared.
@@ -82,24 +86,24 @@ class UpdatableSystem:
         self.matrix = self.matrix[kept][:, kept]
         self.points = self.points[kept]
 
-    def coefficients(self, targets: Tensor) -> Tensor:
-        """What the head's `solve` gives for these points; its bias is the offset c times the sum over them.
+    def coefficients(self, targets: Tensor) -> Dual:
+        """What the head's `solve` gives for these points.
 
         Args:
             targets: One-hot labels ``(n, ways)``, float64.
 
-        Returns:
-            ``(n, ways)``.
-
         Raises:
-            SingularError: If the system has no solution, see `solve_spd`.
+            SingularError: If the system has no solution, see `solve_smoother`.
         """
+        if not self._has_inverse():
+            return self.head.solve(self._kernel(self.points, self.points), targets)
         encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
-        return self._solve(targets @ encode) @ decode
+        alpha = self._solve(targets @ encode) @ decode
+        return Dual(alpha, self.head.offset * alpha.sum(-2))
 
-    def logits(self, query: Tensor, coefficients: Tensor) -> Tensor:
+    def logits(self, query: Tensor, dual: Dual) -> Tensor:
         """Logits ``(m, ways)`` of queries ``(m, d)``, float64."""
-        return self._kernel(query, self.points) @ coefficients
+        return self._kernel(query, self.points) @ dual.alpha + dual.bias
 
     def leave_one_out(self, targets: Tensor) -> Tensor:
         """What the head's `leave_one_out` gives for these points, with one of each class left out together.
@@ -113,22 +117,41 @@ class UpdatableSystem:
         Raises:
             SingularError: See `coefficients`.
         """
+        if not self._has_inverse():
+            gram = EpisodeGram.from_features(self.points, self.points[:0])
+            return self.head.leave_one_out(gram, targets, of_each_class=True)
         encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
         right = targets @ encode
         return (right - errors_together(self.inverse, self._solve(right), targets)) @ decode
 
     def _solve(self, right: Tensor) -> Tensor:
-        """``C^-1 right``; an inverse that has become inaccurate, as of an almost singular C, is computed again."""
+        """``C^-1 right``; an inverse that has drifted is computed again."""
         residual = right - self.matrix @ (self.inverse @ right)
         if not residual.norm() <= _DRIFT * right.norm():  # also of a residual that is not a number
-            self.inverse = inverse_spd(self.matrix)
+            self._invert()
             residual = right - self.matrix @ (self.inverse @ right)
         return self.inverse @ (right + residual)
 
+    def _has_inverse(self) -> bool:
+        """Whether C has an inverse that solves it; one that only the updates have spoilt is computed again."""
+        if not self._serves():
+            self._invert()
+        return self._serves()
+
+    def _serves(self) -> bool:
+        """Whether each point adds to those before it far more than rounding."""
+        return bool(keeps_digits(self.matrix, 1 / self.inverse.diagonal().amax()))
+
+    def _invert(self) -> None:
+        self.inverse = inverse_smoother(self._kernel(self.points, self.points), self._ridge, self.head.offset)
+
+    @property
+    def _ridge(self) -> float:
+        return float(self.head.ridge)
+
     def _kernel(self, left: Tensor, right: Tensor) -> Tensor:
-        """With the offset c, which in the logits makes the bias."""
         norms = left.square().sum(-1), right.square().sum(-1)
-        return self.head.kernel(left @ right.mT, *norms, left.shape[-1]) + self.head.offset
+        return self.head.kernel(left @ right.mT, *norms, left.shape[-1])
 
 
 def is_updatable(head: Head) -> TypeGuard[SmootherHead]:

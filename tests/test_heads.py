@@ -184,7 +184,7 @@ def test_misspelt_options_get_a_suggestion(option: dict[str, str]) -> None:
 
 
 def test_a_kernel_matrix_that_is_not_positive_is_an_error_not_nan() -> None:
-    with pytest.raises(UsageError, match="1 of 2 kernel matrices are not positive definite"):
+    with pytest.raises(UsageError, match="A kernel matrix is not positive definite"):
         RidgeClassifier().solve(torch.stack([torch.eye(3), -100 * torch.eye(3)]).double(), torch.eye(3).double())
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.heads import LSSVMClassifier, coding_matrix, exhaustive_code, random_code
-from fslstm_plugin.heads.linalg import solve_spd
+from fslstm_plugin.heads.linalg import solve_smoother
 
 
 def episode(seed: int, ways: int, points: int = 9, dim: int = 7) -> tuple[Tensor, Tensor, Tensor]:
@@ -60,7 +60,9 @@ def test_a_column_solves_the_points_of_its_own_classes_alone(code, monkeypatch: 
     from fslstm_plugin.heads import lssvm
 
     solved = []
-    monkeypatch.setattr(lssvm, "solve_spd", lambda matrix, right: solved.append(matrix) or solve_spd(matrix, right))
+    monkeypatch.setattr(
+        lssvm, "solve_smoother", lambda kernel, *args: solved.append(kernel) or solve_smoother(kernel, *args)
+    )
     support, labels, query = episode(3, ways=4, points=13)  # three points per class, but four of class 0
     code = torch.as_tensor(code)
     head = LSSVMClassifier(support, labels, coding=code, decoding="soft")

@@ -117,7 +117,7 @@ def test_singular_kernels_of_large_features_are_solved_or_warned_of(scale: float
 
 def test_a_kernel_that_is_no_kernel_is_named() -> None:
     kernel, targets = problems(8, 1, ways=2, shots=2, dim=3)
-    with pytest.raises(SingularError, match="not positive definite; check the features"):
+    with pytest.raises(SingularError, match="not positive definite: check the features"):
         solve_crammer_singer(-100 * kernel, targets)
 
 

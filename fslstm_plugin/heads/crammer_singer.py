@@ -367,7 +367,7 @@ def _add_identity(matrix: Tensor, factor: Tensor | float) -> Tensor:
 
 
 def _inverse(matrix: Tensor) -> Tensor:
-    return torch.cholesky_inverse(cholesky(matrix, matrix.dtype))
+    return torch.cholesky_inverse(cholesky(matrix))
 
 
 def _warn_unless_converged(gap: Tensor, tolerance: float) -> None:

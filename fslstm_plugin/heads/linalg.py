@@ -1,4 +1,4 @@
-"""The linear solve of the heads, and the inverse where its diagonal is wanted."""
+"""The linear systems of the heads: kernel matrix plus ridge, and what is positive definite by itself."""
 
 from __future__ import annotations
 
@@ -9,13 +9,178 @@ from ..errors import SingularError
 from ..tracing import values_known
 
 
+def solve_smoother(
+    kernel: Tensor, right: Tensor, ridge: Tensor | float, offset: float = 0.0, roots: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """What ``(R (K + c 11^T) R + ridge I) x = right`` gives for predictions ``k(q)^T alpha + bias``.
+
+    ``alpha = R x`` and ``bias = c 1^T alpha``, R the diagonal matrix of the roots. One Cholesky factorisation solves
+    it, unless rounding of the kernel matrix reaches the ridge: with fewer features than points, K has a null space,
+    in which x is rounding divided by the ridge. There the same predictions come from the primal problem in the
+    coordinates that K has, no more than there are features: with ``K = U diag(e) U^T``, ``V = U diag(e)^-1/2`` of the
+    eigenvalues above rounding, and ``P = K V``, ``alpha = R V w`` for the w and bias that minimise ``||P w + R 1 bias -
+    right||^2 + ridge (w^T V^T P w + bias^2 / c)``.
+
+    Source: the primal form is Williams and Seeger, "Using the Nystroem method to speed up kernel machines", 2001, exact
+    here because V spans all of K.
+
+    Args:
+        kernel: K with rows and columns weighted by the roots, ``(..., n, n)``.
+        right: ``(..., n, L)``.
+        ridge: Above 0; a number or ``(..., 1, 1)``.
+        offset: The number c. Default 0: no bias.
+        roots: See `weight_roots`, ``(..., n, 1)``. Default None: all 1.
+
+    Returns:
+        alpha ``(..., n, L)`` and bias ``(..., L)``, differentiable. In the primal form alpha has no part in the null
+        space, which no prediction would see.
+
+    Raises:
+        SingularError: If a matrix is not positive definite even in single precision, for example because it holds NaN.
+
+    Example:
+        >>> solve_smoother(torch.ones(2, 2), torch.tensor([[1.0], [3.0]]), ridge=1.0)[0]
+        tensor([[-0.3333],
+                [ 1.6667]])
+    """
+    if roots is None:
+        roots = torch.ones_like(kernel[..., :1])
+    matrix = _system(kernel, ridge, offset, roots)
+    factor, inaccurate = _factor(matrix)
+    solution = torch.cholesky_solve(right, factor)
+    alpha = roots * solution
+    bias = offset * alpha.sum(-2)
+    if inaccurate is None:
+        return alpha, bias
+    # The same shapes for all, of which those are taken that need it.
+    kernel, right, roots = (
+        each.expand(*inaccurate.shape, *each.shape[-2:])[inaccurate] for each in (kernel, right, roots)
+    )
+    better = _primal(kernel, right, roots, _ridges(ridge, inaccurate, kernel), offset)
+    masks = inaccurate[..., None, None], inaccurate[..., None]
+    old = alpha, bias.expand(*inaccurate.shape, bias.shape[-1])
+    alpha, bias = (each.masked_scatter(*new) for each, *new in zip(old, masks, better, strict=True))
+    return alpha, bias
+
+
+def _primal(kernel: Tensor, right: Tensor, roots: Tensor, ridge: Tensor, offset: float) -> tuple[Tensor, Tensor]:
+    """See `solve_smoother`, in primal form."""
+    values, vectors = _eigenvalues(kernel.detach())
+    kept = values > 0
+    rank = int(kept.sum(-1).max())
+    values, vectors, kept = (each[..., kernel.shape[-1] - rank :] for each in (values, vectors, kept))
+    basis = vectors * torch.where(kept, values, torch.inf).rsqrt().unsqueeze(-2)
+    points = kernel @ basis
+    penalty = ridge * (basis.mT @ points) + torch.diag_embed((~kept).to(kernel))
+    if offset:
+        points = torch.cat([points, roots], -1)
+        corner = (ridge / offset).expand(*kernel.shape[:-2], 1, 1)
+        penalty = torch.cat([_padded(penalty, below=1), _padded(corner, above=rank)], -1)
+    weights = torch.cholesky_solve(points.mT @ right, cholesky(points.mT @ points + penalty))
+    alpha = roots * (basis @ weights[..., :rank, :])
+    return alpha, weights[..., rank, :] if offset else torch.zeros_like(alpha[..., 0, :])
+
+
+def inverse_smoother(kernel: Tensor, ridge: Tensor | float, offset: float = 0.0) -> Tensor:
+    """The inverses of ``K + c 11^T + ridge I``, accurate also where rounding of K reaches the ridge.
+
+    Args:
+        kernel: K ``(..., n, n)``.
+        ridge: See `solve_smoother`.
+        offset: The number c. Default 0.
+
+    Returns:
+        ``(..., n, n)``, differentiable.
+
+    Raises:
+        SingularError: See `solve_smoother`.
+
+    Example:
+        >>> inverse_smoother(torch.ones(2, 2), ridge=1.0)
+        tensor([[ 0.6667, -0.3333],
+                [-0.3333,  0.6667]])
+    """
+    matrix = _system(kernel, ridge, offset, torch.ones_like(kernel[..., :1]))
+    factor, inaccurate = _factor(matrix)
+    inverse = torch.cholesky_inverse(factor)
+    if inaccurate is None:
+        return inverse
+    better = _spectral_inverse(kernel[inaccurate].detach(), _ridges(ridge, inaccurate, kernel).detach(), offset)
+    bad = matrix[inaccurate]
+    # Its value is the first term alone, its derivative that of an inverse.
+    better = better - better @ (bad - bad.detach()) @ better
+    return inverse.masked_scatter(inaccurate[..., None, None], better)
+
+
+def _spectral_inverse(kernel: Tensor, ridge: Tensor, offset: float) -> Tensor:
+    """The inverse with the null space of K exact, and ``c 11^T`` added to it as a change of rank one."""
+    values, vectors = _eigenvalues(kernel)
+    inverse = (vectors / (values.unsqueeze(-2) + ridge)) @ vectors.mT
+    sums = inverse.sum(-1, keepdim=True)
+    return inverse - offset * sums @ sums.mT / (1 + offset * sums.sum(-2, keepdim=True))
+
+
+def _system(kernel: Tensor, ridge: Tensor | float, offset: float, roots: Tensor) -> Tensor:
+    matrix = torch.addcmul(kernel, roots, roots.mT, value=offset)
+    _diagonal(matrix).add_(ridge.squeeze(-1) if isinstance(ridge, Tensor) else ridge)
+    return matrix
+
+
+def _ridges(ridge: Tensor | float, wanted: Tensor, like: Tensor) -> Tensor:
+    """The ridges ``(b, 1, 1)`` of the systems ``(...)`` that are wanted."""
+    return torch.as_tensor(ridge, dtype=like.dtype, device=like.device).expand(*wanted.shape, 1, 1)[wanted]
+
+
+def _factor(matrix: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The Cholesky factors, and which of them ``(...)`` rounding makes too inaccurate to use; None if none.
+
+    In single precision, on Apple's GPUs, nothing better is there, and matrices without a factor are raised by their
+    rounding, see `cholesky`.
+    """
+    if not values_known():
+        return torch.linalg.cholesky_ex(matrix)[0], None
+    if matrix.dtype != torch.float64:
+        return cholesky(matrix), None
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    # The squared diagonal of a factor holds what the points before leave of each.
+    inaccurate = (failed != 0) | ~keeps_digits(matrix.detach(), _diagonal(factor.detach()).amin(-1).square())
+    return factor, inaccurate if inaccurate.any() else None
+
+
+def keeps_digits(matrix: Tensor, least: Tensor) -> Tensor:
+    """Whether solutions of positive definite systems have half the digits of their precision at least.
+
+    Args:
+        matrix: ``(..., n, n)``.
+        least: The least that a point has left when others are accounted for, by which rounding of the matrix is
+            divided, ``(...)``.
+
+    Returns:
+        bool ``(...)``.
+    """
+    precision = torch.finfo(matrix.dtype).eps
+    return precision * _diagonal(matrix).sum(-1) < precision**0.5 * least
+
+
+def _eigenvalues(kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues ``(b, n)``, ascending, with those that are rounding as 0, and eigenvectors of ``(b, n, n)``.
+
+    Raises:
+        SingularError: If one is so far below 0 that it cannot be rounding, or NaN.
+    """
+    if not kernel.isfinite().all():
+        raise _singular()
+    values, vectors = torch.linalg.eigh(kernel)
+    # Rounding of products in single precision, of which some kernels are made, shows below 0 as much as above.
+    below = -2 * values[..., :1]
+    least = torch.maximum(kernel.shape[-1] * torch.finfo(kernel.dtype).eps * values[..., -1:], below)
+    if (below[..., 0] > 2 * torch.finfo(torch.float32).eps * _diagonal(kernel).sum(-1)).any():
+        raise _singular()
+    return torch.where(values > least, values, 0), vectors
+
+
 def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
     """Solve ``matrix x = right`` for symmetric positive definite matrices by one Cholesky factorisation.
-
-    Kernel matrix plus ridge is positive definite, unless rounding of single-precision features (of a trace
-    many millions of times the ridge, with points given twice) outweighs the ridge. Only such matrices get
-    their diagonal raised by that rounding error, single precision times the trace (where values can be read,
-    see `values_known`; products are in double precision elsewhere, and a failure gives NaN).
 
     Args:
         matrix: ``(..., n, n)``.
@@ -25,33 +190,23 @@ def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
         ``(..., n, r)``, differentiable (autograd's rule for it is the implicit function theorem).
 
     Raises:
-        SingularError: If a matrix is not positive definite even so, for example because it holds NaN.
+        SingularError: See `cholesky`.
 
     Example:
         >>> solve_spd(torch.eye(2) * 4, torch.ones(2, 1)).squeeze(-1)
         tensor([0.2500, 0.2500])
     """
-    return torch.cholesky_solve(right, cholesky(matrix, torch.float32))
+    return torch.cholesky_solve(right, cholesky(matrix))
 
 
-def inverse_spd(matrix: Tensor) -> Tensor:
-    """The inverses of such matrices ``(..., n, n)``; see `solve_spd`.
+def cholesky(matrix: Tensor) -> Tensor:
+    """The Cholesky factors of matrices that are positive definite but for rounding in their own precision.
 
-    Example:
-        >>> inverse_spd(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-        tensor([[ 0.6667, -0.3333],
-                [-0.3333,  0.6667]])
-    """
-    return torch.cholesky_inverse(cholesky(matrix, torch.float32))
-
-
-def cholesky(matrix: Tensor, rounded_to: torch.dtype) -> Tensor:
-    """The Cholesky factors of matrices that are positive definite but for rounding.
+    Matrices without a factor, and only those, have their diagonal raised by that rounding: the precision times the
+    trace (where values can be read, see `values_known`; elsewhere a failure gives NaN).
 
     Args:
         matrix: ``(..., n, n)``.
-        rounded_to: The precision that the entries were rounded to; that of the trace is added to the diagonal of
-            matrices that have no factor.
 
     Returns:
         ``(..., n, n)``, lower triangular.
@@ -60,18 +215,30 @@ def cholesky(matrix: Tensor, rounded_to: torch.dtype) -> Tensor:
         SingularError: If a matrix has no factor even so.
 
     Example:
-        >>> cholesky(torch.ones(2, 2), torch.float32)
+        >>> cholesky(torch.ones(2, 2))
         tensor([[1.0000e+00, 0.0000e+00],
                 [1.0000e+00, 6.9053e-04]])
     """
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if values_known() and failed.any():
-        diagonal = matrix.detach().diagonal(dim1=-2, dim2=-1)
-        rounding = torch.finfo(rounded_to).eps * diagonal.sum(-1, keepdim=True) * (failed != 0).unsqueeze(-1)
+        diagonal = _diagonal(matrix.detach())
+        rounding = torch.finfo(matrix.dtype).eps * diagonal.sum(-1, keepdim=True) * (failed != 0).unsqueeze(-1)
         factor, failed = torch.linalg.cholesky_ex(matrix + torch.diag_embed(rounding.expand(diagonal.shape)))
         if failed.any():
-            raise SingularError(
-                f"{int((failed != 0).sum())} of {failed.numel()} kernel matrices are not positive definite; "
-                "check the features for NaN, scale them down, or raise the ridge."
-            )
+            raise _singular()
     return factor
+
+
+def _singular() -> SingularError:
+    return SingularError(
+        "A kernel matrix is not positive definite: check the features for NaN, scale them down, or raise the ridge."
+    )
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1)
+
+
+def _padded(block: Tensor, above: int = 0, below: int = 0) -> Tensor:
+    """With rows of zeros above and below."""
+    return torch.nn.functional.pad(block, (0, 0, above, below))

@@ -15,7 +15,7 @@ from ..tracing import values_known
 from .base import POWERS_OF_TEN, Dual, weight_roots
 from .coding import check_coding, coding_matrix
 from .leave_one_out import choose_ridge
-from .linalg import solve_spd
+from .linalg import solve_smoother
 from .smoother import SmootherHead
 
 _DEFAULT_RIDGE = 0.1
@@ -149,10 +149,9 @@ class LSSVMClassifier(SmootherHead):
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
         roots, scaled = weight_roots(targets)
         signs = scaled @ code
-        beta = self._solve_columns(kernel, signs) if self._leaves_out else self._solve_systems(kernel, roots, signs)
-        return Dual(beta, beta.sum(-2) / self.bias_weight)
+        return self._solve_columns(kernel, signs) if self._leaves_out else self._solve_systems(kernel, roots, signs)
 
-    def _solve_columns(self, kernel: Tensor, signs: Tensor) -> Tensor:
+    def _solve_columns(self, kernel: Tensor, signs: Tensor) -> Dual:
         """Each column's own system, of those points alone that its code does not leave out."""
         points, columns = signs.shape[-2:]
         present = signs != 0
@@ -163,20 +162,20 @@ class LSSVMClassifier(SmootherHead):
         # One system per column, along dimension -3: (..., L, size, size).
         systems = kernel.flatten(-2).gather(-1, pairs.flatten(-3)).unflatten(-1, (columns, size, size))
         column = signs.mT.gather(-1, order).unsqueeze(-1)
-        beta = self._solve_systems(systems, column.abs(), column).squeeze(-1)
-        return torch.zeros_like(signs.mT).scatter(-1, order, beta).mT
+        alpha, bias = self._solve_systems(systems, column.abs(), column)
+        return Dual(torch.zeros_like(signs.mT).scatter(-1, order, alpha.squeeze(-1)).mT, bias.squeeze(-1))
 
-    def _solve_systems(self, kernel: Tensor, roots: Tensor, signs: Tensor) -> Tensor:
+    def _solve_systems(self, kernel: Tensor, roots: Tensor, signs: Tensor) -> Dual:
         """Solve ``(K + c 11^T + ridge I) x = signs``, all but the ridge weighted by the roots."""
         weighting = roots * roots.mT
-        matrix = (kernel + 1 / self.bias_weight) * weighting
+        weighted = kernel * weighting
         ridge: Tensor | float
         if isinstance(self.ridge, str):
-            ridge = choose_ridge(kernel * weighting, matrix, signs, roots.squeeze(-1).square())[..., None, None]
+            matrix = weighted + self.offset * weighting
+            ridge = choose_ridge(weighted, matrix, signs, roots.squeeze(-1).square())[..., None, None]
         else:
             ridge = self.ridge
-        eye = torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
-        return roots * solve_spd(matrix + ridge * eye, signs)
+        return Dual(*solve_smoother(weighted, signs, ridge, self.offset, roots))
 
 
 def _check_ridge(ridge: float | str) -> float | str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import require_positive
 from ..kernels import Kernel
 from .base import POWERS_OF_TEN, Dual, weight_roots
-from .linalg import solve_spd
+from .linalg import solve_smoother
 from .smoother import SmootherHead
 
 
@@ -57,9 +57,8 @@ class RidgeClassifier(SmootherHead):
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """See the class."""
         roots, scaled = weight_roots(targets)
-        ridge = self.ridge * torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
-        alpha = 2 * roots * solve_spd(kernel * roots * roots.mT + ridge, scaled)
-        return Dual(alpha, torch.zeros_like(targets[..., 0, :]))
+        alpha, bias = solve_smoother(kernel * roots * roots.mT, 2 * scaled, self.ridge, roots=roots)
+        return Dual(alpha, bias)
 
     def codes(self, ways: int) -> tuple[Tensor, Tensor]:
         """See `SmootherHead.codes`."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..gram import EpisodeGram
 from .base import Head, SolvedSystem
 from .leave_one_out import CANDIDATE_RIDGES, candidate_ridges, one_of_each_class
-from .linalg import inverse_spd, solve_spd
+from .linalg import inverse_smoother, solve_spd
 from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
 
 _BLOCKS = 10**7  # Numbers in the blocks that leave together, at a time and for each episode.
@@ -63,7 +63,7 @@ class SmootherHead(Head):
         if isinstance(self.ridge, str):
             return None
         kernel = gram.support_kernel(self.kernel, targets)
-        inverse = inverse_spd(kernel + self.offset + self.ridge * _eye(kernel))
+        inverse = inverse_smoother(kernel, self.ridge, self.offset)
         return SolvedSystem(inverse, inverse @ (targets @ self._code(targets)))
 
     def leave_one_out_with_queries(
@@ -88,8 +88,10 @@ class SmootherHead(Head):
     def _left_out(self, kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> Tensor:
         encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
         right = targets @ encode
-        ridge = torch.as_tensor(self.ridge_of(kernel, right)).to(kernel)[..., None, None]
-        inverse = inverse_spd(kernel + self.offset + ridge * _eye(kernel))
+        ridge = self.ridge_of(kernel, right)
+        if isinstance(ridge, Tensor):
+            ridge = ridge[..., None, None]
+        inverse = inverse_smoother(kernel, ridge, self.offset)
         solution = inverse @ right
         error = errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
         return (right - error) @ decode
