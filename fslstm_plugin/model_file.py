@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from .errors import RunError, UsageError, printable
+from .files import require_regular
 from .weights import load_described, save_tensors
 
 _FORMAT = "fslstm-classifier"
@@ -143,9 +144,9 @@ class ModelFile:
         Raises:
             RunError: If it is missing, damaged, no such file, or of a newer version.
         """
-        if not file.is_file():
+        if not file.exists():
             raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
-        tensors, metadata = load_described(file)
+        tensors, metadata = load_described(require_regular(file))
         if metadata.get("format") != _FORMAT:
             raise RunError(f"{file} is not a model file: it holds weights of another kind. Make one with 'fslstm fit'.")
         if metadata.get("version") != str(_VERSION):

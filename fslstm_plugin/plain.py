@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .errors import FSLSTMError, RunError, UsageError
+from .errors import DataError, FSLSTMError, RunError, UsageError
+from .files import require_regular
 
 T = TypeVar("T")
 
@@ -54,7 +55,9 @@ def read_plain(file: Path, kind: type[T] | Any, fault: Callable[[str], FSLSTMErr
         FSLSTMError: If the file cannot be read, or is not of that form.
     """
     try:
-        content = file.read_bytes()
+        content = require_regular(file).read_bytes()
+    except DataError as error:
+        raise fault(str(error)) from error
     except OSError as error:
         raise fault(f"Cannot read {file}: {error.strerror or error}.") from error
     try:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..errors import RunError, UnknownNameError
-from ..files import replacing, subfolder
+from ..files import replacing, require_regular, subfolder
 
 PREFIX = "builtin:"
 
@@ -51,6 +51,6 @@ def place(name: str, runs: Path) -> Path:
             with replacing(copy) as temporary:
                 temporary.write_bytes(content)
                 os.utime(temporary, (0, 0))  # a run that was trained here is always newer
-        elif copy.read_bytes() != content:
+        elif require_regular(copy).read_bytes() != content:
             raise RunError(f"{copy} is not that of {name} in this version: remove {folder}; it is then copied again.")
     return folder

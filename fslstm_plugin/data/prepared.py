@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, naming_damage
-from ..files import sync_folder
+from ..files import require_regular, sync_folder
 
 FORMAT = 2
 INDEX = "index.json"
@@ -208,7 +208,7 @@ def read_index(folder: Path, header: Mapping[str, Any]) -> dict[str, PreparedSpl
     path = folder / INDEX
     try:
         with naming_damage(path):
-            index = json.loads(path.read_text(encoding="utf-8"))
+            index = json.loads(require_regular(path).read_text(encoding="utf-8"))
             if any(index.get(key) != value for key, value in {**header, "format": FORMAT}.items()):
                 return None
             if index.pop("checksum", None) != _digest(index):
