@@ -207,13 +207,21 @@ class FittedMethod:
         """
         head = require_prediction_sets(self.method)
         if self._left_out_system is None:
-            points = self._adapted(self.support)
-            gram = EpisodeGram.from_points(points, len(points))
-            self._left_out_system = points, gram, head.solved_system(gram, self.targets)
-        points, gram, system = self._left_out_system
+            self._left_out_system = self._solved(head)
+        points, gram, solved = self._left_out_system
         found = []
         for place, part in enumerate(query.double().split(max(1, _PAIRS // len(points)))):
             mine = self._adapted(part)
             joined = replace(gram, cross=mine @ points.mT, query_norms=mine.square().sum(-1))
-            found.append(head_p_values(head, joined, self.targets, kind, seed=seed, first=place, system=system))
+            found.append(head_p_values(head, joined, self.targets, kind, seed=seed, first=place, system=solved))
         return torch.cat(found)
+
+    def _solved(self, head: Head) -> tuple[Tensor, EpisodeGram, SolvedSystem | None]:
+        """The points after the adapters, their Gram matrix without queries, and what is solved of it."""
+        points = self._adapted(self.support)
+        solved = None if self._system is None else self._system.solved(self._dual)
+        if solved is not None:
+            norms = points.square().sum(-1)  # all that is needed of the products beside the inverse
+            return points, EpisodeGram(norms.diag_embed(), points[:0] @ points.mT, norms[:0], points.shape[-1]), solved
+        gram = EpisodeGram.from_points(points, len(points))
+        return points, gram, head.solved_system(gram, self.targets)

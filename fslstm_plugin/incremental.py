@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .gram import EpisodeGram
 from .heads import Head
-from .heads.base import Dual
+from .heads.base import Dual, SolvedSystem
 from .heads.linalg import inverse_smoother, keeps_digits
 from .heads.smoother import SmootherHead, errors_together
 
@@ -49,6 +49,7 @@ class UpdatableSystem:
     def __init__(self, head: SmootherHead) -> None:
         self.head = head
         self.points = self.matrix = self.inverse = torch.zeros(0, 0, dtype=torch.float64)
+        self._is_updated = False
 
     def add(self, points: Tensor) -> None:
         """Append points.
@@ -57,6 +58,7 @@ class UpdatableSystem:
             points: Features ``(k, d)``, float64.
         """
         old = self.points if len(self.points) else points[:0]
+        self._is_updated = bool(len(old))
         crossing = self._kernel(old, points) + self.head.offset
         ridge = self._ridge * torch.eye(len(points), dtype=points.dtype)
         own = self._kernel(points, points) + self.head.offset + ridge
@@ -78,6 +80,7 @@ class UpdatableSystem:
         """
         if not len(places):  # nor copy the inverse
             return
+        self._is_updated = True
         kept = torch.ones(len(self.points), dtype=torch.bool)
         kept[places] = False
         crossing = self.inverse[kept][:, places]
@@ -123,6 +126,14 @@ class UpdatableSystem:
         encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
         right = targets @ encode
         return (right - errors_together(self.inverse, self._solve(right), targets)) @ decode
+
+    def solved(self, dual: Dual) -> SolvedSystem | None:
+        """What the head's `solved_system` gives for these points; None where that has to be computed.
+
+        Args:
+            dual: What `coefficients` gave.
+        """
+        return SolvedSystem(self.inverse, dual.alpha) if not self._is_updated and self._serves() else None
 
     def _solve(self, right: Tensor) -> Tensor:
         """``C^-1 right``; an inverse that has drifted is computed again."""
