@@ -29,6 +29,8 @@ fslstm bench heads
 
 fslstm bench transduction
 
+fslstm bench sets
+
 fslstm bench heads --run train-cifar-fs-conv4-lssvm+iam --table3-episodes 10000
 
 fslstm bench train --backbone resnet12 --rounds 3
@@ -40,13 +42,13 @@ fslstm bench accuracy --backbone conv4
 fslstm bench accuracy --mark 70 --epochs 20 --label-smoothing 0
 """
 
-GROUPS = ("heads", "transduction", "eval", "train")
+GROUPS = ("heads", "transduction", "sets", "eval", "train")
 RECIPE = "Recipe of accuracy (defaults: those of fslstm pretrain)"
-_DIMS = {"heads": 2560, "transduction": 640}
+_DIMS = {"heads": 2560, "transduction": 640, "sets": 640}
 _OF = {  # The benchmarks of options that not all have; those of the recipe are of accuracy.
     "rounds": GROUPS,
     "shots": ("heads", "transduction"),
-    "features": ("heads", "transduction"),
+    "features": ("heads", "transduction", "sets"),
     "table3_episodes": ("heads",),
     "episodes": ("eval",),
     "backbone": ("eval", "train", "accuracy"),
@@ -63,7 +65,7 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[heads|transduction|eval|train|all|accuracy]",
+            metavar="[heads|transduction|sets|eval|train|all|accuracy]",
             help="eval and train read CIFAR-FS, accuracy --dataset; the others need no data. all leaves out accuracy.",
             autocompletion=lambda: [*GROUPS, "all", "accuracy"],
         ),
@@ -75,7 +77,7 @@ def bench(
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Length of the generated feature vectors; 2560 for heads and 640 for transduction if not given.",
+            help="Length of the generated feature vectors; 2560 for heads, 640 for transduction and sets if not given.",
             show_default=False,
         ),
     ] = None,
@@ -110,10 +112,11 @@ def bench(
     json: options.Json = None,
     **recipe: Any,
 ) -> None:
-    """Time heads, transductive methods, evaluation and training against the existing alternatives.
+    """Time heads, transductive methods, prediction sets, evaluation and training against the existing alternatives.
 
     Both sides run alternately in this process on the same data, and their predictions are compared: if one differs and
-    is not a tie, the command fails. Runs on the CPU. The column Target says what we aim at; missing it is no failure.
+    is not a tie, the command fails. Prediction sets have no alternative. Runs on the CPU. The column Target says what we
+    aim at; missing it is no failure.
 
     accuracy measures how long a pretraining takes until LSSVM reaches a given accuracy on validation classes.
     """
@@ -171,6 +174,10 @@ def bench(
 
             vectors, labels = _features(chosen, features or _DIMS[group], seed, data_root, console)
             found = bench_transduction(vectors, labels, shots, rounds, seed, report)
+        elif group == "sets":
+            from fslstm_plugin.benchmarks.sets import bench_sets
+
+            found = bench_sets(features or _DIMS[group], rounds, seed, report)
         elif group == "eval":
             from fslstm_plugin.benchmarks.evaluation import bench_evaluation
 

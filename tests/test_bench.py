@@ -33,6 +33,7 @@ from fslstm_plugin.benchmarks import (
     ours,
     published,
     references,
+    sets,
     stock,
     table3,
     timing,
@@ -532,6 +533,17 @@ def test_help_has_examples_and_imports_no_torch():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "fslstm bench heads" in result.stdout.split("Examples")[1]
+
+
+def test_prediction_sets_are_timed(fslstm, tmp_path, monkeypatch):
+    monkeypatch.setattr(sets, "CLASSES", (4, 200))
+    result = fslstm("bench", "sets", "--features", 8, "--rounds", 2, "--json", tmp_path / "r.json")
+    assert result.code == 0, result.err
+    rows, figures = rows_of(tmp_path / "r.json")
+    assert rows == []
+    assert [(each["what"], each["at_most"]) for each in figures.values()] == [
+        ("lssvm, 4 classes of 5", None), ("lssvm, 200 classes of 5", 5),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("what", ["all", "eval", "train"])

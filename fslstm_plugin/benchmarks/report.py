@@ -20,7 +20,7 @@ class Comparison:
     """One line: our time against another's.
 
     Args:
-        group: ``"heads"``, ``"transduction"``, ``"eval"`` or ``"train"``.
+        group: ``"heads"``, ``"transduction"``, ``"sets"``, ``"eval"`` or ``"train"``.
         case: What was done.
         against: The alternative.
         unit: What is timed, ``"episode"`` or ``"step"``.

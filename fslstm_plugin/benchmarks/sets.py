@@ -1,0 +1,52 @@
+"""Prediction sets of many classes: what a query costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from ..classifier import FewShotClassifier
+from .report import Comparison, Figure
+
+CLASSES = (50, 200, 400)
+SHOTS, QUERIES = 5, 64
+METHOD = "lssvm"
+_AT_MOST = {200: 5.0}
+
+
+def bench_sets(
+    dim: int, rounds: int, seed: int, report: Callable[[str], None]
+) -> tuple[list[Comparison], list[Figure]]:
+    """CPU time of the prediction sets of 64 queries, after a fit to 5 points of each class.
+
+    Args:
+        dim: Length of a feature vector.
+        rounds: How often each is timed; the median counts.
+        seed: Of the features.
+        report: Takes a line about what is going on.
+
+    Returns:
+        No comparison, and a figure for each number of classes.
+    """
+    figures = []
+    for classes in CLASSES:
+        report(f"sets: {classes} classes")
+        generator = np.random.default_rng(seed)
+        centres = generator.standard_normal((classes, dim))
+        labels = np.arange(classes * SHOTS) % classes
+        points = centres[labels] + generator.standard_normal((len(labels), dim))
+        queries = centres[np.arange(QUERIES) % classes] + generator.standard_normal((QUERIES, dim))
+        seconds = []
+        for _ in range(rounds):
+            classifier = FewShotClassifier(METHOD).fit(points, labels)
+            began = time.process_time()
+            classifier.predict_set(queries, coverage=0.8)
+            seconds.append(time.process_time() - began)
+        what = f"{METHOD}, {classes} classes of {SHOTS}"
+        figures.append(
+            Figure("sets", what, 1e3 * median(seconds) / QUERIES, "ms a set, one core", _AT_MOST.get(classes))
+        )
+    return [], figures
