@@ -115,8 +115,8 @@ def bench(
     """Time heads, transductive methods, prediction sets, evaluation and training against the existing alternatives.
 
     Both sides run alternately in this process on the same data, and their predictions are compared: if one differs and
-    is not a tie, the command fails. Prediction sets have no alternative. Runs on the CPU. The column Target says what we
-    aim at; missing it is no failure.
+    is not a tie, the command fails. Prediction sets have no alternative. Runs on the CPU. The column Target says what
+    we aim at; missing it is no failure.
 
     accuracy measures how long a pretraining takes until LSSVM reaches a given accuracy on validation classes.
     """

@@ -19,6 +19,7 @@ from fslstm_plugin.conformal import (
 )
 from fslstm_plugin.errors import UnknownNameError, UsageError
 from fslstm_plugin.features import EpisodeFeatures
+from fslstm_plugin.fitted import FittedMethod
 from fslstm_plugin.gram import EpisodeGram
 from fslstm_plugin.heads import LSSVMClassifier, one_hot
 from fslstm_plugin.methods import KernelMethod, parse_method
@@ -75,6 +76,24 @@ def test_p_values_of_any_coding_and_of_a_solved_system(kind: str, coding: str | 
         higher = surprise >= surprise[-1] - 1e-12
         among = mine == label if kind == "per-class" else torch.ones_like(mine, dtype=torch.bool)
         assert found[row, label].item() == pytest.approx(higher[among].double().mean().item())
+
+
+@pytest.mark.parametrize("name", [*METHODS, "lssvm(ridge=loo)", "rr(ridge=1,kernel=rbf(scale=0.1))"])
+@pytest.mark.parametrize("kind", ["per-class", "marginal"])
+def test_p_values_of_a_support_that_is_known_before_its_queries_are_the_same(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fslstm_plugin.fitted._PAIRS", 27)  # three queries at a time
+    support, labels, query = small_episodes(0, (4, 2, 3))
+    fitted = FittedMethod(parse_method(name), support, labels, 3)
+    features = EpisodeFeatures(support.double(), query.double(), labels, 3)
+    expected = p_values(parse_method(name), features, kind)
+    assert len(query) > 3
+    for _ in range(2):
+        torch.testing.assert_close(fitted.p_values(query, kind, seed=0), expected)
+    fewer = fitted.updated(torch.arange(9) != 4, support[:0], labels[torch.arange(9) != 4], 3)
+    kept = EpisodeFeatures(fewer.support, query.double(), fewer.labels, 3)
+    torch.testing.assert_close(fewer.p_values(query, kind, seed=0), p_values(parse_method(name), kept, kind))
 
 
 def drawn_alike(seed: int, episodes: int, points: int, ways: int) -> tuple[EpisodeFeatures, Tensor]:
