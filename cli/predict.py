@@ -82,7 +82,8 @@ def predict(
         Optional[float],
         typer.Option(
             help="Share of the pictures of known classes that is accepted; less familiar pictures become 'none of "
-            "these'. 1 accepts all. Default: 0.95, or the most that so few labelled pictures can tell.",
+            "these'. 1 accepts all. Default: 0.95, or the most that so few labelled pictures can tell, but 1 if that "
+            "is below 0.9.",
             show_default=False,
         ),
     ] = None,
@@ -107,6 +108,7 @@ def predict(
         PredictionTable,
         Predictor,
         acceptance,
+        accepting,
         identity_of,
     )
 
@@ -141,7 +143,8 @@ def predict(
         summary.show(asked, guarantee is not None, source)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
-        lead = [*guaranteed(guarantee), accepting(accepted)]
+        counts = classifier.fitted.targets.sum(0).int().tolist()
+        lead = [*guaranteed(guarantee), *accepting(accepted, counts, accept)]
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
@@ -328,18 +331,6 @@ def guaranteed(guarantee: Guarantee | None) -> list[str]:
         else "all pictures, where labelled and new ones are drawn alike"
     )
     return [f"The prediction sets contain the true label for {100 * guarantee.coverage:g} % of {whom}."]
-
-
-def accepting(accepted: float) -> str:
-    """What 'none of these' means, in a sentence."""
-    from fslstm_plugin.pictures.predictions import NONE
-
-    if accepted == 1:
-        return f'No picture is labelled "{NONE}".'
-    return (
-        f'A picture is "{NONE}" if {100 * accepted:g} % of the labelled pictures, each left out in turn, are more like '
-        f"a class than it is like any. Expect this of {100 - 100 * accepted:.2g} % of the pictures of the classes, too."
-    )
 
 
 def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted: float) -> None:

@@ -21,6 +21,7 @@ from .incremental import UpdatableSystem, is_updatable
 from .methods import KernelMethod, Method
 
 _QUERIES = 4096  # Of one part.
+_RANKS = 10**6  # Of one part: queries times points.
 _PAIRS = 4 * 10**6  # Of queries and points, in one part of prediction sets.
 _FOLDS = 10
 
@@ -122,7 +123,7 @@ class FittedMethod:
     @torch.no_grad()
     def familiarity(self, query: Tensor) -> Tensor:
         """See `familiarity_rank`, ``(m,)``; among features after the method's adapters."""
-        parts = (query,) if self.method.is_transductive else query.split(_QUERIES)
+        parts = (query,) if self.method.is_transductive else query.split(max(1, _RANKS // len(self.labels)))
         return torch.cat([familiarity_rank(self.method.prepare(self._episode(part.double()))) for part in parts])
 
     def _inductive(self, query: Tensor) -> Tensor:

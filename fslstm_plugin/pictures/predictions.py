@@ -20,13 +20,14 @@ from torch import Tensor
 
 from ..conformal import PER_CLASS, attained_coverage
 from ..errors import DataError, StorageError, UsageError, printable, require_share
+from ..familiarity import Range, refused_share
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
     from ..classifier import FewShotClassifier
 
 NONE = "none of these"
-_ACCEPTED = 0.95  # Unless something else is asked for.
+_ACCEPTED, _LEAST_ACCEPTED = 0.95, 0.9  # Unless something else is asked for.
 _COLUMNS = ("path", "label", "likeliest", "probability", "familiarity", "set", "nearest", "model")
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
@@ -82,7 +83,7 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
     Args:
         classifier: A fitted one.
         asked: What is asked for; 1 accepts all pictures. Default None: 0.95, or the greatest of two digits that so few
-            labelled pictures can tell; 1 where each class has one picture only.
+            labelled pictures can tell; 1 where that would be below 0.9.
 
     Raises:
         UsageError: If it is out of range, or there are too few labelled pictures for it.
@@ -90,7 +91,8 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
     counts = np.bincount(classifier.support_labels_)
     points = int(counts[counts > 1].sum())
     if asked is None:
-        return _at_most(_ACCEPTED, points) if points else 1.0
+        most = _at_most(_ACCEPTED, points)
+        return most if most >= _LEAST_ACCEPTED else 1.0
     require_share(accept=asked)
     if asked < 1 and attained_coverage(asked, points) == 1:
         most, enough = math.floor(100 * points / (points + 1)) / 100, math.ceil(asked / (1 - asked) - _ROUNDING)
@@ -105,6 +107,40 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
 def _at_most(share: float, points: int) -> float:
     """The share, or the greatest of two digits that so many points can tell."""
     return share if attained_coverage(share, points) < 1 else math.floor(100 * points / (points + 1)) / 100
+
+
+def accepting(accepted: float, counts: Sequence[int], asked: float | None = None) -> list[str]:
+    """What 'none of these' means, in sentences.
+
+    Args:
+        accepted: See `acceptance`.
+        counts: Labelled pictures of each class.
+        asked: See `acceptance`.
+
+    Example:
+        >>> accepting(0.95, [5] * 5)[1]
+        'Expect this of about 4 % of the pictures of the classes, too: more of some classes, fewer of others.'
+    """
+    if accepted == 1:
+        enough = math.ceil(_LEAST_ACCEPTED / (1 - _LEAST_ACCEPTED) - _ROUNDING)
+        few = [f"That takes {enough} labelled pictures in classes with two or more, or --accept."]
+        return [f'No picture is labelled "{NONE}".', *(few if asked is None else [])]
+    mean = f'A picture is "{NONE}" if it is less similar to every class than {100 * accepted:g} % of the labelled '
+    shares = f"Expect this of {_rate(refused_share(counts, 1 - accepted))} of the pictures of the classes, too"
+    if len(set(counts)) > 1:
+        equally = _rate(refused_share(counts, 1 - accepted, equally=True))
+        shares += (
+            f", if they come in the shares of the labelled ones, and of {equally} if equally many are of each class"
+        )
+    return [f"{mean}pictures are to theirs.", f"{shares}: more of some classes, fewer of others."]
+
+
+def _rate(share: Range) -> str:
+    """In percent: one number that is at most 2 from either end, or both ends."""
+    low, high = 100 * share.low, 100 * share.high
+    if high - low <= 4:
+        return f"about {(low + high) / 2:.0f} %"
+    return f"{low:.0f} to {high:.0f} %"
 
 
 class Predictor:
