@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
-from fslstm_plugin.errors import DataError, UsageError, printable
+from fslstm_plugin.errors import DataError, RunError, UsageError, printable
 
 from . import options, pictures, results
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fslstm_plugin.classifier import FewShotClassifier
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.predictions import Asked, Guarantee, Prediction, PredictionTable, Predictor
 
@@ -121,7 +122,7 @@ def predict(
         import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
     found = pictures_in(source, partial(results.say, console))
-    classifier = pictures.load(model, device, weights)
+    classifier, content = _loaded(model, device, weights)
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
@@ -134,7 +135,7 @@ def predict(
         else:
             stack.enter_context(_alone(csv, classifier.fitted.method.is_transductive, console))
         file = csv or Path(folder) / "predictions.csv"
-        table = PredictionTable(file, identity_of(model, guarantee, accepted, transductive))
+        table = PredictionTable(file, identity_of(content, guarantee, accepted, transductive))
         once = {table.entry(pictures.text_of(each.path)): each for each in found}
         with _told_to_go_on(csv):
             unreadable = _predict_all(once, predictor, table, console)
@@ -157,6 +158,19 @@ def predict(
             _write_gallery(html, asked, summary, model, lead)
         if sort_into is not None:
             _sort(sort_into, asked, summary, link, console)
+
+
+def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClassifier, bytes]:
+    """The classifier with the content of its file.
+
+    Raises:
+        RunError: As `pictures.load` does, and if the file changed meanwhile.
+    """
+    content = model.read_bytes() if model.is_file() else b""
+    classifier = pictures.load(model, device, weights)
+    if model.read_bytes() != content:  # a table would take the one's predictions for the other's
+        raise RunError(f"{model} changed while it was read: type the same command again.")
+    return classifier, content
 
 
 @contextmanager

@@ -84,8 +84,9 @@ class ModelFile:
         classes: Names of the classes ``(ways,)``, two or more: strings, or numbers of any type.
         support: Features ``(n, d)``, float32 or float64.
         labels: Class of each, int64 ``(n,)`` in [0, ways).
-        pictures: Where each came from; empty if that is unknown. In the file, a path within the file's folder begins
-            with ``./`` and goes from there, so that both can be moved together; and so do the backbone's.
+        pictures: Where each came from; empty if that is unknown. In the file, a path goes from the file's folder and
+            begins with ``./`` or ``../``, so that both can be moved together; and so do the backbone's. Only a path
+            that shares no folder with the file stays one from the root.
         backbone: What made the features; None if that is unknown.
         base_mean: Mean feature ``(d,)`` of other images; None if there is none.
         set_method: Name of the method that prediction sets are made with; None for ``method``.
@@ -192,12 +193,18 @@ class ModelFile:
 
 
 def _from_folder_of(file: Path, path: str) -> str:
-    folder = os.path.join(file.parent, "")
-    return f"./{path.removeprefix(folder)}".replace(os.sep, "/") if path.startswith(folder) else path
+    """A path from the file's folder, unless they share no folder but the root."""
+    if not os.path.isabs(path) or Path(path).anchor != file.anchor:
+        return path
+    shared = os.path.commonpath([file.parent, path])
+    if shared == file.anchor:
+        return path
+    name = Path(os.path.relpath(path, file.parent)).as_posix()
+    return name if name.startswith("../") else f"./{name}"
 
 
 def _in_folder_of(file: Path, name: str) -> str:
-    return os.path.normpath(file.parent / name) if name.startswith("./") else name
+    return os.path.normpath(file.parent / name) if name.startswith(("./", "../")) else name
 
 
 def _alike(classes: np.ndarray) -> list[str]:

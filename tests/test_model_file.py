@@ -190,17 +190,21 @@ def test_classes_that_look_the_same_are_refused_before_anything_is_written(class
     assert not list(tmp_path.iterdir())
 
 
-def test_paths_within_its_folder_are_moved_with_it(tmp_path: Path) -> None:
+def test_paths_are_moved_with_the_file(tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
-    before.mkdir()
-    names = (str(before / "birds" / "1.jpg"), "/elsewhere/2.jpg", "a name")
-    backbone = BackboneIdentity(str(before / "run"), "12ab", (224, 224), weights=str(before / "w.safetensors"))
-    replace(MODEL, pictures=names, backbone=backbone).write(before / "m")
-    assert str(before).encode() not in (before / "m").read_bytes()
+    (before / "models").mkdir(parents=True)
+    places = ("models/1.jpg", "birds/2.jpg", "run", "w.safetensors")
+    *names, run, weights = (str(before / each) for each in places)
+    backbone = BackboneIdentity(run, "12ab", (224, 224), weights=weights)
+    others = ("/elsewhere/2.jpg", "a name")
+    replace(MODEL, pictures=(names[0], *others), backbone=backbone).write(before / "models" / "m")
+    replace(MODEL, pictures=(names[1], *others)).write(before / "n")
+    assert str(before).encode() not in (before / "models" / "m").read_bytes() + (before / "n").read_bytes()
     before.rename(after)
-    found = ModelFile.read(after / "m")
-    assert found.pictures == (str(after / "birds" / "1.jpg"), "/elsewhere/2.jpg", "a name")
+    found = ModelFile.read(after / "models" / "m")
+    assert found.pictures == (str(after / places[0]), *others)
     assert (found.backbone.name, found.backbone.weights) == (str(after / "run"), str(after / "w.safetensors"))
+    assert ModelFile.read(after / "n").pictures == (str(after / places[1]), *others)
 
 
 def test_a_head_that_promises_more_than_the_file_holds(tmp_path: Path) -> None:

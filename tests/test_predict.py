@@ -323,6 +323,23 @@ def test_three_predictions_into_one_table_predict_each_picture_once(spawn, tmp_p
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_model_that_changes_while_it_is_read_is_not_taken_for_the_other(
+    fslstm, tmp_path: Path, model, new, monkeypatch
+) -> None:
+    load = FewShotClassifier.load
+
+    def changing(file, **options):
+        classifier = load(file, **options)
+        load(file).forget("red").save(file)
+        return classifier
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FewShotClassifier, "load", changing)
+        done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert (done.code, done.err) == (1, f"fslstm: {model} changed while it was read: type the same command again.\n")
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
     def stopped(*_):
         raise KeyboardInterrupt

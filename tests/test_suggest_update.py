@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import unicodedata
 from pathlib import Path
 
@@ -160,6 +161,23 @@ def test_a_model_and_its_pictures_are_moved_together(fslstm, tmp_path: Path, mod
     assert done.code == 0, done.err
     nearest = {each["nearest"] for each in json.loads((moved / "out.json").read_text())["pictures"]}
     assert all((moved / each).is_file() and not Path(each).is_absolute() for each in nearest)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_waiting_can_be_stopped(spawn, fslstm, tmp_path: Path, model, number) -> None:
+    before = model.read_bytes()
+    with claimed(model, waiting=lambda: pytest.fail("nothing else has it")):
+        waiting = spawn("update", model, "--forget", "red")
+        assert "Waiting" in waiting.stderr.readline()
+        waiting.send_signal(number)
+        _, err = waiting.communicate(timeout=60)
+    assert (waiting.returncode, "nothing was left half-written" in err, "Traceback" in err) == (
+        128 + number,
+        True,
+        False,
+    )
+    assert model.read_bytes() == before
+    assert fslstm("update", model, "--forget", "red").code == 0
 
 
 def test_three_updates_at_once_lose_nothing(spawn, tmp_path: Path, model) -> None:

@@ -205,9 +205,9 @@ class Predictor:
         return [tuple(self._places[each] for each in found.tolist()) for found in sets]
 
 
-def identity_of(model: Path, *settings: object) -> str:
+def identity_of(model: bytes, *settings: object) -> str:
     """A short name for what predictions depend on besides the picture: the classifier's file and some settings."""
-    return hashlib.blake2b(model.read_bytes() + repr(settings).encode(), digest_size=5).hexdigest()
+    return hashlib.blake2b(model + repr(settings).encode(), digest_size=5).hexdigest()
 
 
 class PredictionTable:
