@@ -20,6 +20,7 @@ from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import LSSVMClassifier
 from fslstm_plugin.methods import KernelMethod
 from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.training import pretraining
 from fslstm_plugin.transduction import TransductiveModule
 
 
@@ -120,6 +121,19 @@ def test_a_model_moves_with_all_its_parts():
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     assert {"method.head.factor", "method.transduction.factor", "method.adapters.0.norm.weight"} <= state.keys()
     assert {value.device.type for value in state.values()} | {logits.device.type} == {"cuda"}
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cpu", ("cpu", "32")), ("auto", ("auto", "bf16"))])
+def test_a_reproduction_trains_where_it_evaluates(device, asked, fslstm, monkeypatch, tmp_path):
+    def pretrain(run, options, **_):
+        raise UsageError(f"asked for {options.accelerator, run.config.precision}")
+
+    monkeypatch.setattr(pretraining, "pretrain", pretrain)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    of_dots = ("--dataset", "dots", "--backbone", "mapped", "--scale", "quick", "--device", device)
+    with PretendedGPU():
+        assert f"asked for {asked}" in fslstm("reproduce", "table3", *of_dots).err
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def gpu(request) -> Iterator[Real | PretendedGPU]:
     elif torch.cuda.is_available():
         yield Real()
     else:
-        pytest.skip("There is no GPU here.")
+        pytest.skip("There is no GPU here, or it is hidden: run with -m cuda.")
 
 
 def points(episodes: int, count: int, dim: int = DIM) -> torch.Tensor:
@@ -337,7 +337,7 @@ def test_a_folder_of_images_is_pretrained_on_the_gpu(succeeds):
 
 def test_pictures_are_labelled_on_the_gpu(model, succeeds):
     assert succeeds("predict", model, "new").count("red") >= 4
-    succeeds("predict", model, "new", "--coverage", 0.5)
+    succeeds("predict", model, "new", "--coverage", 0.5, "--csv", "new.csv", "--html", "new.html")
     succeeds("predict", model, "new", "--transductive")
     succeeds("suggest", model, "new")
     succeeds("update", model, "--add", painted.labelled(Path("more"), each=6))

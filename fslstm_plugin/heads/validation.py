@@ -21,8 +21,8 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
         The labels as int64 of shape ``(..., n)``, and the number of classes.
 
     Raises:
-        UsageError: If a shape, type or device is wrong; or, where values can be read, if a value is wrong or a class has
-            no support point.
+        UsageError: If a shape, type or device is wrong; or, where values can be read, if a value is wrong or a class
+            has no support point.
 
     Example:
         >>> check_support(torch.zeros(2, 3, 8), torch.tensor([1, 0, 1]))

@@ -40,7 +40,7 @@ class Request:
     Args:
         scale: How much is trained and evaluated.
         runs: Folder of the runs.
-        device: Where to evaluate.
+        device: Where to evaluate; and where it is the CPU, to train, instead of on all that Lightning finds.
         datasets: Only these; those of the specification that are prepared, if none.
         backbones: Only these; those of the specification, if none.
         shots: Only episodes with so many support images per class, and what is trained for them; all if none.
@@ -131,6 +131,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
                         weights=request.weights,
                         test_shots=shots,
                         rival=algorithm in specification.rivals,
+                        accelerator="cpu" if request.device.type == "cpu" else "auto",
                     )
                     # Only on miniImageNet does the training depend on the shots of the test.
                     key = trainings.wanted_identity(training), methods

@@ -98,11 +98,13 @@ class Training:
         config: What its ``config.json`` would hold; ``pretrained`` is known only when ``begins_from`` is there.
         name: Name of its folder, if it has to be made.
         begins_from: The pretraining that it begins from.
+        accelerator: Lightning's, on which it is trained.
     """
 
     config: Config
     name: str
     begins_from: Training | None = None
+    accelerator: str = "auto"
 
 
 def wanted_training(
@@ -116,6 +118,7 @@ def wanted_training(
     weights: Path | None = None,
     test_shots: int = 5,
     rival: bool = False,
+    accelerator: str = "auto",
 ) -> Training:
     """The training of an algorithm by the recipes, at a scale.
 
@@ -130,11 +133,13 @@ def wanted_training(
         test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
         rival: Whether it is another paper's: by its own recipe, but on no more images than LSSVM+IAM at this scale, and
             with a decay for so few steps.
+        accelerator: Lightning's, on which it is trained.
     """
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
     amount = scale.amount_for(backbone)
     epochs = _given(epochs=amount.pretrain_epochs)
-    source = Training(pretrain_config(backbone, dataset=dataset, seed=seed, given=epochs), f"{stem}-pretrained")
+    pretraining = pretrain_config(backbone, dataset=dataset, seed=seed, accelerator=accelerator, given=epochs)
+    source = Training(pretraining, f"{stem}-pretrained", accelerator=accelerator)
     if algorithm == PRETRAINING:
         return source
     begins_from = source if weights is None and (pretrained or scale.always_pretrained) else None
@@ -147,6 +152,7 @@ def wanted_training(
             pretrained=weights or (Path(source.name) if begins_from else None),
             max_steps=amount.train_steps,
             seed=seed,
+            accelerator=accelerator,
             validation=validation,
             test_shots=test_shots,
             given=_given(queries=queries),
@@ -157,7 +163,7 @@ def wanted_training(
     if rival:
         algorithm = _for_shots(algorithm, test_shots)
         config = _with_images_of(config, config_of(algorithm, None, replace(validation, shots=test_shots)))
-    return Training(config, f"{stem}-{algorithm}", begins_from)
+    return Training(config, f"{stem}-{algorithm}", begins_from, accelerator)
 
 
 def _for_shots(rival: str, shots: int) -> str:
@@ -343,7 +349,7 @@ def _train(
         f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.", highlight=False, soft_wrap=True
     )
     work = pretrain if isinstance(config, PretrainConfig) else train
-    work(run, EngineOptions(), data_root=data_root, resume=again, console=console)
+    work(run, EngineOptions(training.accelerator), data_root=data_root, resume=again, console=console)
     return Run.open(run.path)
 
 
