@@ -119,7 +119,7 @@ NumNodes = Annotated[int, typer.Option(min=1, help="Number of machines.", rich_h
 Strategy = Annotated[str, typer.Option(help="Lightning's strategy: auto, ddp, ...", rich_help_panel=ENGINE)]
 Precision = Annotated[
     str,
-    typer.Option(help="auto, 32 or bf16; auto is bf16 where the processor computes with it.", rich_help_panel=ENGINE),
+    typer.Option(help="auto, 32 or bf16; auto is bf16 where the CPU or GPU computes with it.", rich_help_panel=ENGINE),
 ]
 CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=ENGINE)]
 

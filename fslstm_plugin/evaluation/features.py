@@ -45,7 +45,7 @@ def extract_features(
         progress: Called with the number of images done and their total.
 
     Returns:
-        float32 ``(N, d)`` on the processor.
+        float32 ``(N, d)`` on the CPU.
     """
     device = torch.device(device)
     normalization = normalization_of(backbone)

@@ -130,7 +130,7 @@ def run_methods(
         device: Where to compute.
         batch_episodes: Episodes at a time; the results do not depend on it. Default: up to 128, by their size.
         report: Called with the number of episodes that this process has done, and each method's mean accuracy in them.
-        workers: Threads that share the batches between them, on the processor; the results do not depend on it.
+        workers: Threads that share the batches between them, on the CPU; the results do not depend on it.
             Default: as many as PyTorch has.
         ranks: The processes that share the episodes; every one gets all outcomes. Default: this one alone.
         first: Number of the first of them in the sampler, default 0.

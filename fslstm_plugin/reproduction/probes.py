@@ -119,7 +119,7 @@ def _precision(config: Config, device: torch.device) -> torch.autocast:
 def _seconds(work: Callable[[], Any], device: torch.device, repeats: int = _REPEATS) -> float:
     """The shortest time of a few that some work takes: what this machine can, whatever else it does just now.
 
-    On the processor it is that of its threads, which other processes do not lengthen.
+    On the CPU it is that of its threads, which other processes do not lengthen.
     """
     cuda = device.type == "cuda"
     clock = time.perf_counter if cuda else time.process_time
