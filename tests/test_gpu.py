@@ -159,7 +159,8 @@ def test_gram_matrices_in_both_precisions(offset, gpu):
     found = extended(*(part.to("cuda") for part in (support, query, mix, chosen)))
     for name in ("support", "cross", "query_norms", "query"):
         assert getattr(found, name).device.type == "cuda"
-        torch.testing.assert_close(getattr(found, name).cpu(), getattr(expected, name))
+        rounding = 1e-7 if gpu.kind == "pretended" else 1e-4  # of the products in single precision
+        torch.testing.assert_close(getattr(found, name).cpu(), getattr(expected, name), atol=rounding, rtol=rounding)
 
 
 @pytest.mark.parametrize("kind", [Conv4, ResNet12])
