@@ -7,26 +7,26 @@ from torch import Tensor
 
 from .errors import UsageError
 from .features import EpisodeFeatures
-from .methods import KernelMethod, Method
+from .leaving_out import points_moved
+from .methods import Method
 
 _STEPS = 32
 _RANGE = 1e4  # From so many times less to so many times more than the spread of the logits.
 
 
 def temperature_of(method: Method, features: EpisodeFeatures) -> Tensor:
-    """The temperature of a method's logits, from the labelled points that its head leaves out; see `fit_temperature`.
+    """The temperature of a method's logits, fitted to those of the labelled points when they are left out.
 
-    Of a transductive method it is that of its head alone, whose logits have the same scale.
+    They leave through the method, see `Method.leave_one_out`: a transductive one refits itself with its own predictions,
+    which spreads the logits, those of the points that were left out as much as those of the queries.
 
     Args:
-        method: A head with what surrounds it.
-        features: A batch of episodes as the backbone gave them.
+        method: Any method.
+        features: A batch of episodes as the backbone gave them, with the queries that the temperature is for.
 
     Returns:
-        ``(...)``, one for each episode.
-
-    Raises:
-        UsageError: If the method has no head, or one that cannot leave out its points; see `can_be_calibrated`.
+        ``(...)``, one for each episode; see `fit_temperature`. Where nothing can be left out, see `why_uncalibrated`,
+        1; but of a head with a closed form the spread of the logits.
 
     Example:
         >>> from fslstm_plugin.methods import parse_method
@@ -35,16 +35,35 @@ def temperature_of(method: Method, features: EpisodeFeatures) -> Tensor:
         >>> temperature_of(parse_method("nn"), features)
         tensor(7.8512, dtype=torch.float64)
     """
-    if not isinstance(method, KernelMethod):
-        raise UsageError(f"{method} has no temperature of its support: it cannot leave out its points in closed form.")
-    features = method.prepare(features)
-    logits = method.head.leave_one_out(features.support_gram, features.targets, of_each_class=True)
-    return fit_temperature(logits, features.targets)
+    targets = features.targets
+    if not method.has_closed_leave_one_out and why_uncalibrated(method, targets, features.num_query) is not None:
+        return torch.ones_like(targets[..., 0, 0])
+    with torch.no_grad():
+        return fit_temperature(method.leave_one_out(features), targets)
 
 
-def can_be_calibrated(method: Method) -> bool:
-    """Whether there is a `temperature_of` it."""
-    return isinstance(method, KernelMethod) and method.head.lacks_leave_one_out is None
+def why_uncalibrated(method: Method, targets: Tensor, num_query: int) -> str | None:
+    """Why the probabilities of a method are uncalibrated, in words; None if they are calibrated.
+
+    Args:
+        method: Any method.
+        targets: One-hot labels ``(..., n, ways)``.
+        num_query: Number of queries of an episode.
+
+    Example:
+        >>> from fslstm_plugin.methods import parse_method
+        >>> why_uncalibrated(parse_method("tim"), torch.eye(2), 3)
+        'each class has one labelled point, and without it nothing is known of the class'
+    """
+    moved = points_moved(targets)
+    if not moved:
+        unit = "; in place of a temperature they have the spread of the logits" if method.has_closed_leave_one_out else ""
+        return f"each class has one labelled point, and without it nothing is known of the class{unit}"
+    try:
+        method.require_shape(targets.shape[-1], targets.shape[-2] - moved, num_query + moved)
+    except UsageError:
+        return f"{method.family} takes episodes of one shape only, and a point that is left out changes it"
+    return None
 
 
 def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
@@ -57,17 +76,13 @@ def fit_temperature(logits: Tensor, targets: Tensor) -> Tensor:
 
     A point that is the only one of its class says nothing about how near a class is to its own points, and is left out
     of the sum. Where all are so, at one shot, the temperature is the standard deviation of a point's logits of the
-    other classes (of both, where there are two, minus infinity as 0): no more than a unit, which no label confirms, but
-    for features of a trained network near what their queries ask for. In 200 episodes of 5 ways of CIFAR-FS's
-    validation classes it takes the expected calibration error of ``lssvm(ridge=1,normalize)`` from 39.5 to 2.7 % with
-    EfficientNet-Lite0 and from 29.6 to 5.7 % with a pretrained Conv4, that of ``nn(normalize)`` from 44.8 to 1.8 % and
-    from 35.4 to 4.5 % (``fslstm eval --shots 1 --calibration``).
+    other classes (of both, where there are two, minus infinity as 0): no more than a unit, which no label confirms.
 
     Source: Guo et al., "On calibration of modern neural networks", 2017, for the temperature; Platt, "Probabilistic
     outputs for support vector machines", 1999, for smoothed labels.
 
     Args:
-        logits: Of each support point by the head fitted to others, `Head.leave_one_out`, ``(..., n, ways)``.
+        logits: Of each support point by the method fitted to others, `Method.leave_one_out`, ``(..., n, ways)``.
         targets: One-hot labels ``(..., n, ways)``.
 
     Returns:

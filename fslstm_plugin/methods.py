@@ -27,6 +27,7 @@ from .grammar import (
     value_text,
 )
 from .heads import Head
+from .leaving_out import moved_logits
 from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from .transduction import TransductiveModule
 
@@ -167,6 +168,24 @@ class Method(nn.Module, ABC):
             UsageError: Saying which shape it is built for.
         """
 
+    def leave_one_out(self, features: EpisodeFeatures) -> Tensor:
+        """Logits of each support point by the method fitted without it and one point of each other class.
+
+        The points that leave join the queries, so that a transductive method predicts them as it predicts those.
+
+        Args:
+            features: A batch of episodes as the backbone gave them.
+
+        Returns:
+            ``(..., n, ways)``. The logits of the only point of a class mean nothing.
+        """
+        return moved_logits(self, features)
+
+    @property
+    def has_closed_leave_one_out(self) -> bool:
+        """Whether `leave_one_out` follows from one fit to all points; by default not."""
+        return False
+
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """The features after the adapters, shared by all methods that have the same ones."""
         for adapter in self.adapters:
@@ -261,6 +280,18 @@ class KernelMethod(Method):
         if self.transduction is None:
             return self.head.predict(features.support_gram, features.targets)
         return self.transduction.refine(self.head, features.gram, features.targets)
+
+    @property
+    def has_closed_leave_one_out(self) -> bool:
+        """See `Method`; where the head has the closed form and nothing is transductive."""
+        return self.head.lacks_leave_one_out is None and not self.is_transductive
+
+    def leave_one_out(self, features: EpisodeFeatures) -> Tensor:
+        """See `Method.leave_one_out`."""
+        if not self.has_closed_leave_one_out:
+            return super().leave_one_out(features)
+        features = self.prepare(features)
+        return self.head.leave_one_out(features.support_gram, features.targets, of_each_class=True)
 
     @property
     def family(self) -> str:

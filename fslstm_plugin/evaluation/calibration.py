@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ..calibration import (
     brier_score,
-    can_be_calibrated,
     expected_calibration_error,
     negative_log_likelihood,
     probabilities,
     temperature_of,
+    why_uncalibrated,
 )
+from ..heads import one_hot
 from ..methods import Method
 from .batches import Batch, collect
 from .session import Session
@@ -44,9 +45,9 @@ class CalibrationRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         shots: Support images per class.
         accuracy: Mean accuracy in percent.
         before: Of the softmax of the logits.
-        after: Of the softmax of the logits over the support's temperature; None if the head cannot leave out its
-            points.
-        temperature: The median temperature; None likewise.
+        after: Of the softmax of the logits over the temperature.
+        temperature: The median temperature.
+        uncalibrated: Why the temperature is not one that labelled points confirm, see `why_uncalibrated`; None if it is.
     """
 
     run: str
@@ -54,8 +55,9 @@ class CalibrationRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shots: int
     accuracy: float
     before: Quality
-    after: Quality | None
-    temperature: float | None
+    after: Quality
+    temperature: float
+    uncalibrated: str | None
 
 
 def calibration_rows(session: Session, methods: Sequence[Method], setting: Setting) -> list[CalibrationRow]:
@@ -65,15 +67,14 @@ def calibration_rows(session: Session, methods: Sequence[Method], setting: Setti
 
     def answer(method: Method, batch: Batch) -> Sequence[Tensor]:
         logits = method.logits(batch.features).double()
-        if not can_be_calibrated(method):
-            return [probabilities(logits)]
         temperature = temperature_of(method, batch.features)
         return [probabilities(logits), probabilities(logits, temperature), temperature]
 
     title = f"Calibration, {setting.shots}-shot"
+    targets = one_hot(sampler.labels[: sampler.num_support], setting.ways)
     rows = []
     for method, found in zip(methods, collect(session, methods, sampler, setting.episodes, answer, title), strict=True):
-        before, *calibrated = found
+        before, after, temperature = found
         rows.append(
             CalibrationRow(
                 run=session.name,
@@ -81,8 +82,9 @@ def calibration_rows(session: Session, methods: Sequence[Method], setting: Setti
                 shots=setting.shots,
                 accuracy=100 * (before.argmax(-1) == labels).double().mean().item(),
                 before=_quality(before, labels),
-                after=_quality(calibrated[0], labels) if calibrated else None,
-                temperature=calibrated[1].median().item() if calibrated else None,
+                after=_quality(after, labels),
+                temperature=temperature.median().item(),
+                uncalibrated=why_uncalibrated(method, targets, sampler.ways * sampler.queries),
             )
         )
     return rows

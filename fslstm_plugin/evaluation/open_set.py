@@ -11,7 +11,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ..calibration import can_be_calibrated, probabilities, temperature_of
+from ..calibration import probabilities, temperature_of
 from ..conformal import p_values
 from ..data.base import Split
 from ..errors import UsageError
@@ -120,8 +120,8 @@ def _names(method: Method) -> list[str]:
 
 def _scores(method: Method, batch: Batch, logits: Tensor, seed: int) -> list[Tensor]:
     """The scores that `_names` lists, ``(episodes, m)`` each; the greater, the better known."""
-    temperature = temperature_of(method, batch.features) if can_be_calibrated(method) else 1.0
-    scores = [probabilities(logits, temperature).amax(-1), familiarity(method.prepare(batch.features))]
+    likely = probabilities(logits, temperature_of(method, batch.features))
+    scores = [likely.amax(-1), familiarity(method.prepare(batch.features))]
     if why_no_prediction_sets(method) is None:
         found = p_values(method, batch.features, "marginal", seed=seed, first=batch.first)
         scores.insert(0, found.amax(-1))

@@ -23,17 +23,21 @@ def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
 
     def cells(row: CalibrationRow) -> list[str]:
         pairs = [
-            (f"{row.before.ece:.2f}", row.after and f"{row.after.ece:.2f}"),
-            (f"{row.before.brier:.3f}", row.after and f"{row.after.brier:.3f}"),
-            (f"{row.before.nll:.3f}", row.after and f"{row.after.nll:.3f}"),
+            f"{row.before.ece:.2f}→{row.after.ece:.2f}",
+            f"{row.before.brier:.3f}→{row.after.brier:.3f}",
+            f"{row.before.nll:.3f}→{row.after.nll:.3f}",
         ]
-        return [*_names(row), f"{row.accuracy:.2f}", *(f"{before}→{after or NOTHING}" for before, after in pairs)]
+        return [*_names(row), f"{row.accuracy:.2f}", *pairs, "yes" if row.uncalibrated is None else "no"]
 
     note = (
-        "Probabilities before and after the temperature that each support chooses by leaving out its points. ECE: "
-        "expected calibration error in percent, 15 bins. NLL: negative log-likelihood."
+        "Probabilities before and after the temperature that each support chooses: labelled points are left out "
+        "through the whole method, as further queries. ECE: expected calibration error in percent, 15 bins. NLL: "
+        "negative log-likelihood."
     )
-    return _table("Calibration", ["accuracy", "ECE", "Brier", "NLL"], [cells(row) for row in rows], note)
+    reasons = {row.uncalibrated for row in rows if row.uncalibrated is not None}
+    note = " ".join([note, *(f"Uncalibrated: {reason}." for reason in sorted(reasons))])
+    columns = ["accuracy", "ECE", "Brier", "NLL", "calibrated"]
+    return _table("Calibration", columns, [cells(row) for row in rows], note)
 
 
 def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
