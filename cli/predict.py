@@ -141,11 +141,12 @@ def predict(
             unreadable = _predict_all(once, predictor, table, console)
         asked = Asked(table, once.keys())
         summary = Summary.of(asked, [str(each) for each in classifier.classes_])
-        summary.show(asked, guarantee is not None, source)
+        summary.show(asked, guarantee is not None, source, classifier.calibrated_)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
         counts = classifier.fitted.targets.sum(0).int().tolist()
-        lead = [*guaranteed(guarantee), *accepting(accepted, counts, accept)]
+        doubt = doubted(classifier.why_uncalibrated)
+        lead = [*guaranteed(guarantee), *accepting(accepted, counts, accept), *doubt]
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
@@ -153,7 +154,7 @@ def predict(
             further = f", which has {pictures.count_of(more, 'further picture')}" if more else ""
             typer.echo(f"Written: {printable(str(csv))}{further}.")
         if json is not None:
-            _write_json(json, asked, guarantee, accepted)
+            _write_json(json, asked, guarantee, accepted, classifier.why_uncalibrated)
         if html is not None:
             _write_gallery(html, asked, summary, model, lead)
         if sort_into is not None:
@@ -298,33 +299,36 @@ class Summary:
         """Pictures with a prediction."""
         return sum(each.pictures for each in self.counts.values())
 
-    def show(self, predictions: Iterable[Prediction], sets: bool, source: Path) -> None:
+    def show(self, predictions: Iterable[Prediction], sets: bool, source: Path, calibrated: bool) -> None:
         """Print it; of few pictures each of them.
 
         Args:
             predictions: The predictions.
             sets: Whether there are prediction sets.
             source: Where the pictures are from.
+            calibrated: Whether the probabilities are.
         """
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
+        percent = "%" if calibrated else "% (uncalibrated)"
         if self.total <= _LISTED:
-            shown = Table("Picture", "Label", "%", *(["May be"] if sets else []))
+            shown = Table("Picture", "Label", percent, *(["May be"] if sets else []))
             for each in predictions:
                 label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
                 cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
         else:
-            shown = Table("Label", *(["Pictures", "mean %"]), *(["set of one label"] if sets else []))
+            shown = Table("Label", "Pictures", f"mean {percent}", *(["set of one label"] if sets else []))
             for name, count in self.counts.items():
                 if count.pictures:
                     cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
                     cells += [f"{count.single:,}"] if sets else []
                     shown.add_row(*(Text(printable(cell)) for cell in cells))
         for column in shown.columns:
-            column.justify = "right" if column.header in ("%", "mean %", "Pictures", "set of one label") else "left"
+            numbers = column.header in (percent, f"mean {percent}", "Pictures", "set of one label")
+            column.justify = "right" if numbers else "left"
         Console().print(shown)
 
 
@@ -347,7 +351,12 @@ def guaranteed(guarantee: Guarantee | None) -> list[str]:
     return [f"The prediction sets contain the true label for {100 * guarantee.coverage:g} % of {whom}."]
 
 
-def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted: float) -> None:
+def doubted(why: str | None) -> list[str]:
+    """That the probabilities are uncalibrated, in a sentence with the reason; none where they are calibrated."""
+    return [] if why is None else [f"The probabilities are uncalibrated: {why}."]
+
+
+def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted: float, why: str | None) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
 
@@ -361,6 +370,7 @@ def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted:
         "model": asked.table.model,
         "coverage": guarantee and {"share": guarantee.coverage, "kind": guarantee.kind},
         "accept": accepted,
+        "uncalibrated": why,
     }
     with _opened(file) as text:
         text.write(json.dumps(about)[:-1] + ', "pictures": [')
@@ -370,6 +380,7 @@ def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted:
                 "label": each.label,
                 "likeliest": each.likeliest,
                 "probability": each.probability,
+                "calibrated": each.calibrated,
                 "familiarity": each.familiarity,
                 "set": None if each.labels is None else list(each.labels),
                 "nearest": path_beside(file, each.nearest),

@@ -17,8 +17,8 @@ _RANGE = 1e4  # From so many times less to so many times more than the spread of
 def temperature_of(method: Method, features: EpisodeFeatures) -> Tensor:
     """The temperature of a method's logits, fitted to those of the labelled points when they are left out.
 
-    They leave through the method, see `Method.leave_one_out`: a transductive one refits itself with its own predictions,
-    which spreads the logits, those of the points that were left out as much as those of the queries.
+    They leave through the whole method, see `Method.leave_one_out`. A transductive one refits itself with its own
+    predictions, which spreads the logits: those of the points that were left out as much as those of the queries.
 
     Args:
         method: Any method.
@@ -53,12 +53,12 @@ def why_uncalibrated(method: Method, targets: Tensor, num_query: int) -> str | N
     Example:
         >>> from fslstm_plugin.methods import parse_method
         >>> why_uncalibrated(parse_method("tim"), torch.eye(2), 3)
-        'each class has one labelled point, and without it nothing is known of the class'
+        'each class has one labelled point, and nothing is left of it without that point'
     """
     moved = points_moved(targets)
     if not moved:
-        unit = "; in place of a temperature they have the spread of the logits" if method.has_closed_leave_one_out else ""
-        return f"each class has one labelled point, and without it nothing is known of the class{unit}"
+        unit = ", so that the temperature is only the spread of the logits" if method.has_closed_leave_one_out else ""
+        return f"each class has one labelled point, and nothing is left of it without that point{unit}"
     try:
         method.require_shape(targets.shape[-1], targets.shape[-2] - moved, num_query + moved)
     except UsageError:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from .calibration import probabilities
+from .calibration import fit_temperature, probabilities
 from .conformal import PER_CLASS, prediction_sets, require_attainable, require_prediction_sets, usual_coverage
 from .data.decode import decode_picture, read_picture
 from .errors import RunError, UnknownNameError, UntrainedError, UsageError, require_positive, require_whole
@@ -65,7 +65,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         transductive: Whether to refit a plain head with the help of the other points of X, by ``+psm``. Default False:
             as the method says.
         temperature: By which logits are divided before they become probabilities; or ``"leave-one-out"`` (default),
-            which fits it to the labelled points, see `FittedMethod.temperature`.
+            which fits it to the labelled points, each left out, see `calibration.temperature_of`.
         base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract. Default None.
         seed: Of what is drawn: the order of equal scores in `predict_set`. Default 0.
         set_method: Name of the method whose p-values make the sets of `predict_set`. Default None: ``method``. Where
@@ -79,7 +79,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         support_: Features of the labelled points ``(n, d)``.
         support_labels_: Their classes as places in ``classes_``, int64 ``(n,)``.
         pictures_: Names of the labelled pictures, empty where there is none.
-        temperature_: The temperature.
+        temperature_: The temperature; None where it is fitted for each X, since the method is transductive.
+        calibrated_: Whether the temperature is fitted to labelled points that were left out; see `why_uncalibrated`.
 
     Example:
         >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]])
@@ -240,13 +241,18 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         # What can fail comes first, so that a refused update changes nothing.
         _require_distinct(classes)
-        temperature = fitted.temperature() if self._is_calibrated() else self._given_temperature()
+        temperature = self._temperature_of(fitted)
         self.classes_, self.support_labels_, self.support_, self.pictures_ = classes, labels, X, names
         self._fitted_, self.temperature_ = fitted, temperature
         self._for_sets_: FittedMethod | None = None
         return self
 
-    def _is_calibrated(self) -> bool:
+    def _temperature_of(self, fitted: FittedMethod) -> float | None:
+        if not self._fits_temperature():
+            return self._given_temperature()
+        return None if fitted.method.is_transductive else fitted.temperature(fitted.support[:0])
+
+    def _fits_temperature(self) -> bool:
         return isinstance(self.temperature, str) and self.temperature == _LEAVE_ONE_OUT
 
     def _given_temperature(self) -> float:
@@ -269,8 +275,29 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[logits.argmax(-1).numpy()]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities ``(m, ways)``, in the order of ``classes_``."""
-        return probabilities(self._logits(X), self.temperature_).numpy()
+        """Probabilities ``(m, ways)``, in the order of ``classes_``; whether they are calibrated says ``calibrated_``.
+
+        A transductive method runs up to eleven times, since the labelled points are left out through it, among those
+        of X.
+        """
+        return self._probable(self._query(X)).numpy()
+
+    def _probable(self, query: Tensor) -> Tensor:
+        known = self.temperature_
+        return probabilities(self._fitted_.logits(query), self._fitted_.temperature(query) if known is None else known)
+
+    @property
+    def calibrated_(self) -> bool:
+        """Whether the temperature is fitted to labelled points that were left out."""
+        return self.why_uncalibrated is None
+
+    @property
+    def why_uncalibrated(self) -> str | None:
+        """Why the probabilities are uncalibrated, in words; None if they are calibrated."""
+        check_is_fitted(self)
+        if not self._fits_temperature():
+            return f"their temperature, {self.temperature:g}, was given, and not fitted to labelled points"
+        return self._fitted_.why_uncalibrated()
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits ``(m, ways)``; of two classes, as scikit-learn has it, the second's less the first's ``(m,)``."""
@@ -355,7 +382,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         logits = self._fitted_.left_out()
-        return None if logits is None else probabilities(logits, self.temperature_).numpy()
+        if logits is None:
+            return None
+        temperature = fit_temperature(logits, self._fitted_.targets) if self.temperature_ is None else self.temperature_
+        return probabilities(logits, temperature).numpy()
 
     def suggest(self, X: Any, count: int = 10) -> list[Suggestion]:
         """Which of these points to label next, and why; see `suggestions.suggest`.
@@ -365,8 +395,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             count: How many; default 10.
         """
         query = self._query(X)
-        likely = probabilities(self._fitted_.logits(query), self.temperature_)
-        return suggest(self._fitted_.support, query, likely, self.classes_.tolist(), count, self.seed)
+        return suggest(self._fitted_.support, query, self._probable(query), self.classes_.tolist(), count, self.seed)
 
     def save(self, file: Path | str) -> None:
         """Write the classifier to one file, see `ModelFile`; the backbone's name is in it, its weights are not.
@@ -380,8 +409,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             method=str(self.method),  # which, as the others, may be NumPy's
             transductive=bool(self.transductive),
             seed=int(self.seed),
-            temperature=self.temperature_,
-            calibrated=self._is_calibrated(),
+            temperature=1.0 if self.temperature_ is None else self.temperature_,  # which is then not read
+            calibrated=self._fits_temperature(),
             classes=self.classes_,
             support=self.support_,
             labels=self.support_labels_,

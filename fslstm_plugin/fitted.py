@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .calibration import fit_temperature
+from .calibration import fit_temperature, temperature_of, why_uncalibrated
 from .conformal import head_p_values, require_prediction_sets
 from .errors import UsageError
 from .familiarity import familiarity_rank
@@ -23,7 +23,6 @@ from .methods import KernelMethod, Method
 _QUERIES = 4096  # Of one part.
 _RANKS = 10**6  # Of one part: queries times points.
 _PAIRS = 4 * 10**6  # Of queries and points, in one part of prediction sets.
-_FOLDS = 10
 
 
 class FittedMethod:
@@ -172,33 +171,28 @@ class FittedMethod:
 
         None where these would say nothing.
 
-        In closed form, by the head alone of one with a transductive module; of a method without such a form, in ten
-        folds. A method that needs many queries at a time has no logits of single ones.
+        See `Method.leave_one_out`; in closed form, by the head alone, of one with a transductive module. Other
+        transductive methods need many queries at a time, and have no logits of single ones.
         """
         if self._system is not None:
             return self._system.leave_one_out(self.targets)
         if isinstance(self.method, KernelMethod) and self.method.head.lacks_leave_one_out is None:
             gram = self.method.prepare(self._episode(self.support[:0])).support_gram
             return self.method.head.leave_one_out(gram, self.targets, of_each_class=True)
-        return None if self.method.is_transductive else self._in_folds()
+        return None if self.method.is_transductive else self.method.leave_one_out(self._episode(self.support[:0]))
 
-    def _in_folds(self) -> Tensor:
-        """The same with the points of a fold left out together; one whose class has no other stays, and gets zeros."""
-        place = (self.targets.cumsum(0) * self.targets).sum(-1).long() - 1  # within its class
-        alone = (self.targets.sum(0) @ self.targets.mT) == 1
-        fold = (place % _FOLDS).masked_fill(alone, -1)
-        logits = torch.zeros_like(self.targets)
-        for each in range(_FOLDS):
-            out = fold == each
-            if out.any():
-                others = FittedMethod(self.method, self.support[~out], self.labels[~out], self.ways, self.base_mean)
-                logits[out] = others.logits(self.support[out])
-        return logits
+    def temperature(self, query: Tensor) -> float:
+        """The temperature of the logits of queries ``(m, d)``, see `temperature_of`.
 
-    def temperature(self) -> float:
-        """The temperature of the logits, see `fit_temperature`; 1 where there is nothing to fit it to."""
-        logits = self.left_out()
-        return 1.0 if logits is None else float(fit_temperature(logits, self.targets))
+        That of a method that is not transductive is one for any queries, also for none.
+        """
+        if self._system is not None:
+            return float(fit_temperature(self._system.leave_one_out(self.targets), self.targets))
+        return float(temperature_of(self.method, self._episode(query.double())))
+
+    def why_uncalibrated(self) -> str | None:
+        """See `why_uncalibrated`."""
+        return why_uncalibrated(self.method, self.targets, 0)
 
     def p_values(self, query: Tensor, kind: str, seed: int) -> Tensor:
         """See `conformal.p_values`, ``(m, ways)``.

@@ -13,15 +13,15 @@ from .features import EpisodeFeatures
 if TYPE_CHECKING:
     from .methods import Method
 
-_FOLDS = 5  # Twenty give the same temperature at 20 shots, see docs/guides/probabilities.md.
+_FOLDS = 10  # At 20 shots twenty give the same temperature.
 _NUMBERS = 2**24  # Features and Gram matrices of one part.
 
 
 def moved_logits(method: Method, features: EpisodeFeatures) -> Tensor:
     """Logits of each support point by the method that finds it among the queries; see `Method.leave_one_out`.
 
-    In each of at most five folds one point of each class moves from the support to the queries, or every fifth where a
-    class has more than five. The only point of a class stays, and its logits are 0.
+    In each of at most ten folds one point of each class moves from the support to the queries, or every tenth where a
+    class has more than ten. The only point of a class stays, and its logits are 0.
 
     Args:
         method: Any method; of one that is not transductive the other queries are left out, which do not matter to it.
@@ -63,7 +63,7 @@ def points_moved(targets: Tensor) -> int:
         targets: One-hot labels ``(..., n, ways)``.
 
     Example:
-        >>> points_moved(torch.eye(3).repeat_interleave(torch.tensor([1, 2, 7]), dim=0))
+        >>> points_moved(torch.eye(3).repeat_interleave(torch.tensor([1, 2, 17]), dim=0))
         3
     """
     return int((_fold_of(targets) == 0).sum(-1).max())

@@ -6,19 +6,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from fslstm_plugin import leaving_out
 from fslstm_plugin.calibration import (
     brier_score,
-    can_be_calibrated,
     expected_calibration_error,
     fit_temperature,
     negative_log_likelihood,
     probabilities,
     temperature_of,
+    why_uncalibrated,
 )
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
-from fslstm_plugin.methods import parse_method
+from fslstm_plugin.methods import Method, parse_method
 from fslstm_plugin.testing import small_episodes
 
 
@@ -130,13 +131,112 @@ def test_calibrated_probabilities_of_a_head_are_better_than_its_logits_alone() -
         assert brier_score(after, right).mean() < brier_score(before, right).mean()
 
 
-def test_only_heads_that_leave_out_points_have_a_temperature() -> None:
-    features = EpisodeFeatures(*small_episodes(0)[::2], small_episodes(0)[1])
-    assert can_be_calibrated(parse_method("lssvm+psm"))
-    for name, reason in (("svm", "SVMClassifier cannot leave out"), ("simpleshot", "has no temperature")):
-        assert not can_be_calibrated(parse_method(name))
-        with pytest.raises(UsageError, match=reason):
-            temperature_of(parse_method(name), features)
+WHOLE = ["lssvm+psm", "nn+can", "rr(center=episode,normalize)", "tim", "pt-map(negative=signed)", "bd-cspn", "svm"]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_points_leave_through_the_whole_method(name: str) -> None:
+    """Against episodes made one by one, of classes of different size, in an order that differs between episodes."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.stack(
+        [torch.tensor([0, 1, 1, *[2] * 11])[torch.randperm(14, generator=generator)] for _ in range(2)]
+    )
+    support, query = (torch.randn(2, size, 6, generator=generator, dtype=torch.float64) for size in (14, 8))
+    mean = torch.full((6,), 0.1, dtype=torch.float64)
+    method = parse_method(name).eval()
+    found = method.leave_one_out(EpisodeFeatures(support, query, labels, base_mean=mean))
+    for episode in range(2):
+        mine = labels[episode]
+        first, second = ((mine == 1).nonzero().flatten()[each] for each in (0, 1))
+        of_large = (mine == 2).nonzero().flatten()
+        # Eleven points in ten folds: the eleventh leaves with the first.
+        for out in ([first, of_large[0], of_large[10]], [second, of_large[1]], [of_large[9]]):
+            out = torch.stack(out).sort().values
+            kept = ~torch.isin(torch.arange(14), out)
+            moved = torch.cat([support[episode, out], query[episode]])
+            alone = method.logits(EpisodeFeatures(support[episode, kept], moved, mine[kept], base_mean=mean))
+            torch.testing.assert_close(found[episode, out], alone[: len(out)].double())
+        assert (found[episode, mine == 0] == 0).all()
+
+
+def test_leaving_out_by_moving_is_leaving_out_in_closed_form() -> None:
+    support, labels, query = small_episodes(2, (4, 4, 4))
+    features = EpisodeFeatures(support, query, labels)
+    for name in ("nn", "rr(normalize)", "lssvm(ridge=1,bias_weight=3)"):
+        method = parse_method(name)
+        torch.testing.assert_close(leaving_out.moved_logits(method, features), method.leave_one_out(features))
+
+
+def test_parts_do_not_change_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+    points = torch.randn(5, 15, 6, generator=generator, dtype=torch.float64)
+    features = EpisodeFeatures(points[:, :9], points[:, 9:], torch.arange(9) % 3)
+    whole = parse_method("lssvm+psm").leave_one_out(features)
+    for numbers in (1, 15 * 21 * 2):
+        monkeypatch.setattr(leaving_out, "_NUMBERS", numbers)
+        torch.testing.assert_close(parse_method("lssvm+psm").leave_one_out(features), whole)
+
+
+def overlapping_clusters() -> tuple[EpisodeFeatures, Tensor]:
+    """Sixty 5-way 5-shot episodes, and the labels of their 75 queries."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(5).repeat_interleave(20)
+    points = 0.6 * torch.randn(60, 5, 24, generator=generator).repeat_interleave(20, -2)
+    points += torch.randn(points.shape, generator=generator)
+    shown = torch.arange(100) % 20 < 5
+    features = EpisodeFeatures(points[:, shown], points[:, ~shown], labels[shown], base_mean=torch.zeros(24))
+    return features, labels[~shown].expand(60, -1)
+
+
+@pytest.mark.parametrize("name", ["rr(normalize)+psm", "lssvm(ridge=1,normalize)+psm", "lssvm(ridge=1,normalize)+can",
+                                  "tim", "laplacian-shot", "bd-cspn", "svm"])  # fmt: skip
+def test_every_method_is_calibrated_by_points_that_leave_through_it(name: str) -> None:
+    features, right = overlapping_clusters()
+    method = parse_method(name)
+    logits = method.logits(features).double()
+    before, after = probabilities(logits), probabilities(logits, temperature_of(method, features))
+    assert expected_calibration_error(after, right) < 0.05 < 0.1 < expected_calibration_error(before, right)
+    assert negative_log_likelihood(after, right).mean() < negative_log_likelihood(before, right).mean()
+    if "+" in name:  # whose head alone never sees what the refit does to the logits
+        alone = probabilities(logits, temperature_of(parse_method(name.partition("+")[0]), features))
+        assert expected_calibration_error(alone, right) > 0.08
+        assert negative_log_likelihood(after, right).mean() < negative_log_likelihood(alone, right).mean()
+
+
+class OfFixedShape(Method):
+    """Takes episodes of one shape, as a network with a place for each point does."""
+
+    is_transductive = True
+
+    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
+        if (num_support, num_query) != (4, 3):
+            raise UsageError("other numbers of points")
+
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        self.require_shape(features.ways, features.num_support, features.num_query)
+        return features.query @ features.support.mT @ features.targets.to(features.support)
+
+    @property
+    def family(self) -> str:
+        return "fixed"
+
+
+def test_what_can_leave_out_nothing_is_uncalibrated_and_says_why() -> None:
+    support, query = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.ones(3, 3)
+    once, twice = (EpisodeFeatures(support, query, torch.arange(4) % ways) for ways in (4, 2))
+    for name in ("lssvm+psm", "nn+can", "tim", "svm", "simpleshot", "lssvm"):
+        method = parse_method(name)
+        assert why_uncalibrated(method, twice.targets, 3) is None
+        reason = why_uncalibrated(method, once.targets, 3)
+        assert reason is not None
+        assert "one labelled point" in reason
+        assert ("spread of the logits" in reason) == (name == "lssvm")
+        assert (temperature_of(method, once) == 1) == (name != "lssvm")
+    fixed = OfFixedShape()
+    assert why_uncalibrated(fixed, twice.targets, 3) == (
+        "fixed takes episodes of one shape only, and a point that is left out changes it"
+    )
+    assert temperature_of(fixed, twice) == 1
 
 
 def test_the_calibration_error_is_that_of_bins_counted_one_by_one() -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import fslstm_plugin
 from fslstm_plugin import EpisodeFeatures, FewShotClassifier, fitted, parse_method
+from fslstm_plugin.calibration import temperature_of
 from fslstm_plugin.errors import DataError, RunError, SingularError, UnknownNameError, UsageError
 from fslstm_plugin.fitted import FittedMethod
 from fslstm_plugin.pretrained import PictureBackbone, open_backbone
@@ -75,7 +76,10 @@ def test_it_predicts_what_the_method_does(method: str) -> None:
     logits = parse_method(method).logits(features)
     np.testing.assert_allclose(classifier.decision_function(query), logits, rtol=1e-7, atol=1e-7)
     assert classifier.predict(query).tolist() == classifier.classes_[logits.argmax(-1)].tolist()
-    probabilities = (logits / classifier.temperature_).softmax(-1)
+    temperature = temperature_of(parse_method(method), features)
+    assert classifier.temperature_ == (None if parse_method(method).is_transductive else pytest.approx(temperature))
+    assert classifier.calibrated_
+    probabilities = (logits / temperature).softmax(-1)
     np.testing.assert_allclose(classifier.predict_proba(query), probabilities, rtol=1e-5, atol=1e-7)
 
 
@@ -303,7 +307,7 @@ def test_a_temperature_without_closed_form_is_that_of_points_left_out(method: st
     others = FittedMethod(parse_method(method), torch.from_numpy(X)[kept], labels[kept], 4, torch.full((6,), 0.1))
     torch.testing.assert_close(logits[out], others.logits(torch.from_numpy(X)[out]))
     assert logits[-1].tolist() == [0, 0, 0, 0]
-    assert mine.temperature() > 0
+    assert mine.temperature(mine.support[:0]) > 0
 
 
 def test_probabilities_say_how_often_they_are_right() -> None:
@@ -317,6 +321,32 @@ def test_probabilities_say_how_often_they_are_right() -> None:
             proba = FewShotClassifier(method).fit(X[:60], labels[:60]).predict_proba(X[60:])
             surplus.append(proba.max(1).mean() - (proba.argmax(1) == labels[60:]).mean())
         assert abs(np.mean(surplus)) < 0.05
+
+
+def test_the_temperature_of_a_transductive_method_is_that_of_the_points_it_predicts() -> None:
+    X, y, query = draw()
+    classifier = FewShotClassifier("lssvm+psm").fit(X, y)
+    spread = []
+    for part in (query, query[:4]):
+        likely, logits = classifier.predict_proba(part), classifier.decision_function(part)
+        ratios = (logits - logits.mean(1, keepdims=True)) / (np.log(likely) - np.log(likely).mean(1, keepdims=True))
+        np.testing.assert_allclose(ratios, ratios[0, 0])
+        spread.append(ratios[0, 0])
+    assert spread[0] != pytest.approx(spread[1], rel=1e-3)
+
+
+def test_probabilities_that_no_labelled_point_confirms_are_uncalibrated() -> None:
+    X, y, query = draw(points=3)
+    for method in ("lssvm", "lssvm+psm", "svm"):
+        classifier = FewShotClassifier(method).fit(X, y)
+        assert not classifier.calibrated_
+        assert "one labelled point" in classifier.why_uncalibrated
+        if method != "lssvm":  # T = 1
+            expected = torch.from_numpy(classifier.decision_function(query)).softmax(-1)
+            np.testing.assert_allclose(classifier.predict_proba(query), expected)
+        assert classifier.partial_fit(X + 0.1, y).calibrated_
+    given = FewShotClassifier(temperature=2.0).fit(X, y)
+    assert given.why_uncalibrated == "their temperature, 2, was given, and not fitted to labelled points"
 
 
 @pytest.mark.parametrize("temperature", ["hot", 0.0, -1.0, float("nan")])

@@ -42,11 +42,26 @@ def test_eval_measures_calibration_of_every_row(pretrained, fslstm, tmp_path):
     assert [row["method"] for row in found["calibration"]] == ["nn", "svm", "lssvm+psm", "lssvm+bn"]
     for row, accuracy in zip(found["calibration"], found["rows"], strict=True):
         assert row["accuracy"] == pytest.approx(accuracy["accuracy"]), "the same episodes as the accuracy's"
-        qualities = [row["before"], *([row["after"]] if row["after"] else [])]
-        assert all(0 <= each["ece"] <= 100 and 0 <= each["brier"] <= 2 and each["nll"] >= 0 for each in qualities)
-        assert (row["after"] is None) == (row["temperature"] is None) == (row["method"] == "svm")
+        for each in (row["before"], row["after"]):
+            assert 0 <= each["ece"] <= 100
+            assert 0 <= each["brier"] <= 2
+            assert each["nll"] >= 0
+        assert row["temperature"] > 0
+        assert row["before"] != row["after"]
+        assert row["uncalibrated"] is None
+    assert "uncalibrated" not in result.out.lower()
     assert "coverage" not in found
     assert "open" not in found
+
+
+def test_eval_says_which_probabilities_are_uncalibrated(pretrained, fslstm, tmp_path):
+    methods = ("--method", "nn", "--method", "svm", "--method", "lssvm+psm")
+    result, found = evaluated(fslstm, pretrained, tmp_path / "r.json", *methods, "--calibration", "--shots", 1)
+    said = " ".join(result.out.split())
+    for row in found["calibration"]:
+        assert "one labelled point" in row["uncalibrated"]
+        assert f"Uncalibrated: {row['uncalibrated']}." in said
+        assert (row["temperature"] == 1) == (row["before"] == row["after"]) == (row["method"] != "nn")
 
 
 def test_eval_measures_prediction_sets_and_says_what_has_none(pretrained, fslstm, tmp_path):

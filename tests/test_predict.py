@@ -107,6 +107,27 @@ def test_a_transductive_method_continues_no_table(fslstm, tmp_path: Path, new) -
     assert (again.code, "cannot be continued" in again.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "shots"), [("lssvm(normalize)", 1), ("lssvm(normalize)+psm", 1), ("lssvm(normalize)+psm", 4)]
+)
+def test_a_probability_is_calibrated_or_says_that_it_is_not(name, shots, fslstm, tmp_path: Path, new) -> None:
+    model, labelled = tmp_path / "c.fslstm", painted.labelled(tmp_path / "labelled")
+    for folder in labelled.iterdir():
+        for picture in sorted(folder.iterdir())[shots:]:
+            picture.unlink()
+    assert fslstm("fit", labelled, "-o", model, "--method", name, *painted.backbone(tmp_path)).code == 0
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("csv", "json", "html")}
+    done = fslstm("predict", model, new, *(each for kind, file in files.items() for each in (f"--{kind}", file)))
+    assert done.code == 0, done.err
+    content = json.loads(files["json"].read_text())
+    said = [" ".join(done.out.split()), files["html"].read_text(), str(content["uncalibrated"])]
+    assert ["one labelled point" in each for each in said] == [shots == 1] * 3
+    assert ["uncalibrated" in each for each in said[:2]] == [shots == 1] * 2
+    assert ("% (uncalibrated)" in said[0]) == (shots == 1)
+    assert {row["calibrated"] for row in rows_of(files["csv"])} == {"no" if shots == 1 else "yes"}
+    assert {each["calibrated"] for each in content["pictures"]} == {shots > 1}
+
+
 def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path: Path, model, new) -> None:
     for number in range(3):
         noise = np.random.default_rng(number).integers(0, 256, (40, 48, 3))

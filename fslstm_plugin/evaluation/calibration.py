@@ -47,7 +47,7 @@ class CalibrationRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         before: Of the softmax of the logits.
         after: Of the softmax of the logits over the temperature.
         temperature: The median temperature.
-        uncalibrated: Why the temperature is not one that labelled points confirm, see `why_uncalibrated`; None if it is.
+        uncalibrated: Why no labelled points confirm the temperature, see `why_uncalibrated`; None where they do.
     """
 
     run: str

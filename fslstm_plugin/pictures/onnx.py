@@ -62,7 +62,8 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
 
     The graph takes ``images``, float32 ``(batch, 3, H, W)``; it gives ``logits`` and ``probabilities``
     ``(batch, ways)``. Its metadata: ``classes``, the names in that order, and ``preprocessing``, a `Preprocessing` of
-    upright pictures on white, both in JSON; ``backbone``, ``method`` and ``temperature``.
+    upright pictures on white, both in JSON; ``backbone``, ``method``, ``temperature``, and ``calibrated``, whether the
+    probabilities are, in JSON.
 
     Args:
         classifier: A fitted one with a backbone, on the processor.
@@ -82,7 +83,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     if not pictures:
         raise UsageError("There is no picture to check the graph with: name some with --check.")
     backbone = classifier.open_backbone()
-    graph = ClassifierGraph(backbone.network, classifier.fitted, classifier.temperature_).eval()
+    graph = ClassifierGraph(backbone.network, classifier.fitted, classifier.temperature_ or 1.0).eval()
     images = torch.stack([backbone.preprocess(each) for each in pictures])
     with torch.inference_mode():
         features = torch.cat([backbone(part) for part in images.split(backbone.batch_size)])
@@ -93,6 +94,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
         "backbone": Path(backbone.name).name,  # of a run, not its place on this machine
         "method": str(classifier.method),
         "temperature": repr(classifier.temperature_),
+        "calibrated": json.dumps(classifier.calibrated_),
     }
     with replacing(file) as temporary:
         _write(graph, images[:1], temporary, described)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 NONE = "none of these"
 _ACCEPTED, _LEAST_ACCEPTED = 0.95, 0.9  # Unless something else is asked for.
-_COLUMNS = ("path", "label", "likeliest", "probability", "familiarity", "set", "nearest", "model")
+_COLUMNS = ("path", "label", "likeliest", "probability", "calibrated", "familiarity", "set", "nearest", "model")
+_CALIBRATED = {True: "yes", False: "no"}
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
 
@@ -43,6 +44,7 @@ class Prediction(NamedTuple):
         familiarity: Of the picture, see `FewShotClassifier.familiarity`.
         labels: Its prediction set, with the likeliest class in it; None where there are no sets.
         nearest: The labelled picture that is most like it; empty where its name is not known.
+        calibrated: Whether the probability is calibrated, see `FewShotClassifier.why_uncalibrated`. Default True.
     """
 
     path: str
@@ -52,6 +54,7 @@ class Prediction(NamedTuple):
     familiarity: float
     labels: tuple[str, ...] | None
     nearest: str
+    calibrated: bool = True
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,7 @@ class Predictor:
                     familiarity[place],
                     sets[place],
                     path_text(os.path.abspath(path_of(near))) if near else "",
+                    self.classifier.calibrated_,
                 )
             )
         return found
@@ -235,8 +239,8 @@ class PredictionTable:
         >>> found = Prediction("/a, b.png", NONE, "=wren", 0.5, 0.04, ("=wren", "tit"), "/1.png")
         >>> PredictionTable(file, "m").append([found])
         >>> print(file.read_text().replace("\r", ""))
-        path,label,likeliest,probability,familiarity,set,nearest,model
-        "/a, b.png",none of these,'=wren,0.5000,0.0400,'=wren;tit,/1.png,m
+        path,label,likeliest,probability,calibrated,familiarity,set,nearest,model
+        "/a, b.png",none of these,'=wren,0.5000,yes,0.0400,'=wren;tit,/1.png,m
         <BLANKLINE>
         >>> "/a, b.png" in PredictionTable(file, "m")
         True
@@ -301,6 +305,7 @@ class PredictionTable:
                     guarded(each.label),
                     guarded(each.likeliest),
                     f"{each.probability:.4f}",
+                    _CALIBRATED[each.calibrated],
                     f"{each.familiarity:.4f}",
                     guarded(_set_cell(each.labels)),
                     path_beside(self.file, each.nearest),
@@ -351,6 +356,7 @@ class PredictionTable:
                 float(row["familiarity"]),
                 _set_of(unguarded(row["set"])),
                 row["nearest"] and self._path(row["nearest"]),
+                row["calibrated"] == _CALIBRATED[True],
             )
 
     def _path(self, cell: str) -> str:

@@ -15,11 +15,12 @@ from ..errors import printable
 from ..evaluation.calibration import CalibrationRow
 from ..evaluation.coverage import CoverageRow
 from ..evaluation.open_set import OpenRow
-from .words import NOTHING, display_name, number
+from .words import display_name, number
 
 
 def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
     """How good probabilities are, before and after the temperature."""
+    reasons = sorted({row.uncalibrated for row in rows if row.uncalibrated is not None})
 
     def cells(row: CalibrationRow) -> list[str]:
         pairs = [
@@ -27,16 +28,16 @@ def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
             f"{row.before.brier:.3f}→{row.after.brier:.3f}",
             f"{row.before.nll:.3f}→{row.after.nll:.3f}",
         ]
-        return [*_names(row), f"{row.accuracy:.2f}", *pairs, "yes" if row.uncalibrated is None else "no"]
+        calibrated = ["yes" if row.uncalibrated is None else "no"] if reasons else []
+        return [*_names(row), f"{row.accuracy:.2f}", *pairs, *calibrated]
 
     note = (
         "Probabilities before and after the temperature that each support chooses: labelled points are left out "
         "through the whole method, as further queries. ECE: expected calibration error in percent, 15 bins. NLL: "
         "negative log-likelihood."
     )
-    reasons = {row.uncalibrated for row in rows if row.uncalibrated is not None}
-    note = " ".join([note, *(f"Uncalibrated: {reason}." for reason in sorted(reasons))])
-    columns = ["accuracy", "ECE", "Brier", "NLL", "calibrated"]
+    note = " ".join([note, *(f"Uncalibrated: {reason}." for reason in reasons)])
+    columns = ["accuracy", "ECE", "Brier", "NLL", *(["calibrated"] if reasons else [])]
     return _table("Calibration", columns, [cells(row) for row in rows], note)
 
 
