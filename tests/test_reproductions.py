@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,6 +24,7 @@ from rich.console import Console
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
 from fslstm_plugin.evaluation.session import RunSession
+from fslstm_plugin.files import exclusive
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.plain import from_plain
 from fslstm_plugin.recipes import BackboneRecipe
@@ -844,6 +846,24 @@ def test_what_is_committed_is_what_the_code_makes_of_the_measurements(name, tmp_
     outputs.write(Reproduction.read(copy))
     for file in sorted(copy.glob("table.*")):
         assert file.read_text() == (REPRODUCTIONS / name / file.name).read_text(), "see reproductions/README.md"
+
+
+def test_a_table_is_drawn_from_what_another_process_keeps_meanwhile_and_through_no_link(tmp_path):
+    copy, elsewhere = shutil.copytree(REPRODUCTIONS / "table2", tmp_path / "table2"), tmp_path / "elsewhere"
+    expected, content = (copy / "table.md").read_text(), (copy / "measured.json").read_bytes()
+    elsewhere.write_text("of another program")
+    (copy / "table.md").unlink()
+    (copy / "table.md").symlink_to(elsewhere)
+    measurements.write(copy, [])
+    pool = ThreadPoolExecutor(1)
+    with exclusive(copy):
+        drawn = pool.submit(outputs.write, Reproduction.read(copy))
+        with pytest.raises(TimeoutError):
+            drawn.result(timeout=0.5)
+        (copy / "measured.json").write_bytes(content)
+    drawn.result()
+    assert (copy / "table.md").read_text() == expected
+    assert elsewhere.read_text() == "of another program"
 
 
 @pytest.mark.parametrize("file", sorted(REPRODUCTIONS.glob("*/table.tex")), ids=lambda file: file.parent.name)
