@@ -446,7 +446,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             seed=content.seed,
             set_method=content.set_method,
         )
-        if content.backbone is not None:
+        if backbone is not None:
             _require_same(classifier.open_backbone(), content, Path(file))
         try:
             classifier.fit(content.support, content.classes[content.labels], content.pictures or None)
@@ -586,15 +586,14 @@ def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbo
 
 
 def _require_same(backbone: PictureBackbone, content: ModelFile, file: Path) -> None:
-    """Refuse features of other weights or of images of another size, which would mean something else."""
+    """Refuse features of other weights, of images of another size, or of another length, which mean something else."""
     identity, length = content.backbone, content.support.shape[1]
-    assert identity is not None
-    if backbone.digest != identity.digest:
+    if identity is not None and backbone.digest != identity.digest:
         raise RunError(
             f"{file} was made with the backbone {identity.name} of other weights ({identity.digest[:12]}) than those "
             f"of {backbone.name} here ({backbone.digest[:12]}): give the same weights, or fit again."
         )
-    if backbone.image_size != identity.image_size:
+    if identity is not None and backbone.image_size != identity.image_size:
         raise RunError(
             f"{file} was made with images of {identity.image_size[0]} x {identity.image_size[1]} pixels, but "
             f"{backbone.name} takes {backbone.image_size[0]} x {backbone.image_size[1]}: give the same backbone, or "
@@ -603,5 +602,5 @@ def _require_same(backbone: PictureBackbone, content: ModelFile, file: Path) -> 
     if backbone.out_features != length:
         raise RunError(
             f"{file} has features of length {length:,}, but those of {backbone.name} have {backbone.out_features:,}: "
-            "it is damaged; fit again."
+            "they are another backbone's, or the file is damaged."
         )

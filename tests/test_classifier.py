@@ -491,6 +491,12 @@ def test_a_file_knows_the_backbone_that_its_features_are_from(pictures: list[Pat
         FewShotClassifier.load(file, backbone=Colours(2.0))
     with pytest.raises(UsageError, match="cannot be opened by name"):
         FewShotClassifier.load(file)
+    assert repr(loaded).startswith(
+        "FewShotClassifier(backbone=PictureBackbone('module:Colours', 8 x 8 pixels to 12 feat"
+    )
+    FewShotClassifier().fit(np.eye(4), [0, 1, 0, 1]).save(file)
+    with pytest.raises(RunError, match=f"{file} has features of length 4, but those of module:Colours have 12"):
+        FewShotClassifier.load(file, backbone=Colours())
 
 
 def test_a_backbone_is_opened_again_by_its_name(pictures: list[Path], tmp_path: Path) -> None:
