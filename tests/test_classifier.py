@@ -21,7 +21,7 @@ from fslstm_plugin import EpisodeFeatures, FewShotClassifier, fitted, parse_meth
 from fslstm_plugin.calibration import temperature_of
 from fslstm_plugin.errors import DataError, RunError, SingularError, UnknownNameError, UsageError
 from fslstm_plugin.fitted import FittedMethod
-from fslstm_plugin.pretrained import PictureBackbone, open_backbone
+from fslstm_plugin.pretrained import open_backbone
 
 METHODS = ["lssvm", "lssvm(ridge=loo,normalize)", "lssvm(coding=one-vs-one)", "rr", "nn", "svm", "simpleshot", "tim"]
 CLASSES = np.array(["owl", "<b>tit</b>", "a wren"])
@@ -491,9 +491,6 @@ def test_a_file_knows_the_backbone_that_its_features_are_from(pictures: list[Pat
         FewShotClassifier.load(file, backbone=Colours(2.0))
     with pytest.raises(UsageError, match="cannot be opened by name"):
         FewShotClassifier.load(file)
-    assert repr(loaded).startswith(
-        "FewShotClassifier(backbone=PictureBackbone('module:Colours', 8 x 8 pixels to 12 feat"
-    )
     FewShotClassifier().fit(np.eye(4), [0, 1, 0, 1]).save(file)
     with pytest.raises(RunError, match=f"{file} has features of length 4, but those of module:Colours have 12"):
         FewShotClassifier.load(file, backbone=Colours())
@@ -508,7 +505,7 @@ def test_a_backbone_is_opened_again_by_its_name(pictures: list[Path], tmp_path: 
     classifier = FewShotClassifier(backbone=backbone).fit(pictures, ["red", "green", "blue"] * 4)
     classifier.save(tmp_path / "a")
     loaded = FewShotClassifier.load(tmp_path / "a")
-    assert isinstance(loaded.backbone, PictureBackbone)
+    assert repr(loaded) == "FewShotClassifier(backbone=PictureBackbone('conv4', 32 x 32 pixels to 2048 features))"
     np.testing.assert_allclose(loaded.decision_function(pictures), classifier.decision_function(pictures), rtol=1e-6)
 
 
