@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -83,15 +84,18 @@ def test_an_archive_with_a_folder_around_is_prepared(tmp_path: Path, source: Pat
 def test_what_is_missing_or_too_much_is_named(tmp_path: Path, source: Path) -> None:
     with pytest.raises(DataError, match=r"root/birds is not there: .*fslstm data prepare birds --from DIR"):
         Birds().prepare(tmp_path / "root")
-    (source / "train" / "dove").mkdir()
+    shutil.copytree(source / "val" / "dove", source / "train" / "dove")
     with pytest.raises(DataError, match="Birds has the class 'dove' in train and in val: the splits must not share"):
         Birds().prepare(tmp_path / "root", source)
     (source / "train" / "dove").rename(source / "train" / "dodo")
     with pytest.raises(DataError, match="Birds has 3 train classes, but the source has 4"):
         Birds().prepare(tmp_path / "root", source)
     shutil.rmtree(source / "train" / "crow")
-    with pytest.raises(DataError, match=r"Class 'dodo' \(train\) of Birds has 0 images"):
+    for file in (source / "train" / "dodo").iterdir():
+        file.unlink()
+    with pytest.raises(DataError, match=r"class folder .*train/dodo holds no pictures: add some, or remove it"):
         Birds().prepare(tmp_path / "root", source)
+    shutil.rmtree(source / "train" / "dodo")
     shutil.rmtree(source / "val")
     with pytest.raises(DataError, match="does not have the folder val"):
         Birds().prepare(tmp_path / "root", source)
@@ -102,3 +106,16 @@ def test_a_damaged_picture_is_named(tmp_path: Path, source: Path) -> None:
     (source / "test" / "gull" / "9.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"gull/9\.png is truncated or no image"):
         Birds().prepare(tmp_path / "root", source)
+
+
+def test_what_systems_leave_is_no_class_and_what_is_passed_over_is_said(tmp_path: Path, source: Path) -> None:
+    for split, name in (("train", "auk"), ("val", "dove")):
+        shutil.copytree(source / "val" / "emu", source / split / "@eaDir")
+        shutil.copytree(source / "val" / "emu", source / split / name / "#recycle")
+    (source / "train" / "auk" / "1.nef").touch()
+    (source / "train" / "auk").rename(source / "train" / unicodedata.normalize("NFD", "häher"))
+    said: list[str] = []
+    Birds().prepare(tmp_path / "root", source, report=said.append)
+    assert Birds().load(tmp_path / "root", "train").class_names == ("bee eater", "crow", "häher")
+    assert torch.bincount(Birds().load(tmp_path / "root", "val").labels).tolist() == [2, 3]
+    assert "Passed over: 1 .nef, 1 .txt, 1 hidden, 2 system folders (#recycle, @eaDir)." in said

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from fslstm_plugin.backbones import Conv4
 from fslstm_plugin.data.walk import PassedOver, class_folders, is_picture, walk
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.pictures import class_names, labelled, pictures_in
+from fslstm_plugin.training.image_folders import open_folder
 
 
 def png(place: Path, kind: str = "png") -> Path:
@@ -133,3 +135,21 @@ def test_classes_may_have_the_names_of_splits(tmp_path: Path) -> None:
     for place in ("train/steam/1.png", "test/1.png", "plane/jet/1.png"):
         png(tmp_path / place)
     assert list(class_folders(tmp_path, lambda _: None)) == ["plane", "test", "train"]
+
+
+def test_folders_to_pretrain_on_are_read_alike(tmp_path: Path) -> None:
+    for form in ("NFC", "NFD"):
+        png(tmp_path / unicodedata.normalize(form, "Käfer") / "1.png")
+    png(tmp_path / "owl" / "1.jpg_large", "jpeg")
+    png(tmp_path / "owl" / "@eaDir" / "1.png")
+    png(tmp_path / "@eaDir" / "1.png")
+    said: list[str] = []
+    images = open_folder(tmp_path, 32, Conv4(32).normalization, places=False, report=said.append)
+    assert (images.classes, [label for _, label in images.samples]) == (["Käfer", "owl"], [0, 0, 1])
+    assert said == ["Passed over: 2 system folders (@eaDir).", "2 folders are the one class Käfer."]
+    pixels, label = images[2]
+    assert (tuple(pixels.shape), label) == ((3, 32, 32), 1)
+    for split in ("train", "test"):
+        png(tmp_path / "splits" / split / "cat" / "1.png")
+    with pytest.raises(DataError, match="in which the folders are the classes"):
+        open_folder(tmp_path / "splits", 32, Conv4(32).normalization, places=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -10,8 +10,9 @@ from typing import ClassVar
 from ..errors import DataError
 from .archives import opened
 from .base import Dataset
-from .decode import picture_suffixes, read_rgb
+from .decode import read_rgb
 from .prepared import SPLITS, RawSplit
+from .walk import PassedOver, class_folders, entries
 
 
 class FolderDataset(Dataset):
@@ -45,46 +46,28 @@ class FolderDataset(Dataset):
         if not source.exists():
             raise DataError(f"{source} is not there: {self.remedy(root)}")
         with opened(source, self.archive_folder(root), self.max_bytes) as folder:
-            places = {split: self._find(folder, split, root) for split in SPLITS}
-            self._check_classes(places)
-            for split, place in places.items():
+            found = {split: class_folders(self._find(folder, split, root), report) for split in SPLITS}
+            self._check_classes(found)
+            for split, classes in found.items():
                 report(f"Reading the {split} images.")
-                classes = {each.name: _pictures(each) for each in _folders(place)}
                 yield RawSplit(split, classes, partial(read_rgb, image_size=self.image_size))
 
     def _find(self, folder: Path, split: str, root: Path) -> Path:
         """The folder of a split, or one folder below, where archives often have it."""
-        for path in (folder / split, *sorted(folder.glob(f"*/{split}"))):
+        below = [Path(entry.path) / split for entry in entries(folder, PassedOver())]
+        for path in (folder / split, *below):
             if path.is_dir():
                 return path
         raise DataError(f"{folder} does not have the folder {split}: {self.remedy(root)}")
 
-    def _check_classes(self, places: dict[str, Path]) -> None:
+    def _check_classes(self, splits: Mapping[str, Iterable[str]]) -> None:
         """Refuse a class that would be both trained on and tested."""
         seen: dict[str, str] = {}
-        for split, place in places.items():
-            for each in _folders(place):
-                if each.name in seen:
+        for split, names in splits.items():
+            for name in names:
+                if name in seen:
                     raise DataError(
-                        f"{self.title} has the class '{each.name}' in {seen[each.name]} and in {split}: "
+                        f"{self.title} has the class '{name}' in {seen[name]} and in {split}: "
                         "the splits must not share a class."
                     )
-                seen[each.name] = split
-
-
-def _by_name(paths: Iterable[Path]) -> list[Path]:
-    """In the same order on every system."""
-    return sorted(paths, key=Path.as_posix)
-
-
-def _folders(folder: Path) -> list[Path]:
-    return _by_name(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-
-
-def _pictures(folder: Path) -> list[Path]:
-    """The pictures of a class, also in folders within it."""
-    return _by_name(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in picture_suffixes() and not path.name.startswith(".") and path.is_file()
-    )
+                seen[name] = split

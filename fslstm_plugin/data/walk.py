@@ -195,8 +195,12 @@ def class_folders(source: Path, report: Report) -> dict[str, list[Path]]:
         report: Gets a sentence on what a user may not expect: what is passed over, and which folders are taken
             together.
 
+    Returns:
+        Their paths, at least one of each class.
+
     Raises:
-        DataError: If a folder cannot be read, or the folders are the parts of a split, each with the classes in it.
+        DataError: If a folder cannot be read, a class folder holds no pictures, or the folders are the parts of a
+            split, each with the classes in it.
 
     Example:
         >>> import tempfile
@@ -221,6 +225,9 @@ def class_folders(source: Path, report: Report) -> dict[str, list[Path]]:
         name: [picture for folder in folders[name] for picture in walk(folder, passed, outside)]
         for name in sorted(folders)
     }
+    if empty := [name for name, pictures in found.items() if not pictures]:
+        folder = folders[empty[0]][0]
+        raise DataError(f"The class folder {folder} holds no pictures: add some, or remove it. {passed}".rstrip())
     _refuse_splits(source, found)
     top = {folder for same in folders.values() for folder in same}
     within = {each.parent for pictures in found.values() for each in pictures} - top
@@ -237,7 +244,7 @@ def class_folders(source: Path, report: Report) -> dict[str, list[Path]]:
 
 def _refuse_splits(source: Path, found: dict[str, list[Path]]) -> None:
     """Refuse folders such as train and test in which the classes are folders."""
-    splits = {name: pictures for name, pictures in found.items() if pictures and name.casefold() in _SPLITS}
+    splits = {name: pictures for name, pictures in found.items() if name.casefold() in _SPLITS}
     # The first part of a path from the source is the split; the second is a folder in it, or the picture.
     inner = [{each.relative_to(source).parts[1:-1][:1] for each in pictures} for pictures in splits.values()]
     same = len(splits) > 1 and set.intersection(*inner) - {()}

@@ -52,7 +52,7 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
     """
     _refuse_address(str(source), str(source))
     if source.is_dir():
-        return list(_in_class_folders(source, report))
+        return _in_class_folders(source, report)
     found = list(_in_csv(source, "path", "label"))
     if not found:
         raise DataError(f"There are no pictures in {source}.")
@@ -104,19 +104,11 @@ def class_names(pictures: Iterable[Picture]) -> list[str]:
     return sorted({picture.label for picture in pictures if picture.label is not None})
 
 
-def _in_class_folders(source: Path, report: Report) -> Iterator[Picture]:
-    said: list[str] = []
-    found = class_folders(source, said.append)
+def _in_class_folders(source: Path, report: Report) -> list[Picture]:
+    found = class_folders(source, report)
     if not found:
         raise DataError(f"{source} must hold a folder of pictures for each class, or be a CSV file of path and label.")
-    for name, pictures in found.items():
-        if not pictures:
-            raise DataError(
-                " ".join([f"The class folder {source / name} holds no pictures: add some, or remove it.", *said])
-            )
-        yield from (Picture(path, name) for path in pictures)
-    for sentence in said:
-        report(sentence)
+    return [Picture(path, name) for name, pictures in found.items() for path in pictures]
 
 
 def _in_csv(file: Path, *columns: str) -> Iterator[Picture]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..data.decode import read_rgb
+from ..data.walk import Report, class_folders
 from ..errors import DataError
 from ..files import require_regular
 from ..normalization import Normalization
@@ -26,7 +28,9 @@ from .classification import epoch_order
 _TOGETHER = 256  # Files that a thread reads at a time.
 
 
-def open_folder(folder: Path, image_size: int, normalization: Normalization, places: bool) -> Any:
+def open_folder(
+    folder: Path, image_size: int, normalization: Normalization, places: bool, report: Report = warnings.warn
+) -> Any:
     """A torchvision data set with the published transform: resize, random resized crop, flip.
 
     Args:
@@ -34,6 +38,7 @@ def open_folder(folder: Path, image_size: int, normalization: Normalization, pla
         image_size: Side of the crops in pixels; the images are resized to 92 before crops of 84, to 36 before 32.
         normalization: The backbone's.
         places: Whether the folder is Places365-standard.
+        report: See :func:`~fslstm_plugin.data.walk.class_folders`.
 
     Raises:
         DataError: If the folder is missing or holds no such data.
@@ -49,13 +54,31 @@ def open_folder(folder: Path, image_size: int, normalization: Normalization, pla
             transforms.Normalize(normalization.mean, normalization.std),
         ]
     )
+    if not places:
+        return _ClassFolders(folder, transform, report)
     try:
-        if places:
-            return datasets.Places365(str(folder), small=True, transform=transform, loader=_load)
-        return datasets.ImageFolder(str(folder), transform=transform, loader=_load)
+        return datasets.Places365(str(folder), small=True, transform=transform, loader=_load)
     except (OSError, RuntimeError) as error:
-        layout = "Places365-standard (small images, as torchvision keeps it)" if places else "a folder for each class"
+        layout = "Places365-standard (small images, as torchvision keeps it)"
         raise DataError(f"{folder} does not hold {layout}: {str(error).splitlines()[0]}") from error
+
+
+class _ClassFolders(Dataset):
+    """The images of a folder with a folder for each class, as torchvision's data sets give them."""
+
+    def __init__(self, folder: Path, transform: Callable[[Image.Image], Tensor], report: Report) -> None:
+        found = class_folders(folder, report)
+        if not found:
+            raise DataError(f"{folder} does not hold a folder for each class.")
+        self.classes, self.transform = list(found), transform
+        self.samples = [(str(path), label) for label, paths in enumerate(found.values()) for path in paths]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        path, label = self.samples[index]
+        return self.transform(_load(path)), label
 
 
 def folder_digest(images: Any) -> str:

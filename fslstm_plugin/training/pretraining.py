@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 
 from ..backbones.base import build_backbone, normalization_of
 from ..backbones.dropout import scale_dropout
 from ..data.root import load_split
+from ..data.walk import Report
 from ..errors import UsageError
 from ..runs import PretrainConfig, Run
 from .classification import Classification, SaveEachEpoch, SplitBatches
@@ -61,7 +64,7 @@ def pretrain(
         digest = split.digest
     else:
         folder = Path(config.places or config.folder or "")
-        images = open_folder(folder, config.image_size, normalization, places=bool(config.places))
+        images = open_folder(folder, config.image_size, normalization, bool(config.places), _report(console))
         classes = len(images.classes)
         batches = FolderBatches(images, recipe, config.seed, workers)
         digest = folder_digest(images)
@@ -83,6 +86,11 @@ def pretrain(
         resume=resume,
         data_digest=digest,
     )
+
+
+def _report(console: Console) -> Report:
+    """Prints a sentence, in the first of several processes."""
+    return rank_zero_only(partial(console.print, highlight=False, markup=False, soft_wrap=True))
 
 
 def _one_device(options: EngineOptions) -> EngineOptions:
