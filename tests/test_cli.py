@@ -333,7 +333,7 @@ WRONG = [
     (("pretrain", "--dataset", "dots", "--images", "x"), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--image-size", 84), 2, "--image-size is for --places and --images"),
     (("pretrain", "--images", "nowhere", "--image-size", 1100), 2, "--image-size"),
-    (("pretrain", "--images", "nowhere"), 1, "nowhere does not hold a folder for each class"),
+    (("pretrain", "--images", "nowhere"), 1, "Cannot read the folder"),
     (("pretrain", "--places", "nowhere"), 1, "nowhere does not hold Places365"),
     (
         ("pretrain", "--dataset", "dots", "--backbone", "tiny", "--schedule", "linear"),

@@ -248,7 +248,7 @@ def test_a_broken_image_is_named(tmp_path: Path, zip_file: Path) -> None:
         archive.extractall(tmp_path / "cifarfs")
     broken = tmp_path / "cifarfs" / "cifar100" / "data" / "whale" / file_name(NAMES.index("whale"), 0)
     broken.write_bytes(broken.read_bytes()[:1000])
-    with pytest.raises(DataError, match=f"The image {broken} is truncated or no image"):
+    with pytest.raises(DataError, match=f"The image {broken} is damaged, or not an image"):
         SMALL.prepare(tmp_path)
     assert not SMALL.is_prepared(tmp_path)
     Image.new("RGB", (31, 32)).save(broken)

@@ -104,7 +104,7 @@ def test_what_is_missing_or_too_much_is_named(tmp_path: Path, source: Path) -> N
 
 def test_a_damaged_picture_is_named(tmp_path: Path, source: Path) -> None:
     (source / "test" / "gull" / "9.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"gull/9\.png is truncated or no image"):
+    with pytest.raises(DataError, match=r"gull/9\.png is damaged, or not an image"):
         Birds().prepare(tmp_path / "root", source)
 
 

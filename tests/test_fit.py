@@ -48,7 +48,7 @@ def test_what_is_odd_is_told(fslstm, tmp_path: Path, small) -> None:
     painted.picture("green", 50).save(folder / "blue" / "wrong.png")
     done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--json", tmp_path / "c.json", *small)
     assert done.code == 0, done.err
-    assert f"Left out: The image {folder}/red/broken.png is truncated or no image" in done.err
+    assert f"Left out: The image {folder}/red/broken.png is damaged, or not an image" in done.err
     assert "16 pictures, 3 classes; 1 picture could not be read." in done.out
     assert "The same picture, used once:" in done.out
     assert "wrong.png is labelled blue but looks like green" in done.out

