@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.classifier import FewShotClassifier
-    from fslstm_plugin.pictures import Picture, Problem
+    from fslstm_plugin.pictures import Picture, Problem, Remark
     from fslstm_plugin.pretrained import PictureBackbone
 
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
@@ -198,21 +199,24 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Cons
     from fslstm_plugin.pictures import features_of
 
     found = Gathered([], torch.zeros(0), [])
+    remarks = Remarks()
     parts = []
     with progress(console, len(pictures)) as advance:
         for batch in features_of(pictures, backbone):
             found.pictures.extend(batch.pictures)
             found.unreadable.extend(batch.problems)
+            remarks.add(batch.remarks)
             parts.append(batch.features)
             advance(len(batch.pictures) + len(batch.problems))
     name_unreadable(found.unreadable, console)
+    remarks.say(console)
     if not found.pictures:
         raise DataError(f"None of the {len(pictures):,} pictures can be read.")
     return Gathered(found.pictures, torch.cat(parts), found.unreadable)
 
 
 def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[Gathered, list[list[Picture]]]:
-    """Each picture once, and the groups of those that are the same: a copy would tell leave-one-out the answer.
+    """Each picture once, and the groups of those that are alike: a copy would tell leave-one-out the answer.
 
     Args:
         gathered: The pictures.
@@ -237,9 +241,31 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     """A sentence on each of the first groups of identical pictures, and the number of the others."""
     from fslstm_plugin.errors import printable
 
-    said = [f"The same picture, used once: {', '.join(str(each.path) for each in group)}." for group in copies]
+    said = [f"The same to the backbone, used once: {', '.join(str(each.path) for each in group)}." for group in copies]
     more = [f"And {len(said) - _MOST_NAMED:,} more."] if len(said) > _MOST_NAMED else []
     return [printable(each) for each in said[:_MOST_NAMED] + more]
+
+
+@dataclass
+class Remarks:
+    """What is said once of all pictures that it is true of, however many they are."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    first: dict[str, Picture] = field(default_factory=dict)
+
+    def add(self, remarks: Sequence[Remark]) -> None:
+        """Count them."""
+        for picture, how in remarks:
+            self.counts[how] += 1
+            self.first.setdefault(how, picture)
+
+    def say(self, console: Console) -> None:
+        """A sentence on each kind."""
+        from fslstm_plugin.errors import printable
+
+        for how, count in self.counts.items():
+            more = f" and {count - 1:,} more" if count > 1 else ""
+            results.say(console, printable(f"{how}: {self.first[how].path}{more}."))
 
 
 def name_unreadable(problems: Sequence[Problem], console: Console, before: int = 0) -> None:

@@ -248,13 +248,14 @@ def _predict_all(once: Mapping[str, Picture], predictor: Predictor, table: Predi
             f"Predictions that use the other pictures can be made for {_TOGETHER:,} pictures at a time, but there are "
             f"{len(new):,}: leave out --transductive, or predict them in parts."
         )
-    unreadable = 0
+    unreadable, remarks = 0, pictures.Remarks()
     paths: list[str] = []
     features: list[torch.Tensor] = []
     with pictures.progress(console, len(new)) as advance:
         for batch in features_of(new, predictor.classifier.open_backbone()):
             pictures.name_unreadable(batch.problems, console, before=unreadable)
             unreadable += len(batch.problems)
+            remarks.add(batch.remarks)
             paths += [pictures.text_of(each.path) for each in batch.pictures]
             features.append(batch.features)
             if len(paths) >= _PART and not together:
@@ -263,6 +264,7 @@ def _predict_all(once: Mapping[str, Picture], predictor: Predictor, table: Predi
             advance(len(batch.pictures) + len(batch.problems))
     if paths:
         table.append(predictor(paths, torch.cat(features)))
+    remarks.say(console)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
     return unreadable

@@ -201,7 +201,5 @@ def test_pictures_of_phones_are_read_with_the_extra(tmp_path: Path) -> None:
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (tmp_path / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(99))
     monkeypatch.setattr(decode, "_formats", lambda: ("JPEG", "PNG"))
-    with pytest.raises(
-        DataError, match=r'needs pillow-heif, .*pip install "fslstm-plugin\[heif\]"'
-    ):
+    with pytest.raises(DataError, match=r'needs pillow-heif, .*pip install "fslstm-plugin\[heif\]"'):
         read_rgb(tmp_path / name)

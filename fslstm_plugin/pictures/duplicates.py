@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
 
 from torch import Tensor
 
+from ..data.decode import read_picture
 from ..errors import DataError
 from ..inspection import near_duplicates
 from .listing import Picture
@@ -18,10 +22,11 @@ _SAME = 0.005
 
 
 def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Picture]]:
-    """Groups of two or more pictures that are the same: whose features are, but for rounding.
+    """Groups of two or more pictures of a class whose features are the same but for rounding.
 
     Args:
-        pictures: The pictures.
+        pictures: The pictures. Where such two are in different classes, their pixels are compared: other pictures may
+            look the same to a backbone, such as long ones, of which it sees the centre.
         features: Theirs ``(n, d)``.
 
     Returns:
@@ -39,7 +44,7 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
         [['a.png', 'c.png']]
     """
     earliest: dict[int, int] = {}
-    for one, other in _same(features):
+    for one, other in _same(pictures, features):
         earliest.setdefault(other, earliest.get(one, one))
     groups: dict[int, list[Picture]] = defaultdict(list)
     for place, picture in enumerate(pictures):
@@ -73,13 +78,29 @@ def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tens
         >>> corrections([a], [b], torch.tensor([[1.0, 2.0], [1.0, 2.0]]))
         {0: Picture(path=PosixPath('b.png'), label='dog')}
     """
-    pairs = ((one, other - len(known)) for one, other in _same(features) if one < len(known) <= other)
+    pairs = ((one, other - len(known)) for one, other in _same([*known, *new], features) if one < len(known) <= other)
     return {one: new[other] for one, other in pairs if known[one].label != new[other].label}
 
 
-def _same(features: Tensor) -> Iterator[tuple[int, int]]:
-    """Pairs of points that are the same but for rounding, the first before the second."""
+def _same(pictures: Sequence[Picture], features: Tensor) -> Iterator[tuple[int, int]]:
+    """Pairs of pictures that are the same to the backbone, and if in two classes are the same; the earlier one first."""
     features = features.double()
+    pixels = cache(_pixels)
     for one, other in near_duplicates(features, 1 - _SAME**2):
         if (features[one] - features[other]).norm() <= _SAME * features[one].norm():
-            yield one, other
+            first, second = pictures[one], pictures[other]
+            if (
+                first.label == second.label
+                or None in (found := {pixels(first.path), pixels(second.path)})
+                or len(found) == 1
+            ):
+                yield one, other
+
+
+def _pixels(path: Path) -> bytes | None:
+    """Digest of a picture's pixels; None if it is no longer there, so that only its features can be compared."""
+    try:
+        image = read_picture(path)
+    except DataError:
+        return None
+    return hashlib.blake2b(repr(image.size).encode() + image.tobytes()).digest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple
@@ -20,12 +20,22 @@ from .listing import Picture
 _AHEAD = 2  # Batches that are decoded while the backbone works on another.
 _MOST_WORKERS = 8
 
+_LONG = 2  # Times the shorter side, from where the centre square is less than half of a picture.
+CENTRE = f"Only the centre square is seen, of pictures more than {_LONG} times as long as wide"
+
 
 class Problem(NamedTuple):
     """A picture that cannot be read, and why, in a sentence."""
 
     picture: Picture
     reason: str
+
+
+class Remark(NamedTuple):
+    """A picture that is seen in another way than a user may expect, and how, as the beginning of a sentence."""
+
+    picture: Picture
+    how: str
 
 
 class Batch(NamedTuple):
@@ -35,11 +45,13 @@ class Batch(NamedTuple):
         pictures: Those that could be read.
         features: Theirs, float32 ``(b, d)`` on the CPU; b may be 0.
         problems: Those that could not.
+        remarks: On those that could.
     """
 
     pictures: list[Picture]
     features: Tensor
     problems: list[Problem]
+    remarks: Sequence[Remark] = ()
 
 
 def features_of(
@@ -74,7 +86,7 @@ def features_of(
     require_whole("batch_size", batch_size, 1)
     workers = _cores() if workers is None else require_whole("workers", workers, 1)
     remaining = iter(pictures)
-    waiting: deque[tuple[list[Picture], list[Future[Tensor | str]]]] = deque()
+    waiting: deque[tuple[list[Picture], list[Future[_Prepared]]]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
     try:
         while True:
@@ -93,18 +105,29 @@ def _cores() -> int:
     return min(allowed, _MOST_WORKERS)
 
 
-def _prepare(picture: Picture, backbone: PictureBackbone) -> Tensor | str:
-    """What the backbone sees of a picture, or why it cannot be read."""
+class _Prepared(NamedTuple):
+    """What the backbone sees of a picture, or why it cannot be read, and what is to be remarked."""
+
+    pixels: Tensor | str
+    remarks: list[str]
+
+
+def _prepare(picture: Picture, backbone: PictureBackbone) -> _Prepared:
+    remarks: list[str] = []
     try:
-        return backbone.preprocess(read_picture(picture.path))
+        image = read_picture(picture.path, remarks.append)
     except DataError as error:
-        return str(error)
+        return _Prepared(str(error), [])
+    if max(image.size) > _LONG * min(image.size) and backbone.sees_the_centre_only:
+        remarks.append(CENTRE)
+    return _Prepared(backbone.preprocess(image), remarks)
 
 
-def _embed(pictures: list[Picture], found: list[Tensor | str], backbone: PictureBackbone) -> Batch:
-    batch = Batch([], torch.zeros(0, backbone.out_features), [])
+def _embed(pictures: list[Picture], found: list[_Prepared], backbone: PictureBackbone) -> Batch:
+    remarks = [Remark(picture, how) for picture, each in zip(pictures, found, strict=True) for how in each.remarks]
+    batch = Batch([], torch.zeros(0, backbone.out_features), [], remarks)
     pixels = []
-    for picture, each in zip(pictures, found, strict=True):
+    for picture, (each, _) in zip(pictures, found, strict=True):
         if isinstance(each, str):
             batch.problems.append(Problem(picture, each))
             continue

@@ -149,6 +149,15 @@ class PictureBackbone(nn.Module):
         """
         return checksum(self.network.state_dict())
 
+    @cached_property
+    def sees_the_centre_only(self) -> bool:
+        """Whether the ends of a long picture are cut off, found by trying: some preprocessing squeezes it instead."""
+        dark = Image.new("RGB", (256, 64))
+        bright_ends = dark.copy()
+        for left in (0, 224):
+            bright_ends.paste("white", (left, 0, left + 32, 64))
+        return torch.equal(self.preprocess(dark), self.preprocess(bright_ends))
+
     def preprocess(self, image: Image.Image) -> Tensor:
         """The network's input from a picture.
 
