@@ -7,8 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import painted
 import pytest
+from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
 
@@ -50,7 +52,7 @@ def test_what_is_odd_is_told(fslstm, tmp_path: Path, small) -> None:
     assert done.code == 0, done.err
     assert f"Left out: The image {folder}/red/broken.png is damaged, or not an image" in done.err
     assert "16 pictures, 3 classes; 1 picture could not be read." in done.out
-    assert "The same picture, used once:" in done.out
+    assert "The same to the backbone, used once:" in done.out
     assert "wrong.png is labelled blue but looks like green" in done.out
     content = json.loads((tmp_path / "c.json").read_text())
     assert [Path(each["picture"]).name for each in content["unreadable"]] == ["broken.png"]
@@ -130,3 +132,24 @@ def test_a_run_by_its_name_is_a_backbone(fslstm, tmp_path: Path) -> None:
         assert backbone.name == str(runs / "builtin-cifar-fs-conv4")
     missing = fslstm("fit", folder, "-o", tmp_path / "d.fslstm", "--backbone", "effecientnet-lite0")
     assert "Did you mean 'efficientnet-lite0'?" in missing.err
+
+
+def test_what_is_read_otherwise_than_expected_is_said_once(fslstm, tmp_path: Path, small) -> None:
+    folder = painted.labelled(tmp_path / "in", each=2)
+    for number in range(2):
+        pages = [painted.picture("red", 50 + number), painted.picture("blue", 50)]
+        pages[0].save(folder / "red" / f"pages-{number}.tif", save_all=True, append_images=pages[1:])
+    painted.picture("red", 60).resize((400, 40)).save(folder / "red" / "long.png")
+    deep = np.asarray(painted.picture("red", 61).convert("L")).astype(np.uint16) * 4
+    Image.fromarray(deep).save(folder / "red" / "ten.png")
+    (folder / "red" / "drawing.svg").touch()
+    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
+    assert done.code == 0, done.err
+    red = folder / "red"
+    assert done.err.splitlines() == [
+        "Passed over: 1 .svg.",
+        f"Only the centre square is seen, of pictures more than 2 times as long as wide: {red}/long.png.",
+        f"Only the first page or frame is read: {red}/pages-0.tif and 1 more.",
+        "Read with the 8, 10, 12 or 14 bits per channel that hold its greatest value, although it is stored with 16: "
+        f"{red}/ten.png.",
+    ]

@@ -14,11 +14,23 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_sample_image
 from torch import Tensor, nn
+from torchvision.transforms.functional import to_tensor
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.backbones import Normalization
 from fslstm_plugin.errors import DataError, UsageError
-from fslstm_plugin.pictures import Batch, Picture, class_names, duplicates, features_of, labelled, pictures_in
+from fslstm_plugin.pictures import (
+    Batch,
+    Picture,
+    Remark,
+    class_names,
+    corrections,
+    duplicates,
+    features_of,
+    labelled,
+    pictures_in,
+)
+from fslstm_plugin.pictures.embedding import CENTRE
 from fslstm_plugin.pretrained import PictureBackbone
 from fslstm_plugin.pretrained.backbone import CentreCrop
 
@@ -298,3 +310,22 @@ def test_the_same_picture_in_two_formats_is_found(tmp_path: Path, thumbnails: Pi
     batch = all_of(features_of(labelled(tmp_path), thumbnails))
     with pytest.raises(DataError, match=r"in two classes: .*a\.png as 'cat' and .*d\.png as 'dog'"):
         duplicates(batch.pictures, batch.features)
+
+
+def test_pictures_that_only_look_the_same_to_a_backbone_are_not_the_same(
+    tmp_path: Path, thumbnails: PictureBackbone
+) -> None:
+    for name, shade in (("cat", 0), ("dog", 255)):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            pixels = np.full((64, 512, 3), 100 + 9 * number, np.uint8)
+            pixels[:, :64] = shade
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    batch = all_of(features_of(labelled(tmp_path), thumbnails))
+    assert torch.equal(batch.features[0], batch.features[2])
+    assert duplicates(batch.pictures, batch.features) == []
+    assert corrections(batch.pictures[:2], batch.pictures[2:], batch.features) == {}
+    remarks = [remark for found in features_of(labelled(tmp_path), thumbnails) for remark in found.remarks]
+    assert remarks == [Remark(picture, CENTRE) for picture in batch.pictures]
+    squeezing = PictureBackbone(nn.Flatten(), lambda image: to_tensor(image.resize((16, 16))), "squeezed", (16, 16))
+    assert not next(features_of(labelled(tmp_path), squeezing)).remarks

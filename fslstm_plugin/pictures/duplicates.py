@@ -83,17 +83,14 @@ def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tens
 
 
 def _same(pictures: Sequence[Picture], features: Tensor) -> Iterator[tuple[int, int]]:
-    """Pairs of pictures that are the same to the backbone, and if in two classes are the same; the earlier one first."""
+    """Pairs that are the same to the backbone and, where their labels differ, in their pixels; the earlier first."""
     features = features.double()
     pixels = cache(_pixels)
     for one, other in near_duplicates(features, 1 - _SAME**2):
         if (features[one] - features[other]).norm() <= _SAME * features[one].norm():
             first, second = pictures[one], pictures[other]
-            if (
-                first.label == second.label
-                or None in (found := {pixels(first.path), pixels(second.path)})
-                or len(found) == 1
-            ):
+            digests = {pixels(each.path) for each in (first, second) if first.label != second.label} - {None}
+            if len(digests) < 2:
                 yield one, other
 
 

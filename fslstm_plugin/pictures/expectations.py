@@ -145,7 +145,7 @@ def sentences(found: Expectations) -> list[str]:
         ),
         "Possibly mislabelled",
     )
-    said += _several((f"{one} and {other}" for one, other in found.alike), "Nearly identical pictures")
+    said += _several((f"{one} and {other}" for one, other in found.alike), "Nearly identical to the backbone")
     return [printable(each) for each in said]
 
 
