@@ -127,6 +127,37 @@ def test_changed_labels_are_found_and_right_ones_are_not() -> None:
     assert odd(labels) == []
 
 
+@pytest.mark.parametrize(
+    ("signal", "ways", "shots", "changed", "accused", "found"),
+    [
+        (0.2, 5, 60, 0.0, 0.01, 0.0),
+        (0.35, 20, 15, 0.0, 0.01, 0.0),
+        (0.7, 5, 20, 0.05, 0.005, 0.5),
+        (0.7, 20, 5, 0.1, 0.005, 0.4),
+    ],
+)
+def test_right_labels_are_hardly_accused_and_wrong_ones_are_found(
+    signal: float, ways: int, shots: int, changed: float, accused: float, found: float
+) -> None:
+    """The first two at 57 % accuracy."""
+    generator = torch.Generator().manual_seed(0)
+    right = torch.arange(ways).repeat_interleave(shots)
+    wrong = torch.rand(20, len(right), generator=generator) < changed
+    given = torch.where(wrong, (right + torch.randint(1, ways, wrong.shape, generator=generator)) % ways, right)
+    means = signal * torch.randn(20, ways, 64, generator=generator)
+    features = (means[:, right] + torch.randn(20, len(right), 64, generator=generator)).double()
+    odd = torch.zeros_like(wrong)
+    for place in range(20):
+        logits = left_out(
+            "lssvm(ridge=1,normalize)", EpisodeFeatures(features[place], features[place, :0], given[place])
+        )
+        targets = torch.eye(ways, dtype=torch.float64)[given[place]]
+        likely = (logits / fit_temperature(logits, targets)).softmax(-1)
+        odd[place, [each.place for each in odd_labels(likely, given[place])]] = True
+    assert odd[~wrong].double().mean() <= accused
+    assert not changed or odd[wrong].double().mean() >= found
+
+
 def test_the_only_point_of_a_class_is_never_odd() -> None:
     assert odd_labels(torch.tensor([[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]]), torch.tensor([0, 0, 2])) == []
 
