@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_FALSE = 0.5
+_ODDS = 10.0
+_FALSE = 0.5  # Of the odd labels.
 _ALIKE = 0.99
 _ROWS = 1024  # Of a similarity matrix at a time.
 
@@ -61,13 +62,13 @@ def confused_classes(logits: Tensor, labels: Tensor) -> list[Confusion]:
     return sorted(found, key=lambda pair: -pair.points)
 
 
-def odd_labels(probabilities: Tensor, labels: Tensor, false: float = _FALSE) -> list[OddLabel]:
-    """Points that look mislabelled, the least likely label first: half of them at least should be.
+def odd_labels(probabilities: Tensor, labels: Tensor) -> list[OddLabel]:
+    """Points that look mislabelled, the least likely label first: at most one of them, or half, should be right.
 
-    A point whose label is less likely than p is odd only if there are many more such points than right labels would
-    make. Were the probabilities right and no label wrong, ``E(p) = sum of all probabilities of at most p`` such points
-    are expected; a classifier that is often wrong expects many, and a sure one hardly any. Of the bounds p at which
-    at most half as many are expected as there are, the greatest is taken.
+    Another class is at least ten times as likely as the point's own; and there are more labels as unlikely than right
+    ones would be. Were the probabilities right and no label wrong, ``E(p) = sum of all probabilities of at most p``
+    labels less likely than p would be expected: many of a classifier that is often wrong, hardly any of a sure one. Of
+    the bounds p for which E is at most 1, or half the number of labels below, the greatest is taken.
 
     Source: Benjamini and Hochberg, "Controlling the false discovery rate", 1995; the rule is theirs, with E for the
     number of false discoveries.
@@ -75,26 +76,23 @@ def odd_labels(probabilities: Tensor, labels: Tensor, false: float = _FALSE) -> 
     Args:
         probabilities: Of each point by a method that was fitted without it ``(n, ways)``.
         labels: int64 ``(n,)``. A point that is the only one of its class is never odd.
-        false: Share of the found labels that may be right after all; default 0.5.
 
     Example:
         >>> likely = torch.tensor([[0.96, 0.04], [0.99, 0.01], [0.999, 0.001], [0.05, 0.95], [0.01, 0.99]])
         >>> odd_labels(likely, torch.tensor([0, 0, 1, 1, 1]))
         [OddLabel(place=2, predicted=0, odds=998.9...)]
     """
-    judged = labels.bincount()[labels] > 1
-    own = probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    judged = (labels.bincount()[labels] > 1).nonzero().flatten()
+    own = probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1).double()
     others = probabilities.scatter(-1, labels.unsqueeze(-1), 0.0).max(-1)
-    ordered = probabilities[judged].flatten().double().sort().values
-    places = judged.nonzero().flatten()
-    places = places[own[places].argsort(stable=True)]
-    below = torch.searchsorted(ordered, own[places].double(), right=True)
-    expected = F.pad(ordered.cumsum(0), (1, 0))[below]
+    places = judged[own[judged].argsort(stable=True)]
+    below = probabilities[judged].flatten().double().sort().values
+    expected = F.pad(below.cumsum(0), (1, 0))[torch.searchsorted(below, own[places], right=True)]
     number = torch.arange(1, len(places) + 1, device=labels.device)
-    enough = number * (expected <= false * number)
+    most = max((number * (expected <= (_FALSE * number).clamp(min=1))).tolist(), default=0)
     ratio = others.values / own.clamp(min=torch.finfo(own.dtype).tiny)
-    found = [place for place in places[: int(enough.amax())].tolist() if ratio[place] > 1] if len(places) else []
-    return [OddLabel(place, int(others.indices[place]), float(ratio[place])) for place in found]
+    odd = [place for place in places[:most].tolist() if ratio[place] >= _ODDS]
+    return [OddLabel(place, int(others.indices[place]), float(ratio[place])) for place in odd]
 
 
 def near_duplicates(features: Tensor, alike: float = _ALIKE) -> list[tuple[int, int]]:

@@ -153,10 +153,14 @@ def _of_accuracy(found: Expectations) -> str:
     if found.accuracy is None:
         return "How many new pictures will be predicted correctly cannot be estimated from these pictures alone."
     return (
-        f"Expect about {100 * found.accuracy:.0f} % of new pictures like these to be predicted correctly (95 % "
-        f"interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} pictures, each "
-        "left out in turn together with one of each other class)."
+        f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{_in_shares(found)} to be predicted "
+        f"correctly (95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} "
+        "pictures, each left out in turn together with one of each other class)."
     )
+
+
+def _in_shares(found: Expectations) -> str:
+    return ", if as large a share is of each class," if len(set(found.pictures.values())) > 1 else ""
 
 
 def _of_coverage(found: Expectations) -> list[str]:
