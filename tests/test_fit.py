@@ -148,8 +148,7 @@ def test_what_is_read_otherwise_than_expected_is_said_once(fslstm, tmp_path: Pat
     red = folder / "red"
     assert done.err.splitlines() == [
         "Passed over: 1 .svg.",
-        f"Only the centre square is seen, of pictures more than 2 times as long as wide: {red}/long.png.",
+        f"Of pictures more than twice as long as wide, only the centre square is seen: {red}/long.png.",
         f"Only the first page or frame is read: {red}/pages-0.tif and 1 more.",
-        "Read with the 8, 10, 12 or 14 bits per channel that hold its greatest value, although it is stored with 16: "
-        f"{red}/ten.png.",
+        f"Stored with 16 bits per channel, but read as 8, 10, 12 or 14, which hold the greatest value: {red}/ten.png.",
     ]

@@ -31,7 +31,7 @@ _ONE_IMAGE = {"MPO", "PSD"}
 
 # Of pictures that are read in another way than a user may expect.
 PAGES = "Only the first page or frame is read"
-FEW_BITS = "Read with the 8, 10, 12 or 14 bits per channel that hold its greatest value, although it is stored with 16"
+FEW_BITS = "Stored with 16 bits per channel, but read as 8, 10, 12 or 14, which hold the greatest value"
 
 # What Pillow would report on a damaged or huge file is reported below, once and with the file's name.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")

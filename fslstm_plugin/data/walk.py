@@ -251,7 +251,7 @@ def _refuse_splits(source: Path, found: dict[str, list[Path]]) -> None:
     if same or (inner and len(splits) == len(found) and () not in set.union(*inner)):
         raise DataError(
             f"{source} holds {', '.join(splits)}, in which the folders are the classes: name one of these folders, "
-            f"such as {source / next(iter(splits))}."
+            f"such as {source / max(splits, key=lambda name: len(splits[name]))}."
         )
 
 

@@ -20,8 +20,8 @@ from .listing import Picture
 _AHEAD = 2  # Batches that are decoded while the backbone works on another.
 _MOST_WORKERS = 8
 
-_LONG = 2  # Times the shorter side, from where the centre square is less than half of a picture.
-CENTRE = f"Only the centre square is seen, of pictures more than {_LONG} times as long as wide"
+_LONG = 2  # Times the shorter side: from there, the centre square is less than half of a picture.
+CENTRE = "Of pictures more than twice as long as wide, only the centre square is seen"
 
 
 class Problem(NamedTuple):
