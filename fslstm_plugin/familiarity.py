@@ -102,7 +102,7 @@ def refused_share(counts: Sequence[int], rank: float, *, equally: bool = False) 
     Args:
         counts: Points of each class.
         rank: See `familiarity_rank`.
-        equally: Whether as many queries are of each class. Default False: they come in the shares of the points.
+        equally: Whether as many queries are of each class. Default False: they come in the proportions of the points.
 
     Example:
         >>> for counts in ([5] * 5, [2] * 10, [2, 2, 2, 2, 20]):

@@ -144,7 +144,7 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
     0, and nothing is gained. The share of the left-out points has Wilson's interval for 0.6 times as many, since points
     of one class are right or wrong together.
 
-    It holds for new points that come in the shares that the labelled ones have: m is their number over that of the
+    It holds for new points that come in the proportions of the labelled ones: m is their number over that of the
     largest class. The guide to your own pictures says in how many simulated draws the interval contains the accuracy.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927; Hacker and Ratcliff,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
+from ..calibration import fit_temperature, probabilities
 from ..conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
 from ..errors import UsageError, printable
 from ..inspection import confused_classes, near_duplicates, odd_labels
@@ -83,16 +84,16 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     classes, names = [str(each) for each in classifier.classes_], classifier.pictures_
     counts = labels.bincount()
     judged = counts[labels] > 1
-    left_out = classifier.left_out()
+    logits = classifier.fitted.left_out()
     accuracy: float | None = None
     low, high = 0.0, 1.0
     confused: list[Confused] = []
     odd: list[Odd] = []
-    if left_out is not None and judged.any():
-        likely = torch.from_numpy(left_out)
-        if (expected := expected_accuracy(likely, labels)) is not None:
+    if logits is not None and judged.any():
+        if (expected := expected_accuracy(logits, labels)) is not None:
             accuracy, low, high = expected
-        pairs = confused_classes(likely[judged], labels[judged])
+        pairs = confused_classes(logits[judged], labels[judged])
+        likely = probabilities(logits, fit_temperature(logits, classifier.fitted.targets))  # also if one was given
         confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
         odd = [
             Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
@@ -153,14 +154,14 @@ def _of_accuracy(found: Expectations) -> str:
     if found.accuracy is None:
         return "How many new pictures will be predicted correctly cannot be estimated from these pictures alone."
     return (
-        f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{_in_shares(found)} to be predicted "
+        f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{_in_proportions(found)} to be predicted "
         f"correctly (95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} "
         "pictures, each left out in turn together with one of each other class)."
     )
 
 
-def _in_shares(found: Expectations) -> str:
-    return ", if as large a share is of each class," if len(set(found.pictures.values())) > 1 else ""
+def _in_proportions(found: Expectations) -> str:
+    return ", in the same proportions," if len(set(found.pictures.values())) > 1 else ""
 
 
 def _of_coverage(found: Expectations) -> list[str]:

@@ -133,7 +133,7 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
     if len(set(counts)) > 1:
         equally = _rate(refused_share(counts, 1 - accepted, equally=True))
         shares += (
-            f", if they come in the shares of the labelled ones, and of {equally} if equally many are of each class"
+            f", if these come in the proportions of the labelled ones, and of {equally} if each class has equally many"
         )
     return [f"{mean}pictures are to theirs.", f"{shares}: more of some classes, fewer of others."]
 
