@@ -491,6 +491,20 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     assert PredictionTable(table.file, "m").done == {"/1.png"}
 
 
+def test_a_table_that_is_gone_or_another_is_not_written_to(tmp_path: Path) -> None:
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    table.file.rename(tmp_path / "moved.csv")
+    prediction = Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")
+    with pytest.raises(StorageError, match=r"Cannot write .*out\.csv: No such file"):
+        table.append([prediction])
+    PredictionTable(table.file, "other")
+    before = table.file.read_bytes()
+    with pytest.raises(StorageError, match=r"out\.csv was replaced while it was written"):
+        table.append([prediction])
+    assert table.file.read_bytes() == before
+    assert len(table) == 0
+
+
 STRANGE = [
     "=1+1.png", "a,b.png", 'quote".png', "two\nlines.png", "carriage\rreturn.png",
     "<img src=x onerror=alert(1)>.png", "\x1b[31mred.png", "-x.png",

@@ -250,12 +250,14 @@ class PredictionTable:
         self.file, self.model = file, model
         self.done: set[str] = set()
         self._folders: dict[str, str] = {}
+        self._status: os.stat_result | None = None
         if file.exists() and not file.is_file():
             raise UsageError(f"{file} is no file in which a table can be continued: name another.")
         if file.exists() and file.stat().st_size:
             self._continue()
         else:
             self._write([_COLUMNS])
+        self._status = file.stat()
 
     def _continue(self) -> None:
         with self.file.open("rb") as lines:
@@ -296,7 +298,7 @@ class PredictionTable:
         """Write predictions, all of them or none.
 
         Raises:
-            StorageError: If they cannot be written; the file is as it was.
+            StorageError: If they cannot be written; the file is as it was. Also if another file is in its place.
         """
         self._write(
             [
@@ -334,7 +336,9 @@ class PredictionTable:
         csv.writer(text, lineterminator="\r\n").writerows(rows)
         content = memoryview(text.getvalue().encode())
         try:
-            with self.file.open("ab", buffering=0) as file:
+            with self.file.open("rb+" if self._status else "ab", buffering=0) as file:
+                if self._status and not os.path.samestat(self._status, os.fstat(file.fileno())):
+                    raise StorageError(f"{self.file} was replaced while it was written.")
                 before = file.seek(0, io.SEEK_END)
                 try:
                     while content:
