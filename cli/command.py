@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from typer.core import TyperCommand
@@ -14,6 +15,9 @@ from fslstm_plugin.errors import FSLSTMError, is_out_of_memory
 _ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 _WANTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
 _SIZES = ("batch_size", "batch_episodes", "episodes_per_step", "queries", "workers", "max_pixels")  # What takes memory
+
+
+_running: ContextVar[Sequence[Any]] = ContextVar("parameters of the running command", default=())
 
 
 class Command(TyperCommand):
@@ -26,6 +30,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Do what it does."""
+        _running.set(self.params)
         with self._in_its_words():
             return super().invoke(ctx)
 
@@ -42,16 +47,16 @@ class Command(TyperCommand):
             raise
 
 
-def as_options(text: str, params: Sequence[Any]) -> str:
+def as_options(text: str, params: Sequence[Any] | None = None) -> str:
     """A text of the library as the command line says it: an argument in backticks is an option.
 
     What is no option of the command is left as it is.
 
     Args:
         text: With arguments such as `` `weights` ``, `` `resume=True` `` or `` `precision=32` ``.
-        params: The command's.
+        params: The command's; by default those of the one that runs.
     """
-    known = {each.name: each for each in params}
+    known = {each.name: each for each in (_running.get() if params is None else params)}
 
     def option(match: re.Match[str]) -> str:
         name, value = match.groups()

@@ -12,6 +12,7 @@ from fslstm_plugin.registry import BACKBONES
 from fslstm_plugin.reproduction import shipped
 
 from . import options, results
+from .command import as_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -192,7 +193,7 @@ def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) ->
         except engine.NothingToMeasureError as error:
             if len(wanted) == 1:
                 raise
-            console.print(str(error), highlight=False, soft_wrap=True, markup=False)
+            console.print(as_options(str(error)), highlight=False, soft_wrap=True, markup=False)
     if not parts:
         raise RunError("There is nothing to measure for any of the reproductions.")
     return parts

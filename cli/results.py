@@ -17,6 +17,7 @@ import typer
 from fslstm_plugin import __version__
 
 from . import options
+from .command import as_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -288,7 +289,7 @@ def possible(session: Session, names: Iterable[str], console: Console) -> list[s
 def say(console: Console, sentence: str) -> None:
     """A sentence on a line of its own, by the first process only."""
     if join_ranks().rank == 0:
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
 
 
 def as_tuned(run: Run | None, names: Sequence[str], tuned: bool, console: Console) -> list[str]:
@@ -386,7 +387,7 @@ def give_out(
     console = Console()
     console.print(rich_table(rows, notes))
     for sentence in statements(rows) if verbose else verdict(rows):
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
     for name, mine in further.items():
         console.print(TABLES[name](mine))
     content = _content(rows, notes, further)

@@ -514,7 +514,7 @@ def _base_mean(values: Any, length: int) -> Tensor:
     except (TypeError, ValueError):
         mean = np.empty(0)
     if mean.shape != (length,) or not np.isfinite(mean).all():
-        raise UsageError(f"base_mean must be {length} finite numbers, the length of the features, but got {values!r}.")
+        raise UsageError(f"`base_mean` must be {length} finite numbers, as many as features, but got {values!r}.")
     return torch.from_numpy(mean)
 
 
@@ -582,7 +582,7 @@ def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbo
     except RunError as error:
         if weights is not None:
             raise
-        raise RunError(f"{error} If they lie elsewhere now, give the file or the run as --weights.") from error
+        raise RunError(f"{error} If they lie elsewhere now, give the file or the run as `weights`.") from error
 
 
 def _require_same(backbone: PictureBackbone, content: ModelFile, file: Path) -> None:

@@ -45,7 +45,10 @@ class FSLSTMError(Exception):
 
 
 class UsageError(FSLSTMError, ValueError):
-    """A wrong value or combination of options; the command line exits with code 2."""
+    """A wrong value or combination of options; the command line exits with code 2.
+
+    A text names arguments as Python does, in backticks; the command line shows its options in their place.
+    """
 
     exit_code = 2
 
@@ -226,11 +229,11 @@ def require_positive(**values: float) -> None:
         >>> require_positive(batch_size=0)
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: batch size must be positive and finite, but got 0.
+        fslstm_plugin.errors.UsageError: `batch_size` must be positive and finite, but got 0.
     """
     for name, value in values.items():
         if not is_number(value) or not 0 < value <= sys.float_info.max:
-            raise UsageError(f"{name.replace('_', ' ')} must be positive and finite, but got {value}.")
+            raise UsageError(f"`{name}` must be positive and finite, but got {value}.")
 
 
 def require_not_negative(**values: float) -> None:
@@ -243,11 +246,11 @@ def require_not_negative(**values: float) -> None:
         >>> require_not_negative(weight_decay=float("inf"))
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: weight decay must be 0 or more and finite, but got inf.
+        fslstm_plugin.errors.UsageError: `weight_decay` must be 0 or more and finite, but got inf.
     """
     for name, value in values.items():
         if not is_number(value) or not 0 <= value <= sys.float_info.max:
-            raise UsageError(f"{name.replace('_', ' ')} must be 0 or more and finite, but got {value}.")
+            raise UsageError(f"`{name}` must be 0 or more and finite, but got {value}.")
 
 
 def require_number(**values: float) -> None:
@@ -260,11 +263,11 @@ def require_number(**values: float) -> None:
         >>> require_number(dropout="much")
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: dropout must be a number, but got much.
+        fslstm_plugin.errors.UsageError: `dropout` must be a number, but got much.
     """
     for name, value in values.items():
         if not is_number(value):
-            raise UsageError(f"{name.replace('_', ' ')} must be a number, but got {value}.")
+            raise UsageError(f"`{name}` must be a number, but got {value}.")
 
 
 def require_whole(name: str, value: int, least: int = 0, most: int = _MOST) -> int:
@@ -277,12 +280,12 @@ def require_whole(name: str, value: int, least: int = 0, most: int = _MOST) -> i
         >>> require_whole("iterations", 2.5)
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: iterations must be a whole number of at least 0, but got 2.5.
+        fslstm_plugin.errors.UsageError: `iterations` must be a whole number of at least 0, but got 2.5.
     """
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{name} must be a whole number of at least {least}, but got {value}.")
+        raise UsageError(f"`{name}` must be a whole number of at least {least}, but got {value}.")
     if value > most:
-        raise UsageError(f"{name} can be at most {most:,}, but got {value}.")
+        raise UsageError(f"`{name}` can be at most {most:,}, but got {value}.")
     return int(value)
 
 
@@ -296,11 +299,11 @@ def require_below_one(**values: float) -> None:
         >>> require_below_one(attention_dropout=1)
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: attention dropout must lie in [0, 1), but got 1.
+        fslstm_plugin.errors.UsageError: `attention_dropout` must lie in [0, 1), but got 1.
     """
     for name, value in values.items():
         if not is_number(value) or not 0 <= value < 1:
-            raise UsageError(f"{name.replace('_', ' ')} must lie in [0, 1), but got {value}.")
+            raise UsageError(f"`{name}` must lie in [0, 1), but got {value}.")
 
 
 def require_share(**values: float) -> None:
@@ -313,8 +316,8 @@ def require_share(**values: float) -> None:
         >>> require_share(step=2)
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: step must be above 0 and at most 1, but got 2.
+        fslstm_plugin.errors.UsageError: `step` must be above 0 and at most 1, but got 2.
     """
     for name, value in values.items():
         if not is_number(value) or not 0 < value <= 1:
-            raise UsageError(f"{name.replace('_', ' ')} must be above 0 and at most 1, but got {value}.")
+            raise UsageError(f"`{name}` must be above 0 and at most 1, but got {value}.")

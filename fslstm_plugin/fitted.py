@@ -152,7 +152,7 @@ class FittedMethod:
         if self._head is None:
             raise UsageError(
                 f"{self.method} has no weights of its own: what it predicts depends on the other queries, or it is no "
-                "head. Fit again with --method lssvm, rr or nn."
+                "head. Fit again with the method lssvm, rr or nn."
             )
         points = self._adapted(self.support)
         point = torch.zeros_like(points[:1]).requires_grad_()

@@ -207,7 +207,7 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
         return part(**given, **values)
     except UsageError as error:
         if type(error) is UsageError:  # not one of those that name what was typed
-            raise UsageError(f"{text}: {error}") from error
+            raise UsageError(f"{text}: {str(error).replace('`', '')}") from error  # no option: it is in the text
         raise
     except (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:  # of any third party
         if is_out_of_memory(error):

@@ -538,7 +538,8 @@ class _Maker:
     def _untrained(self, part: Part, head: str | None) -> UsageError:
         needs, algorithm = (f"{part} trained with {head}", f"{head}+{part}") if head else ("weights", part)
         return UsageError(
-            f"'{self.text}' needs {needs}, which the run does not have: train with --algorithm {algorithm}."
+            f"'{self.text}' needs {needs}, which the run does not have: train one with 'fslstm train --algorithm "
+            f"{algorithm}'."
         )
 
 

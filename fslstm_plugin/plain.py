@@ -30,12 +30,12 @@ def from_plain(kind: type[T] | Any, values: Any) -> T:
         >>> from_plain(Point, {"x": "1"})
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: x must be a number, but got text.
+        fslstm_plugin.errors.UsageError: `x` must be a number, but got text.
     """
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(_sentence(error)) from error
+        raise UsageError(_sentence(error, mark="`")) from error
 
 
 def to_plain(value: Any) -> Any:
@@ -75,10 +75,11 @@ _KINDS = {
 }
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, mark: str = "") -> str:
     """A reader's words, the place first: ``recipe.lr must be a number > 0.0.``."""
     text, _, place = str(error).rstrip(".").partition(" - at `$")
     where = place.rstrip("`").removeprefix(".")
+    where = f"{mark}{where}{mark}" if where.isidentifier() else where  # an argument, and no place in a file
     match = re.fullmatch(r"Expected `([^`]+)`(?: ([<>]=? \S+))?(?:, got `([^`]+)`)?", text)
     if match:
         wanted, bound, got = match.groups()

@@ -179,8 +179,8 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if len(self.sizes) != len(self.shares) or not isclose(sum(self.shares), 1, abs_tol=1e-6):
             raise UsageError(
-                f"Each --size must have a --share, and the shares must sum to 1, but got sizes {self.sizes} and shares "
-                f"{self.shares}."
+                "`sizes` and `shares` must be equally many, and the shares must sum to 1, but got sizes "
+                f"{self.sizes} and shares {self.shares}."
             )
         if list(self.freeze) != sorted(self.freeze):
             raise UsageError(f"A block cannot be frozen before the one below it, but got freeze {self.freeze}.")
@@ -247,7 +247,7 @@ def meta_training(
     values = {"shots": shots, "augmentation": Augmentation.published(dataset.image_size), **rates}
     missing = sorted({"lr", "method_lr"} - values.keys() - (given or {}).keys())
     if missing:
-        options = " and ".join(f"--{name.replace('_', '-')}" for name in missing)
+        options = " and ".join(f"`{name}`" for name in missing)
         raise UsageError(
             f"The backbone {getattr(backbone, '__name__', backbone)} has no recipe for training from pretrained "
             f"weights: give {options}, or name a BackboneRecipe in its attribute 'recipe'."
@@ -299,6 +299,6 @@ def changed(kind: type[Struct], values: Mapping[str, Any], given: Mapping[str, A
     if merged.get("augmentation") is not None:
         merged["augmentation"] = {**to_plain(merged["augmentation"]), **augmentation}
     elif augmentation:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in augmentation)
+        options = ", ".join(f"`{name}`" for name in augmentation)
         raise UsageError(f"{options} cannot be used here: a folder of images gets a random resized crop.")
     return from_plain(kind, merged)

@@ -128,7 +128,7 @@ class Run:
         """
         if (self.path / "config.json").exists():
             raise RunError(
-                f"{self.path} already holds a run. Continue it with --resume, or choose another name with --name."
+                f"{self.path} already holds a run. Continue it with `resume=True`, or choose another `name`."
             )
         write_json(self.path / "config.json", to_plain(self.config), follow_links=False)
 
@@ -147,7 +147,7 @@ class Run:
                 yield
         except Timeout:
             raise RunError(
-                f"Another training is running in {self.path}: wait for its end, or choose another name with --name. "
+                f"Another training is running in {self.path}: wait for its end, or choose another `name`. "
                 f"If none runs on any machine that shares the folder, remove {self.path / '.lock'}."
             ) from None
 
@@ -179,7 +179,7 @@ class Run:
         raise RunError(
             f"There is no trained model in {folder}. Get one with 'fslstm demo', or with "
             "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'; or take one of "
-            f"the package with --run {', '.join(builtin.PREFIX + name for name in builtin.names())}."
+            f"the package, {', '.join(f'`run={builtin.PREFIX}{name}`' for name in builtin.names())}."
         )
 
     @classmethod

@@ -217,10 +217,10 @@ def test_names():
         ("ilpc(per_class=0)", "per_class must be a whole number"),
         ("ilpc(least=0)", "least must be a whole number"),
         ("ilpc(steps=0)", "steps must be a whole number"),
-        ("ilpc(learning_rate=0)", "learning rate must be positive"),
+        ("ilpc(learning_rate=0)", "learning_rate must be positive"),
         ("ilpc(learning_rate=1e300)", "learning_rate can be at most 100 in ilpc, but got 1e\\+300"),
         ("ilpc(weight_decay=1e300)", "weight_decay can be at most 1 / learning_rate in ilpc, 10, but got 1e\\+300"),
-        ("ilpc(weight_decay=-1)", "weight decay must be 0 or more"),
+        ("ilpc(weight_decay=-1)", "weight_decay must be 0 or more"),
         ("ilpc(neighbors=3)", "Did you mean 'neighbours'"),
     ],
 )

@@ -315,8 +315,8 @@ WRONG = [
     (("train", "--dataset", "dots", "--algorithm", "lssvm(decoding=hamming)"), 2, "passes no gradients"),
     ((*TRAIN, "--ways", 9), 2, "9 ways were asked for, but the split has only 8 classes"),
     ((*TRAIN, "--shots", 28), 2, "has 30"),
-    ((*TRAIN, "--lr", -1), 2, "lr must be a number > 0"),
-    ((*TRAIN, "--label-smoothing", 1.5), 2, "label_smoothing must be a number < 1"),
+    ((*TRAIN, "--lr", -1), 2, "--lr must be a number > 0"),
+    ((*TRAIN, "--label-smoothing", 1.5), 2, "--label-smoothing must be a number < 1"),
     ((*TRAIN, "--precision", "16"), 2, "--precision must be auto, 32 or bf16"),
     ((*TRAIN, "--devices", "two"), 2, "--devices must be a positive number or auto"),
     ((*TRAIN, "--devices", 0), 2, "--devices must be a positive number or auto"),
@@ -347,8 +347,8 @@ WRONG = [
     (("eval", "--transduction", "psn"), 2, "Did you mean 'psm'"),
     (("eval", "--device", "cuda:99"), 2, "no device 'cuda:99'"),
     (("eval", "--psm-iters", -1), 2, "--psm-iters"),
-    (("pretrain", "--dataset", "dots", "--weight-decay", "inf"), 2, "weight_decay must be a number <= 1000000"),
-    (("train", "--dataset", "dots", "--lr", "inf"), 2, "lr must be a number <= 1e+30"),
+    (("pretrain", "--dataset", "dots", "--weight-decay", "inf"), 2, "--weight-decay must be a number <= 1000000"),
+    (("train", "--dataset", "dots", "--lr", "inf"), 2, "--lr must be a number <= 1e+30"),
     (("pretrain", "--dataset", ""), 2, "There is no data set ''"),
     (("eval", "--episodes", 2**63), 2, "2 to 1,000,000,000 episodes, but got 9223372036854775808"),
     (("eval", "--shots", 0), 2, "--shots"),
@@ -558,7 +558,7 @@ def test_methods_of_several_runs_are_compared_on_the_same_episodes(trained, fsls
     assert other["gain"] == pytest.approx(other["accuracy"] - rows[0]["accuracy"])
     result = fslstm("compare", "rr+iam", *options)
     assert result.code == 2
-    assert "train with --algorithm rr+iam" in result.err
+    assert "fslstm train --algorithm rr+iam" in result.err
 
 
 def test_an_iam_of_another_head_is_never_used(trained, fslstm, tmp_path):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 import typer.main
 from fslstm_cli.command import as_options
 from fslstm_cli.main import app
+from PIL import Image
+
+import fslstm_plugin
 
 
 def allocate(much: str):
@@ -49,3 +56,38 @@ def test_an_argument_in_backticks_is_an_option() -> None:
     )
     assert as_options(text, commands["predict"].params).startswith("give --max-pixels, as in --max-pixels 4; MODEL, ")
     assert as_options(text, commands["eval"].params).endswith("--pictures, --no-cache, --iam, `ridge`, `transforms`")
+
+
+def test_the_library_names_arguments_not_options() -> None:
+    """Full commands apart, which are to be typed as they are."""
+    library = Path(fslstm_plugin.__file__).parent
+    told = []
+    for file in library.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            raised = isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error")
+            texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)] if raised else []
+            text = re.sub("'fslstm .*?'|pip install .*", "", "".join(each for each in texts if isinstance(each, str)))
+            told += [f"{file.name}: {option}" for option in re.findall(r"--[a-z][a-z-]+", text)]
+    assert not told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fit", "pictures", "-o", "m.fslstm", "--backbone", "conv4"), "give it some with --weights, or name a run"),
+        (("train", "--dataset", "dots", "--precision", "16"), "--precision must be auto, 32 or bf16"),
+        (("train", "--dataset", "dots", "--weight-decay", "inf"), "--weight-decay must be a number <= 1000000"),
+        (("eval", "--features", "f.npz", "--method", "lssvm(ridge=-1)"), "lssvm(ridge=-1): ridge must be positive"),
+        (("eval",), "or take one of the package, --run builtin:"),
+    ],
+)
+def test_the_command_line_names_its_options(arguments, words: str, fslstm, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for label in ("a", "b"):
+        (tmp_path / "pictures" / label).mkdir(parents=True)
+        Image.new("RGB", (9, 9), "red" if label == "a" else "blue").save(tmp_path / "pictures" / label / "1.png")
+    np.savez("f.npz", features=np.eye(40, 4), labels=np.arange(40) % 5)
+    done = fslstm(*arguments)
+    assert done.err.count("\n") == 1
+    assert words in done.err
+    assert "`" not in done.err

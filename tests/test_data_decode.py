@@ -113,11 +113,11 @@ def test_the_bound_on_pixels_can_be_raised(monkeypatch: pytest.MonkeyPatch, recw
     picture = encoded(Image.new("L", (30, 20)), "png")
     for bound in (599, 100):  # Pillow itself warns above its bound, and refuses above twice of it
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", bound)
-        with pytest.raises(DataError, match=f"more than {bound} pixels.*--max-pixels"):
+        with pytest.raises(DataError, match=f"more than {bound} pixels.*`max_pixels`"):
             read_rgb(picture)
     allow_pixels(600)
     assert read_rgb(picture).shape == (20, 30, 3)
-    with pytest.raises(UsageError, match="max pixels must be positive"):
+    with pytest.raises(UsageError, match="`max_pixels` must be positive"):
         allow_pixels(0)
 
 

@@ -142,7 +142,7 @@ def test_it_is_evaluated_and_compared(case: Case, trained, fslstm, runs: Path, t
     assert len(rows) == len(methods)
     result = fslstm("compare", case.refused, "--run", run.name, "--runs", runs, *FEW)
     assert (result.code, result.out) == (2, "")
-    assert f"which the run does not have: train with --algorithm {case.refused}" in result.err
+    assert f"which the run does not have: train one with 'fslstm train --algorithm {case.refused}" in result.err
 
 
 def test_runs_of_different_parts_are_compared_on_the_same_episodes(trained, fslstm, runs: Path, tmp_path) -> None:

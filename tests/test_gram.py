@@ -95,14 +95,14 @@ def test_a_gram_matrix_without_queries_says_how_to_get_them() -> None:
 def test_wrong_kernels_are_named() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'cosine'"):
         resolve_kernel("cosin")
-    with pytest.raises(UsageError, match="scale must be positive and finite"):
+    with pytest.raises(UsageError, match="`scale` must be positive and finite"):
         RBF(scale=0.0)
     for degree in (0, 2.5):
-        with pytest.raises(UsageError, match="degree must be a whole number of at least 1"):
+        with pytest.raises(UsageError, match="`degree` must be a whole number of at least 1"):
             Polynomial(degree=degree)
-    with pytest.raises(UsageError, match="offset must be 0 or more"):
+    with pytest.raises(UsageError, match="`offset` must be 0 or more"):
         Polynomial(offset=float("nan"))
-    with pytest.raises(UsageError, match="scale must be positive"):
+    with pytest.raises(UsageError, match="`scale` must be positive"):
         RBF(scale=float("inf"))
 
 

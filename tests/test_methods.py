@@ -226,7 +226,7 @@ def test_weights_need_the_length_of_the_features_or_a_trained_method() -> None:
     for text in ("rr+iam", "lssvm+iam(reduction=2)"):
         head, part = text.split("+")
         message = f"'{text}' needs {part} trained with {head}, which the run does not have: "
-        with pytest.raises(UsageError, match=re.escape(f"{message}train with --algorithm {text}.")):
+        with pytest.raises(UsageError, match=re.escape(f"{message}train one with 'fslstm train --algorithm {text}'.")):
             parse_method(text, learned=trained)
     with pytest.raises(UsageError, match="'lssvm.iam' needs iam trained with lssvm, which the run does not have: "):
         parse_method("lssvm+iam", learned=parse_method("lssvm"))

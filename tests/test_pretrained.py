@@ -222,7 +222,7 @@ def test_a_run_sees_pictures_as_it_saw_prepared_ones(tmp_path: Path) -> None:
     found = backbone(backbone.preprocess(picture())[None])
     assert torch.allclose(found, expected, atol=1e-5)
     assert not backbone.imagenet
-    with pytest.raises(UsageError, match="has its own weights: leave out --weights"):
+    with pytest.raises(UsageError, match="has its own weights: leave out `weights`"):
         open_backbone(run.path, weights=run.weights)
 
 
@@ -236,7 +236,7 @@ def test_a_registered_backbone_takes_weights_from_a_file(tmp_path: Path, ending:
     assert backbone.weights == file
     assert backbone.digest == open_backbone(network).digest
     assert backbone.digest != open_backbone(Conv4(image_size=32)).digest
-    with pytest.raises(UsageError, match="comes without weights: give it some with --weights FILE"):
+    with pytest.raises(UsageError, match="comes without weights: give it some with `weights`"):
         open_backbone("conv4")
     with pytest.raises(RunError, match="do not fit"):
         open_backbone("resnet12", file)
@@ -311,7 +311,7 @@ def test_without_a_network_it_is_said_what_to_do(name: str, monkeypatch: pytest.
     monkeypatch.setattr(timm_models, "getproxies", dict)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with pytest.raises(RunError, match=f"weights of {name} are not on this machine.*--weights FILE.*the default"):
+    with pytest.raises(RunError, match=f"weights of {name} are not on this machine.*`weights`.*the default"):
         open_backbone(name)
     assert not constants.HF_HUB_OFFLINE
 
@@ -338,10 +338,10 @@ def test_options_that_would_do_nothing_are_refused(tmp_path: Path) -> None:
         ((None, file), "weights"),
         (("torchvision:resnet18", None, "avg"), "pooling"),
         (("conv4", file, "avg"), "pooling"),
-        ((None, None, None, 84), "image-size"),
+        ((None, None, None, 84), "image_size"),
         ((Conv4(32), file), "weights"),
     ):
-        with pytest.raises(UsageError, match=f"leave out --{option}"):
+        with pytest.raises(UsageError, match=f"leave out `{option}`"):
             open_backbone(*arguments)
     unpublished = next(name for name in timm.list_models() if not timm.is_model_pretrained(name))
     with pytest.raises(UsageError, match=f"timm has no weights for {unpublished}: give it some"):

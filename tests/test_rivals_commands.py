@@ -134,7 +134,7 @@ def test_runs_of_different_data_sets_are_not_compared(trained, fslstm, runs: Pat
     result = fslstm("compare", "--run", "feat", "--run", other.name, "--runs", runs, *EPISODES)
     shutil.rmtree(other)
     assert (result.code, result.out) == (2, "")
-    assert "feat is of dots and of-wide-dots of wide-dots: name runs of one data set, or give --dataset." in result.err
+    assert "of-wide-dots of wide-dots: name runs of one data set, or give a --dataset." in result.err
 
 
 def test_a_rival_with_nothing_to_tune_is_named(trained, fslstm, runs: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_whole_method_takes_no_module(trained, fslstm, runs: Path) -> None:
 def test_weights_of_another_rival_are_refused(trained, fslstm, runs: Path) -> None:
     result = fslstm("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES, "--method", "sib")
     assert (result.code, result.out) == (2, "")
-    assert "'sib' needs weights, which the run does not have: train with --algorithm sib" in result.err
+    assert "needs weights, which the run does not have: train one with 'fslstm train --algorithm sib'" in result.err
 
 
 def test_it_is_frozen_from_pretrained_weights(trained, fslstm, runs: Path) -> None:

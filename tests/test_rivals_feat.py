@@ -142,7 +142,7 @@ def test_what_is_out_of_range_is_named() -> None:
         ("feat(variant=x)", "no variant 'x'"),
         ("feat(temperature=0)", "temperature must be positive"),
         ("feat(dropout=2)", r"dropout must lie in \[0, 1\), but got 2"),
-        ("feat(attention_dropout=much)", r"attention dropout must lie in \[0, 1\), but got much"),
+        ("feat(attention_dropout=much)", r"attention_dropout must lie in \[0, 1\), but got much"),
     ):
         with pytest.raises(UsageError, match=message):
             parse_method(text, dim=12, backbone=SmallBackbone())

@@ -126,7 +126,7 @@ def test_another_run_has_not_its_weights(rival: str, trained, fslstm, runs: Path
     other = next(each for each in RIVALS if each != rival)
     result = fslstm("compare", rival, "--run", trained(other).name, "--runs", runs, *FEW)
     assert result.code == 2
-    assert f"needs weights, which the run does not have: train with --algorithm {rival}" in result.err
+    assert f"needs weights, which the run does not have: train one with 'fslstm train --algorithm {rival}" in result.err
 
 
 def test_a_backbone_without_wide_maps_is_named(fslstm, runs: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_again(tmp_path, data_r
 def test_a_second_run_never_overwrites_the_first(tmp_path, data_root):
     run = meta_run(tmp_path / "run", max_steps=1)
     train(run, OPTIONS, data_root=data_root, console=QUIET)
-    with pytest.raises(RunError, match="already holds a run. Continue it with --resume"):
+    with pytest.raises(RunError, match="already holds a run. Continue it with `resume=True`"):
         train(run, OPTIONS, data_root=data_root, console=QUIET)
 
 
@@ -573,7 +573,7 @@ def test_only_backbones_that_take_any_size_begin_with_small_images(tmp_path, dat
     monkeypatch.setattr("fslstm_dots.TinyBackbone.forward", refuse)
     pretrain(pretrain_run(tmp_path / "whole", max_steps=1), OPTIONS, data_root=data_root, console=QUIET)
     run = pretrain_run(tmp_path / "small", sizes=[0.5, 1], shares=[0.5, 0.5])
-    with pytest.raises(UsageError, match="The backbone tiny cannot take images of 16 x 16 pixels: give --size 1"):
+    with pytest.raises(UsageError, match="The backbone tiny cannot take images of 16 x 16 pixels: give `sizes=1`"):
         pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
     assert not run.path.exists()
 
@@ -609,11 +609,11 @@ def test_what_cannot_be_frozen_is_refused(tmp_path, data_root):
     with pytest.raises(UsageError, match=r"frozen before the one below it, but got freeze \(0.5, 0.25\)"):
         pretrain_run(tmp_path / "run", backbone="conv4", freeze=[0.5, 0.25])
     run = pretrain_run(tmp_path / "run", freeze=[0.5])
-    with pytest.raises(UsageError, match="TinyBackbone has 0 blocks that can be frozen, but --freeze"):
+    with pytest.raises(UsageError, match="TinyBackbone has 0 blocks that can be frozen, but `freeze`"):
         pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
     run = pretrain_run(tmp_path / "run", backbone="conv4", freeze=[0.5])
     for options in (EngineOptions("cpu", 2), EngineOptions("cpu", 1, num_nodes=2)):
-        with pytest.raises(UsageError, match="--freeze is for one device"):
+        with pytest.raises(UsageError, match="`freeze` is for one device"):
             pretrain(run, options, data_root=data_root, console=QUIET)
     assert not run.path.exists()
 

@@ -41,7 +41,7 @@ class Backbone(nn.Module):
     def __init__(self, image_size: int = 84) -> None:
         super().__init__()
         if image_size < 16:
-            raise UsageError(f"image_size must be at least 16 for four halvings, but got {image_size}.")
+            raise UsageError(f"`image_size` must be at least 16 for four halvings, but got {image_size}.")
         self.image_size = image_size
         self.map_channels = self.widths[-1]
         side = image_size // 16

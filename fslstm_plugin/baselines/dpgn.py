@@ -182,7 +182,7 @@ class DPGN(Method):
         points, members, order = self.graphs(features)
         if self.node_loss == "as-released" and order.shape[-2:] != (1, self.ways):
             raise UsageError(
-                "The node loss as released needs episodes with one query per class: train with --queries 1."
+                "The node loss as released needs episodes with one query per class: train with `queries=1`."
             )
         labels = query_labels.gather(-1, order.flatten(-2)).reshape(len(points), -1)
         generations = self.propagate(points, members)

@@ -132,7 +132,7 @@ def _saying_why(name: object) -> Iterator[None]:
     except Image.DecompressionBombError as error:
         raise DataError(
             f"The image {name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels: if you trust this file, raise the "
-            "limit with --max-pixels."
+            "limit with `max_pixels`."
         ) from error
     except Exception as error:  # Pillow's decoders raise errors of any type on damaged files
         if isinstance(error, OSError) and error.strerror:

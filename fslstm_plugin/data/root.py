@@ -35,7 +35,7 @@ def data_root(option: Path | None = None) -> Path:
         return folder.expanduser()
     except RuntimeError as error:
         raise UsageError(
-            f"There is no home folder for {folder}: name the folder of the data with --data-root or {VARIABLE}."
+            f"There is no home folder for {folder}: name the folder of the data with `data_root` or {VARIABLE}."
         ) from error
 
 

@@ -52,9 +52,9 @@ class EpisodeSampler:
     ) -> None:
         for what, value, least in (("ways", ways, 2), ("shots", shots, 1), ("queries", queries, 1)):
             if value < least:
-                raise UsageError(f"{what} must be at least {least}, but got {value}.")
+                raise UsageError(f"`{what}` must be at least {least}, but got {value}.")
         if seed < 0:
-            raise UsageError(f"seed must not be negative, but got {seed}.")
+            raise UsageError(f"`seed` must not be negative, but got {seed}.")
         counts = torch.bincount(labels)
         if ways > len(counts):
             found = "1 class" if len(counts) == 1 else f"{len(counts)} classes"

@@ -118,7 +118,7 @@ class FeatureSession(Session):
             except UntrainedError as error:
                 raise UsageError(
                     f"{name} has weights that are trained with a backbone, and there is no run here: choose a method "
-                    f"without any, or a run with --run in place of {self.name}."
+                    f"without any, or give a `run` in place of {self.name}."
                 ) from error
             if method.embeds or method.episode_statistics:
                 raise UsageError(f"{name} needs images, but {self.name} has only features: choose another method.")

@@ -71,7 +71,7 @@ def with_unknown(setting: Setting, split: Split, open_ways: int) -> Setting:
             f"{classes}."
         )
     if setting.query_balance != "uniform":
-        raise UsageError("Unknown classes need as many queries in every episode: leave out --query-balance.")
+        raise UsageError("Unknown classes need as many queries in every episode: leave out `query_balance`.")
     more = replace(setting, ways=ways)
     more.check(split)
     return more

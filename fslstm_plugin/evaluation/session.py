@@ -274,7 +274,7 @@ def measure_together(
         if (session.split.dataset, session.split.name) != (first.dataset, first.name):
             raise UsageError(
                 f"Methods are compared on the same images, but {parts[0][0].name} is of {first.dataset} and "
-                f"{session.name} of {session.split.dataset}: name runs of one data set, or give --dataset."
+                f"{session.name} of {session.split.dataset}: name runs of one data set, or give a `dataset`."
             )
     measured = []
     for session, methods in parts:

@@ -193,7 +193,7 @@ def require_left_out(classes: Tensor) -> Tensor:
 def _cannot_leave_out(what: str) -> UsageError:
     return UsageError(
         "An interval over classes needs a split with more classes than ways, and enough episodes that each class is in "
-        f"some of them and absent from others, but got {what}: raise --episodes, or lower --ways."
+        f"some of them and absent from others, but got {what}: raise `episodes`, or lower `ways`."
     )
 
 

@@ -97,7 +97,7 @@ def load_tuning(run: Run) -> Tuning:
         return read_plain(file, Tuning)
     except RunError as error:
         raise RunError(
-            f"{str(error).rstrip('.')}: remove it and run 'fslstm tune' again, or use --no-tuned."
+            f"{str(error).rstrip('.')}: remove it and run 'fslstm tune' again, or give `tuned=False`."
         ) from error
 
 

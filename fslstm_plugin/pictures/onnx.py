@@ -81,7 +81,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     """
     require_packages()
     if not pictures:
-        raise UsageError("There is no picture to check the graph with: name some with --check.")
+        raise UsageError("There is no picture to check the graph with: name some with `check`.")
     backbone = classifier.open_backbone()
     graph = ClassifierGraph(backbone.network, classifier.fitted, classifier.temperature_ or 1.0).eval()
     images = torch.stack([backbone.preprocess(each) for each in pictures])

@@ -24,5 +24,5 @@ def downloading(name: str) -> Iterator[None]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
         raise RunError(
             f"The weights of {name} are not on this machine and cannot be downloaded ({reason}). Name a file of them "
-            "with --weights FILE, or leave out --backbone: the default needs no network."
+            "with `weights`, or leave out `backbone`: the default needs no network."
         ) from error

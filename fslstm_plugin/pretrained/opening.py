@@ -84,7 +84,7 @@ def _refuse(title: str, **values: object) -> None:
     """Refuse options that would do nothing."""
     for option, value in values.items():
         if value is not None:
-            raise UsageError(f"{title} has its own {option.replace('_', ' ')}: leave out --{option.replace('_', '-')}.")
+            raise UsageError(f"{title} has its own {option.replace('_', ' ')}: leave out `{option}`.")
 
 
 def _unknown(name: str) -> UsageError | RunError:
@@ -101,7 +101,7 @@ def _unknown(name: str) -> UsageError | RunError:
 def _registered(name: str, weights: Path | None, image_size: int) -> PictureBackbone:
     if weights is None:
         raise UsageError(
-            f"The backbone {name} comes without weights: give it some with --weights FILE, or name a run folder."
+            f"The backbone {name} comes without weights: give it some with `weights`, or name a run folder."
         )
     from ..training.pretrained import load_backbone
 

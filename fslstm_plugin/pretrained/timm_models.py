@@ -45,7 +45,7 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     notes: list[str] = []
     if weights is None:
         if not timm.is_model_pretrained(name):
-            raise UsageError(f"timm has no weights for {name}: give it some with --weights FILE.")
+            raise UsageError(f"timm has no weights for {name}: give it some with `weights`.")
         with downloading(PREFIX + name), _no_retries_without_network():
             network = create(name, pretrained=True)
     else:

@@ -150,7 +150,7 @@ def _require_told_apart(runs: Sequence[Run]) -> None:
         if other is not run:
             raise UsageError(
                 f"{other.path} and {run.path} would be one line of the table ({trainings.describe(config)}): measure "
-                "each into an --output of its own, or compare them with 'fslstm compare'."
+                "each into an `output` of its own, or compare them with 'fslstm compare'."
             )
 
 
@@ -159,7 +159,7 @@ def _finished(parts: Sequence[Part], name: str, request: Request) -> list[Part]:
     runs = [trainings.finished(part.source, request.runs, request.data_root) for part in parts]
     found = [replace(part, source=run) for part, run in zip(parts, runs, strict=True) if run is not None]
     if not found:
-        raise NothingToMeasureError(f"No training of {name} is finished in {request.runs}: leave out --no-train.")
+        raise NothingToMeasureError(f"No training of {name} is finished in {request.runs}: leave out `no_train`.")
     return found
 
 

@@ -34,5 +34,5 @@ def refuse_to_overwrite(output: Path) -> None:
     if output.resolve().is_relative_to(folder().resolve()):
         raise UsageError(
             f"{output} holds the measurements that are shipped with the package, which are only compared with: name "
-            "another folder with --output."
+            "another folder with `output`."
         )

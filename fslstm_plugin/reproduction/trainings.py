@@ -342,7 +342,7 @@ def _train(
 
     run = existing(training, runs)
     if run is not None and not resume:
-        raise RunError(f"{run.path} has this configuration but is not finished: continue it with --resume.")
+        raise RunError(f"{run.path} has this configuration but is not finished: continue it with `resume=True`.")
     again = run is not None
     run = run or Run(new_run_folder(runs, None, training.name), config)
     console.print(

@@ -92,7 +92,7 @@ class Classification(pl.LightningModule):
         self.blocks = list(backbone.blocks) if isinstance(backbone, Backbone) else []
         if len(recipe.freeze) > len(self.blocks):
             raise UsageError(
-                f"{type(backbone).__name__} has {len(self.blocks)} blocks that can be frozen, but --freeze was given "
+                f"{type(backbone).__name__} has {len(self.blocks)} blocks that can be frozen, but `freeze` was given "
                 f"{len(recipe.freeze)} times."
             )
         self.classifier = nn.Linear(width, classes)

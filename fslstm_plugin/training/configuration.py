@@ -131,8 +131,8 @@ def train_config(
     recipe = _with(method.recipe(recipe, pretrained=pretrained is not None, test_shots=test_shots), given)
     recipe.augmentation.require_fit(size)
     validation = validation or Validation()
-    _require_shape(method, recipe, "Training (--ways, --shots, --queries)")
-    _require_shape(method, validation, "Validation (--val-ways, --val-shots, --val-queries)")
+    _require_shape(method, recipe, "Training (`ways`, `shots`, `queries`)")
+    _require_shape(method, validation, "Validation (`val_ways`, `val_shots`, `val_queries`)")
     return _checked(
         TrainConfig(
             backbone=backbone,

@@ -46,7 +46,7 @@ class NonFiniteError(FSLSTMError):
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         super().__init__(
             f"The {what} at step {trainer.global_step} with learning rate {rate:g}. "
-            "The last good checkpoint is kept; try a smaller learning rate, or --precision 32."
+            "The last good checkpoint is kept; try a smaller learning rate, or `precision=32`."
         )
 
 
@@ -68,7 +68,7 @@ def resolve_precision(precision: str, accelerator: str = "auto") -> str:
         '32'
     """
     if precision not in ("auto", *_LIGHTNING_PRECISION):
-        raise UsageError(f"--precision must be auto, 32 or bf16, but got '{precision}'.")
+        raise UsageError(f"`precision` must be auto, 32 or bf16, but got '{precision}'.")
     if precision == "auto":
         return "bf16" if _has_bfloat16(accelerator) else "32"
     return precision
@@ -339,7 +339,7 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
         if "DataLoader worker" in str(error):  # PyTorch interrupts the training wherever it is
             raise RunError(
                 "A process that decodes images was killed, perhaps for want of memory. What was saved before is "
-                f"intact: continue with {run.resume_command}, perhaps with fewer --workers."
+                f"intact: continue with {run.resume_command}, perhaps with fewer `workers`."
             ) from error
         if not resume or checkpoints.started or is_out_of_memory(error):
             raise

@@ -96,7 +96,7 @@ def _report(console: Console) -> Report:
 def _one_device(options: EngineOptions) -> EngineOptions:
     """Several devices would wait for each other's gradients of the frozen blocks, which never come."""
     if options.devices not in ("auto", 1) or options.num_nodes > 1:
-        raise UsageError("--freeze is for one device: leave it out, or give --devices 1 and --num-nodes 1.")
+        raise UsageError("`freeze` is for one device: leave it out, or give `devices=1` and `num_nodes=1`.")
     return replace(options, devices=1)
 
 
@@ -108,6 +108,7 @@ def _require_sizes(module: Classification, config: PretrainConfig) -> None:
                 module.eval()(torch.zeros(1, 3, side, side))
         except RuntimeError as error:
             raise UsageError(
-                f"The backbone {config.backbone} cannot take images of {side} x {side} pixels: give --size 1 --share 1."
+                f"The backbone {config.backbone} cannot take images of {side} x {side} pixels: give `sizes=1` and "
+                "`shares=1`."
             ) from error
     module.train()
