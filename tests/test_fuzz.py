@@ -495,7 +495,7 @@ def test_features_are_classified_or_refused(random: Random) -> None:
     ("changed", "message"),
     [
         ({"ways": 10**6}, "class 2 has none"),
-        ({"ways": 2**40}, "ways can be at most 1,000,000"),
+        ({"ways": 2**40}, "`ways` can be at most 1,000,000"),
         ({"labels": torch.tensor([0, 2**40])}, "class 1 has none"),
         ({"query": torch.ones(3, 4).to(torch.float8_e4m3fn)}, "16 bits or more"),
         ({"map_shape": (3, 1, 1)}, r"\(3, 1, 1\) do not make 4 features"),

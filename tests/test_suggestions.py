@@ -98,5 +98,5 @@ def test_labelling_what_is_suggested_is_worth_more_than_chance() -> None:
 @pytest.mark.parametrize(("count", "columns"), [(0, 3), (2.5, 3), (2, 2)])
 def test_wrong_arguments_get_a_sentence(count: int, columns: int) -> None:
     labelled, pool, probabilities = draw(0)
-    with pytest.raises(UsageError, match="count must be|Suggestions need"):
+    with pytest.raises(UsageError, match="count. must be|Suggestions need"):
         suggest(labelled, pool, probabilities[:, :columns], CLASSES, count)
