@@ -536,13 +536,13 @@ def test_help_has_examples_and_imports_no_torch():
 
 
 def test_prediction_sets_are_timed(fslstm, tmp_path, monkeypatch):
-    monkeypatch.setattr(sets, "CLASSES", (4, 200))
+    monkeypatch.setattr(sets, "CASES", (("lssvm", 4), ("lssvm", 200), ("lssvm(ridge=loo)", 3)))
     result = fslstm("bench", "sets", "--features", 8, "--rounds", 2, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     rows, figures = rows_of(tmp_path / "r.json")
     assert rows == []
     assert [(each["what"], each["at_most"]) for each in figures.values()] == [
-        ("lssvm, 4 classes of 5", None), ("lssvm, 200 classes of 5", 5),
+        ("lssvm, 4 classes of 5", None), ("lssvm, 200 classes of 5", 5), ("lssvm(ridge=loo), 3 classes of 5", None),
     ]  # fmt: skip
 
 

@@ -307,7 +307,7 @@ def test_other_coverages_are_refused(coverage: float) -> None:
         ("lssvm+iam", "depends on the other queries"),
         ("tim", "depends on the other queries"),
         ("simpleshot", "no closed-form leave-one-out"),
-        ("svm", "SVMClassifier cannot leave out its points in closed form"),
+        ("svm", "SVMClassifier has no closed-form leave-one-out"),
         ("lssvm(coding=one-vs-one)", "a coding that has 0"),
     ],
 )

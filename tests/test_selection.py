@@ -95,7 +95,7 @@ def test_at_chance_two_points_a_class_promise_no_more(ways: int) -> None:
         ([], "nothing to choose from"),
         (["tim"], "cannot be judged by leaving out"),
         (["rr+psm"], "cannot be judged by leaving out"),
-        (["svm"], "SVMClassifier cannot leave out"),
+        (["svm"], "SVMClassifier has no closed-form"),
         (["nn(center)"], "pass base_mean"),
     ],
 )

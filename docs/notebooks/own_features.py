@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Your own features, probabilities and label sets
+# # Your own features, probabilities and prediction sets
 #
 # `FewShotClassifier` takes any matrix of features. Here these are the 64 pixels of
 # scikit-learn's digits; 5 images of each digit are labelled.
@@ -64,15 +64,16 @@ panel.legend(frameon=False, fontsize=8)
 plt.show()
 
 # %% [markdown]
-# ## Sets that hold the right label as often as promised
+# ## Sets that contain the true label as often as guaranteed
 #
-# A label set says more than a probability: the share of the sets that hold the
-# right label is guaranteed for each digit, however bad the features are. Worse
-# features give larger sets. The guarantee is on average over draws of labelled
+# A prediction set says more than a probability: the share of the sets that contain
+# the true label is guaranteed for each digit, however bad the features are. Worse
+# features give larger sets. The predicted label is in each set, so that a low
+# coverage is exceeded. The guarantee is on average over draws of labelled
 # images; with 5 of each digit it goes in steps of a sixth.
 
 # %%
-print("promised   kept   labels in a set")
+print("guaranteed  covered  labels in a set")
 for coverage in (3 / 6, 4 / 6, 5 / 6):
     held, sizes = [], []
     for labelled, new in draws:
@@ -82,10 +83,10 @@ for coverage in (3 / 6, 4 / 6, 5 / 6):
             label in each for label, each in zip(y[new[:100]], sets, strict=True)
         ]
         sizes += [len(each) for each in sets]
-    print(f"{coverage:8.0%} {np.mean(held):6.1%} {np.mean(sizes):9.2f}")
+    print(f"{coverage:10.0%} {np.mean(held):8.1%} {np.mean(sizes):10.2f}")
 
 # %% [markdown]
-# The first sets of the last draw that hold more than one label, or none:
+# The first sets of the last draw that contain more than one label:
 
 # %%
 unclear = [number for number, each in enumerate(sets) if len(each) != 1][:5]
@@ -99,6 +100,6 @@ for panel, number in zip(panels, unclear, strict=True):
 plt.show()
 
 # %% [markdown]
-# [Label sets with a guarantee](../mathematics/conformal.md) proves the promise, and
+# [Prediction sets](../mathematics/conformal.md) proves the guarantee, and
 # says what it does not cover. [Your own pictures](../guides/pictures.md) does the
 # same from folders of pictures.

@@ -15,7 +15,7 @@ from ..methods import Method
 from .session import Session
 
 _MOST_EPISODES = 16
-_MOST_LOGITS = 2**20  # Of the support together with each query, which label sets are computed from.
+_MOST_LOGITS = 2**20  # Of the support together with each query, which prediction sets are computed from.
 
 
 class Batch(NamedTuple):

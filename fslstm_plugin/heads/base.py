@@ -160,7 +160,7 @@ class Head(nn.Module, ABC):
         """
         if self.lacks_leave_one_out is not None:
             raise UsageError(
-                f"{type(self).__name__} cannot leave out its points in closed form: {self.lacks_leave_one_out}. Use "
+                f"{type(self).__name__} has no closed-form leave-one-out: {self.lacks_leave_one_out}. Use "
                 "nn, rr, or lssvm with soft decoding and a coding of 1 and -1."
             )
 

@@ -53,7 +53,7 @@ class _Card:
     path: str
     label: str
     percent: str
-    label_set: str
+    other_labels: str
     image: str | None
     near: int | None
     near_name: str
