@@ -218,8 +218,8 @@ def require_attainable(
     ]
     if kind == PER_CLASS and attained_coverage(coverage, _ranked(targets, MARGINAL)) < 1:
         ways_out.append(
-            f"choose the kind '{MARGINAL}', which holds on average over the classes if labelled and new images are "
-            "drawn alike, but not for each class"
+            f"choose the coverage kind '{MARGINAL}', which holds on average over the classes if labelled and new "
+            "images are drawn alike, but not for each class"
         )
     raise UsageError(
         f"{_images(targets, kind, enough, names)} can guarantee a coverage of at most {100 * most:.3g} %, not "

@@ -220,7 +220,7 @@ def test_a_coverage_that_few_points_cannot_guarantee_is_refused() -> None:
         fitted.predict_set(query, coverage=0.9, kind="marginal")
     few = "2 labelled images per class can .* at most 66.7 %, not 80 %: label 4 of each class, or ask for 0.66 or less"
     for arguments in ({"coverage": 0.8}, {}):  # the kind is never changed in silence, and 0.66 is not worth having
-        with pytest.raises(UsageError, match=f"{few}, or choose the kind 'marginal'"):
+        with pytest.raises(UsageError, match=f"{few}, or choose the coverage kind 'marginal'"):
             fitted.predict_set(query, **arguments)
     assert len(fitted.predict_set(query, coverage=0.66)) == len(query)
 

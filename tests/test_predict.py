@@ -191,7 +191,7 @@ def test_five_pictures_of_a_class_cannot_guarantee_nine_tenths_of_it(fslstm, mod
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert (
         "5 labelled images per class can guarantee a coverage of at most 83.3 %, not 90 %: label 9 of each class, or "
-        "ask for 0.83 or less, or choose the kind 'marginal'" in done.err
+        "ask for 0.83 or less, or choose the coverage kind 'marginal'" in done.err
     )
     done = fslstm("predict", model, new, "--coverage", 0.9, "--coverage-kind", "marginal")
     assert (
