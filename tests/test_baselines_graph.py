@@ -379,7 +379,7 @@ def test_centering_without_a_base_mean(name: str) -> None:
         ("proto-lp(exponent=0)", "exponent must be positive"),
         ("proto-lp(directions=0)", "directions must be a whole number of at least 1"),
         ("proto-lp(mixing=0)", "mixing must be above 0"),
-        ("proto-lp(balance_tolerance=-1)", "balance tolerance must be positive"),
+        ("proto-lp(balance_tolerance=-1)", "balance_tolerance must be positive"),
     ],
 )
 def test_arguments_outside_their_range(text: str, sentence: str) -> None:

@@ -459,7 +459,7 @@ def test_an_image_is_seen_as_its_file_is(mode: str, tmp_path: Path) -> None:
 
 def test_an_image_that_is_cut_short_gets_a_sentence(pictures: list[Path]) -> None:
     pictures[0].write_bytes(pictures[0].read_bytes()[:-200])
-    with pytest.raises(DataError, match=r"0\.png is truncated"):
+    with pytest.raises(DataError, match=r"0\.png is damaged, or not an image"):
         FewShotClassifier(backbone=Colours()).fit([Image.open(file) for file in pictures], ["a", "b"] * 6)
 
 

@@ -80,5 +80,5 @@ def test_help_imports_neither_torch_nor_learn2learn() -> None:
 
 def test_a_home_folder_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FSLSTM_DATA_ROOT", raising=False)
-    with pytest.raises(UsageError, match=r"no home folder for ~nobody-of-that-name.*--data-root"):
+    with pytest.raises(UsageError, match=r"no home folder for ~nobody-of-that-name.*`data_root`"):
         data_root(Path("~nobody-of-that-name/data"))

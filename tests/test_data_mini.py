@@ -159,7 +159,7 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
     picture = next((folder / "images").glob("nval0*.jpg"))
     content = picture.read_bytes()
     picture.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DataError, match=f"The image {picture} is truncated"):
+    with pytest.raises(DataError, match=f"The image {picture} is damaged, or not an image"):
         SmallMini().prepare(tmp_path / "root", folder)
     picture.unlink()
     with pytest.raises(DataError, match=rf"val\.csv lists the image '{picture.name}' of class 'nval0', which is"):

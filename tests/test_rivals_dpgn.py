@@ -237,7 +237,7 @@ def test_another_shape_is_refused_in_one_sentence() -> None:
     with pytest.raises(UsageError, match="dpgn needs 2 support images of every class, but their numbers differ"):
         DPGN(SmallBackbone(), ways=2, shots=2, width=6).logits(features)
     with pytest.raises(
-        UsageError, match=r"Validation \(--val-ways, .*\): dpgn was built for 5-way 1-shot .* 5-shot ones"
+        UsageError, match=r"Validation \(`val_ways`, .*\): dpgn was built for 5-way 1-shot .* 5-shot ones"
     ):
         train_config("cifar-fs", "conv4", "dpgn(shots=1)", precision="32")  # which validates with 5 shots
 
@@ -269,5 +269,5 @@ def test_a_backbone_without_stages_is_refused() -> None:
 def test_the_released_node_loss_needs_one_query_of_each_class() -> None:
     method = DPGN(SmallBackbone(), 3, 1, width=6, node_loss="as-released")
     features = EpisodeFeatures(torch.rand(3, 12), torch.rand(6, 12), torch.arange(3))
-    with pytest.raises(UsageError, match="one query per class: train with --queries 1"):
+    with pytest.raises(UsageError, match="one query per class: train with `queries=1`"):
         method.loss(features, torch.arange(6) % 3, criterion)
