@@ -116,7 +116,7 @@ def test_degenerate_supports_get_an_answer() -> None:
 
 @pytest.mark.parametrize("ridge", ["auto", 0.0, -1.0, float("nan")])
 def test_other_ridges_are_refused(ridge: float | str) -> None:
-    with pytest.raises(UsageError, match="`ridge` must be"):
+    with pytest.raises(UsageError, match="ridge`? must be"):
         LSSVMClassifier(ridge=ridge)
 
 
