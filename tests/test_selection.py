@@ -56,7 +56,7 @@ def test_features_that_ask_for_normalisation_get_it() -> None:
 
 
 def test_the_accuracy_is_that_of_new_points() -> None:
-    """Of 20 points per class; it is judged by the share of intervals that hold the accuracy on new points."""
+    """Of 20 points per class; it is judged by the share of intervals that contain the accuracy on new points."""
     held = []
     for seed in range(40):
         features, labels = draw(seed, shots=120)
@@ -82,7 +82,7 @@ def test_the_only_point_of_a_class_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize("ways", [2, 5, 50])
-def test_at_chance_two_points_a_class_promise_no_more(ways: int) -> None:
+def test_at_chance_no_more_is_expected(ways: int) -> None:
     labels = torch.arange(ways).repeat(ways)
     found = expected_accuracy(torch.eye(ways)[torch.arange(ways).repeat_interleave(ways)], labels)
     assert found is not None
