@@ -323,7 +323,7 @@ def measure(
     passes = sum(session.passes(methods) for session, methods in parts)
     with running(console, len(shots) * passes * len(join_ranks().share(setting.episodes))) as show:
         for each in settings:
-            rows += measure_together(parts, each, batch_episodes, partial(show, each.shots))
+            rows += measure_together(parts, each, batch_episodes, partial(show, each.shots), len(settings))
     return rows
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ from fslstm_plugin.evaluation.statistics import (
     estimate_over_classes,
     estimate_to_the_best,
     require_classes,
+    together,
 )
 
 LABELS = torch.arange(12).repeat_interleave(60)
@@ -62,6 +65,50 @@ def test_equal_methods_are_not_told_from_the_best_of_them(episodes: int) -> None
     assert sum(excludes_zero(estimate_to_the_best(table)) for table in tables) <= 12
     plain = [[estimate(row - table[table.mean(-1).argmax()]) for row in table] for table in tables]
     assert sum(map(excludes_zero, plain)) > 60, "which is what the choice does to intervals that ignore it"
+
+
+@pytest.mark.parametrize(("over", "tables"), [("episodes", 1), ("episodes", 2), ("classes", 1)])
+def test_no_verdict_of_a_table_of_equal_methods_is_false(over: str, tables: int) -> None:
+    """To the best, and of each method over the first, in every one of the tables shown together."""
+    wrong, alone, trials = 0, 0, 60 // tables
+    for seed in range(trials):
+        found, singly = False, False
+        for each in range(tables):
+            generator = torch.Generator().manual_seed(1000 * seed + each)
+            classes = torch.stack([torch.randperm(20, generator=generator)[:5] for _ in range(400)])
+            of_classes = 3 * torch.randn(12, 20, generator=generator)
+            table = methods(10_000 * each + seed, 400) + of_classes[:, classes].mean(-1) * (over == "classes")
+            compare = together(table, tables, classes if over == "classes" else None)
+            gains = [row - table[0] for row in table[1:]]
+            found |= excludes_zero([*estimate_to_the_best(table, compare), *map(compare, gains)])
+            usual = partial(estimate_over_classes, classes=classes) if over == "classes" else estimate
+            singly |= excludes_zero([usual(each) for each in gains])
+        wrong, alone = wrong + found, alone + singly
+    assert wrong <= 0.1 * trials
+    assert alone >= 0.15 * trials, "which is what intervals that hold each alone say"
+
+
+@pytest.mark.parametrize("episodes", [10, 30])
+@pytest.mark.parametrize("share", [0.98, 0.995, 0.999])
+def test_hardly_an_error_in_a_few_episodes_is_no_certainty(episodes: int, share: float) -> None:
+    """Episodes differ in how hard they are; the usual interval covers 50 % at 10 episodes and 99.9 %."""
+    generator = torch.Generator().manual_seed(0)
+    hardness = 0.5 * torch.randn(1000, episodes, generator=generator)
+    wrong = (1 - share) * hardness.exp() / torch.tensor(0.5**2 / 2).exp()
+    draws = torch.rand(1000, episodes, 75, generator=generator)
+    accuracies = 100 * (draws > wrong.unsqueeze(-1)).double().mean(-1)
+    covered = [abs(each.mean - 100 * share) <= each.ci95 for each in (estimate(row, 75) for row in accuracies)]
+    assert sum(covered) >= 940
+    if share > 0.99 and episodes == 10:
+        usual = [abs(each.mean - 100 * share) <= each.ci95 for each in map(estimate, accuracies)]
+        assert sum(usual) < 900
+
+
+def test_ordinary_accuracies_have_the_interval_they_had() -> None:
+    generator = torch.Generator().manual_seed(0)
+    accuracies = 100 * (torch.rand(1000, 75, generator=generator) < 0.6).double().mean(-1)
+    harder = accuracies + 5 * torch.randn(1000, generator=generator)
+    assert estimate(harder, 75) == estimate(harder)
 
 
 def test_a_clear_difference_to_the_best_is_found() -> None:

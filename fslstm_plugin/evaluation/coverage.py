@@ -112,7 +112,7 @@ def coverage_rows(
     rows = []
     for method, found in zip(mine, collect(session, mine, sampler, setting.episodes, answer, title), strict=True):
         hits, sizes, singletons = found
-        covered = summary(setting, session.split)(100 * hits)
+        covered = summary(setting, session.split)(100 * hits, counted=setting.ways * setting.queries)
         rows.append(
             CoverageRow(
                 run=session.name,

@@ -95,7 +95,10 @@ def open_rows(session: Session, methods: Sequence[Method], setting: Setting, ope
     rows = []
     for method, found in zip(methods, collected, strict=True):
         for score, measured in zip(_names(method), found, strict=True):
-            auroc, accuracy, refused = (estimated(100 * each) for each in measured.mT)
+            counted = (0, setting.ways * setting.queries, open_ways * setting.queries)
+            auroc, accuracy, refused = (
+                estimated(100 * each, counted=many) for each, many in zip(measured.mT, counted, strict=True)
+            )
             rows.append(
                 OpenRow(
                     run=session.name,

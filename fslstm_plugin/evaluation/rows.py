@@ -9,14 +9,13 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 from msgspec import Meta, Struct
-from torch import Tensor
 
 from ..data.base import Split
 from ..grammar import options_of, value_text
 from ..methods import KernelMethod, Method
 from .runner import Outcome
 from .setting import Setting
-from .statistics import Estimate, estimate, estimate_over_classes, estimate_to_the_best
+from .statistics import Estimate, estimate, estimate_over_classes, estimate_to_the_best, together
 
 _Number = Annotated[int, Meta(ge=0, le=10**9)]
 _Count = Annotated[int, Meta(ge=1, le=10**9)]
@@ -52,12 +51,13 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ci95: Half width of its 95 % interval in percent.
         seconds: Time from the features to the answers of all episodes; None where it was not measured carefully.
         difference: Mean paired difference to the best row of the same episodes, in percent.
-        difference_ci95: Half width of its 95 % interval, which allows for the choice of the best where it is over
-            episodes; 0 for the best row itself.
+        difference_ci95: Half width of its 95 % interval, which holds for all pairs of methods of the table at once; 0
+            for the best row itself.
         reference: Name of the row that this one is measured against, see `reference`; None if there is none.
         reference_run: Name of the run of that row.
         gain: Mean paired difference to the reference, in percent.
-        gain_ci95: Half width of its 95 % interval.
+        gain_ci95: Half width of its 95 % interval, which holds at once too; alone among the measurements of a
+            reproduction.
         share_error: How far the classes' shares of an episode's predictions lie from the true ones: the absolute
             difference in percentage points, averaged over classes and episodes. None in older rows, without this
             number.
@@ -112,24 +112,33 @@ class Measured(NamedTuple):
         return self.outcome.method
 
 
-def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> list[Row]:
+def rows_of(
+    measured: Sequence[Measured], split: Split, setting: Setting, tables: int = 1, gains_alone: bool = False
+) -> list[Row]:
     """Accuracy, interval, time and paired differences of methods that were run on the same episodes.
 
     Args:
         measured: The outcomes of the methods of one run or of several.
         split: Where the episodes come from.
         setting: Shape and number of the episodes.
+        tables: See `together`: how many numbers of shots the table has. Default 1.
+        gains_alone: Whether the intervals of gains hold each alone, for pages that make tables of their own of them.
+            Default False: all differences at once.
 
     Returns:
         A row for each.
     """
     summarize = summary(setting, split)
-    differences = _to_the_best(measured, setting, summarize)
+    accuracies = torch.stack([each.outcome.accuracies for each in measured])
+    classes = None if setting.interval == "episodes" else setting.classes(split)
+    compare = together(accuracies, tables, classes)
+    differences = estimate_to_the_best(accuracies, compare)
+    gained = summarize if gains_alone else compare
     rows = []
     for each, difference in zip(measured, differences, strict=True):
-        accuracy = summarize(each.outcome.accuracies)
+        accuracy = summarize(each.outcome.accuracies, counted=setting.ways * setting.queries)
         other = reference(each, measured)
-        gain = None if other is None else summarize(each.outcome.accuracies - other.outcome.accuracies)
+        gain = None if other is None else gained(each.outcome.accuracies - other.outcome.accuracies)
         rows.append(
             Row(
                 dataset=split.dataset,
@@ -153,16 +162,6 @@ def rows_of(measured: Sequence[Measured], split: Split, setting: Setting) -> lis
     return rows
 
 
-def _to_the_best(
-    measured: Sequence[Measured], setting: Setting, summarize: Callable[[Tensor], Estimate]
-) -> list[Estimate]:
-    """Paired differences to the best, simultaneous over episodes; over classes one by one."""
-    accuracies = torch.stack([each.outcome.accuracies for each in measured])
-    if setting.interval == "episodes":
-        return estimate_to_the_best(accuracies)
-    return [summarize(difference) for difference in accuracies - accuracies[accuracies.mean(-1).argmax()]]
-
-
 def _described(method: Method) -> dict[str, Any]:
     """A method in the words of a row."""
     kernel = isinstance(method, KernelMethod)
@@ -182,8 +181,8 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else value_text(value)
 
 
-def summary(setting: Setting, split: Split) -> Callable[[Tensor], Estimate]:
-    """Mean and interval of one number per episode, as the setting requests."""
+def summary(setting: Setting, split: Split) -> Callable[..., Estimate]:
+    """`estimate` or `estimate_over_classes`, as the setting requests."""
     if setting.interval == "episodes":
         return estimate
     return partial(estimate_over_classes, classes=setting.classes(split))

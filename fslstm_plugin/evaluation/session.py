@@ -257,6 +257,7 @@ def measure_together(
     setting: Setting,
     batch_episodes: int | None = None,
     report: PassReport = _untold,
+    tables: int = 1,
 ) -> list[Row]:
     """Rows of methods of several runs on the same episodes, so that all differences are paired.
 
@@ -265,6 +266,7 @@ def measure_together(
         setting: The episodes.
         batch_episodes: See `run_methods`.
         report: See `Session.measure`; names begin with the run's if there are several.
+        tables: See `rows_of`. Default 1.
 
     Raises:
         UsageError: If the sessions are on different images.
@@ -280,7 +282,7 @@ def measure_together(
     for session, methods in parts:
         prefix = f"{session.name}: " if len(parts) > 1 else ""
         measured += session.measure(methods, setting, batch_episodes, partial(_prefixed, report, prefix))
-    return rows_of(measured, first, setting)
+    return rows_of(measured, first, setting, tables)
 
 
 def _prefixed(report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:

@@ -1,7 +1,9 @@
-"""Means with 95 % intervals: over episodes or over classes, of one method, or of all against the best."""
+"""Means with 95 % intervals: over episodes or over classes, of one method, or of all differences at once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,14 +22,22 @@ class Estimate(NamedTuple):
     ci95: float
 
 
-def estimate(values: Tensor) -> Estimate:
+def estimate(values: Tensor, counted: int = 0) -> Estimate:
     """Mean and ``t sd / sqrt(n)``, t the 97.5 % point of Student's distribution with n - 1 degrees of freedom.
 
     The paper has 1.96 in place of t: 0.1 % less at its 1000 episodes, but too little for few episodes: with 5, its
     interval holds the true mean in 88 % of the cases.
 
+    A few episodes in which almost every query is right have almost no variance, and say little about how rare errors
+    are. So a mean of percentages has at least the standard error of a share of all queries, with two right and two
+    wrong ones added.
+
+    Source: Agresti and Coull, "Approximate is better than 'exact' for interval estimation of binomial proportions",
+    1998, for the four added ones.
+
     Args:
         values: One number per episode ``(n,)``.
+        counted: Of how many queries each is the percentage. Default 0: of none, as differences.
 
     Returns:
         The estimate; the interval of a single episode is infinite.
@@ -36,27 +46,78 @@ def estimate(values: Tensor) -> Estimate:
         >>> import torch
         >>> estimate(torch.tensor([60.0, 80.0] * 500))
         Estimate(mean=70.0, ci95=0.62085...)
+        >>> estimate(torch.tensor([100.0] * 10), counted=75)
+        Estimate(mean=100.0, ci95=0.42...)
     """
     values = values.double()
     if len(values) < 2:
         return Estimate(values.mean().item(), float("inf"))
-    return Estimate(values.mean().item(), round(_student(len(values) - 1) * _error(values), 12))
+    error = max(_error(values), _least_error(values, counted))
+    return Estimate(values.mean().item(), round(_student(len(values) - 1) * error, 12))
 
 
-def estimate_to_the_best(accuracies: Tensor) -> list[Estimate]:
-    """Differences to the method with the highest mean, with intervals that hold all at once.
+def _least_error(values: Tensor, counted: int) -> float:
+    """See `estimate`; in percent."""
+    if not counted:
+        return 0.0
+    queries = len(values) * counted
+    share = (queries * values.mean().item() / 100 + 2) / (queries + 4)
+    return float(100 * (share * (1 - share) / (queries + 4)) ** 0.5)
 
-    That method was chosen by the same numbers, so that the usual interval of a difference to it says too often that
-    the others are worse: with 12 equal methods, one of them in 3 of 4 tables. These intervals hold for the differences
-    of all pairs of methods with 95 % probability together, whichever is the best.
 
-    Source: Hothorn, Bretz and Westfall, "Simultaneous inference in general parametric models", 2008: the 95 % point of
-    the largest standardised difference under the normal distribution with the methods' covariance, which is drawn from
-    a fixed seed; here with Student's distribution in place of the normal one for each difference, for few episodes.
-    No more episodes than methods say too little about the covariance: there it is Bonferroni's bound over all pairs.
+def together(accuracies: Tensor, tables: int = 1, classes: Tensor | None = None) -> Callable[[Tensor], Estimate]:
+    """How to estimate differences of methods so that all intervals hold at once.
+
+    A table makes many comparisons, and each alone may be wrong in 1 of 20 cases: of tables with 12 differences that are
+    none, 46 % would have one that looks real. The method that all are compared with may also be the best, chosen by
+    the same numbers: with 12 equal methods, 3 of 4 tables would have one that looks worse. These intervals hold for the
+    differences of all pairs of methods with 95 % probability together, whichever are looked at.
+
+    Over episodes, the half width is the 95 % point of the largest standardised difference of a pair; no more episodes
+    than methods say too little about it, and over classes the jackknife does: there it is Bonferroni's bound over all
+    pairs.
+
+    Source: Hothorn, Bretz and Westfall, "Simultaneous inference in general parametric models", 2008: the point under
+    the normal distribution with the methods' covariance, which is drawn from a fixed seed; here with Student's
+    distribution in place of the normal one for each difference, for few episodes.
 
     Args:
         accuracies: One number for each method and episode ``(methods, n)``, of the same episodes.
+        tables: How many such tables are to hold at once, as of several numbers of shots. Default 1.
+        classes: For intervals over classes, see `estimate_over_classes`. Default None: over episodes.
+
+    Returns:
+        From the difference of two methods in each episode ``(n,)`` to its estimate.
+
+    Example:
+        >>> import torch
+        >>> same = torch.arange(100.0)
+        >>> better = same + torch.tensor([1.0, 3.0] * 50)
+        >>> together(torch.stack([same, better]))(better - same)
+        Estimate(mean=2.0, ci95=0.199...)
+    """
+    methods, episodes = accuracies.shape
+    share = 0.05 / tables
+    alone = 1 - share / max(2, methods * (methods - 1))
+    if classes is not None:
+        return partial(estimate_over_classes, classes=classes, share=alone)
+    factor = _simultaneous_factor(accuracies.double(), share, alone) if methods > 1 and episodes > 1 else torch.inf
+
+    def of_pair(difference: Tensor) -> Estimate:
+        difference = difference.double()
+        mean = difference.mean().item()
+        error = _error(difference) if episodes > 1 else float(mean != 0)
+        return Estimate(mean, round(factor * error, 12) if error else 0.0)
+
+    return of_pair
+
+
+def estimate_to_the_best(accuracies: Tensor, compare: Callable[[Tensor], Estimate] | None = None) -> list[Estimate]:
+    """Differences to the method with the highest mean, with intervals that hold all at once.
+
+    Args:
+        accuracies: One number for each method and episode ``(methods, n)``, of the same episodes.
+        compare: How to estimate them. Default None: `together`, over episodes.
 
     Returns:
         For each method, its mean less the best one's: 0 with an interval of 0 for the best itself (the first, if
@@ -69,25 +130,34 @@ def estimate_to_the_best(accuracies: Tensor) -> list[Estimate]:
         >>> [[round(number, 2) for number in each] for each in estimate_to_the_best(torch.stack([same, better]))]
         [[-2.0, 0.2], [0.0, 0.0]]
     """
+    compare = compare or together(accuracies)
     accuracies = accuracies.double()
-    methods, episodes = accuracies.shape
-    best = int(accuracies.mean(-1).argmax())
-    differences = accuracies - accuracies[best]
-    means = differences.mean(-1).tolist()
-    if episodes < 2:
-        infinite = (differences != 0).any(-1).tolist()
-        return [Estimate(mean, float("inf") if each else 0.0) for mean, each in zip(means, infinite, strict=True)]
-    factor = _simultaneous_factor(differences) if methods > 1 else 0.0
-    return [Estimate(mean, round(factor * _error(each), 12)) for mean, each in zip(means, differences, strict=True)]
+    return [compare(each - accuracies[accuracies.mean(-1).argmax()]) for each in accuracies]
 
 
-def _simultaneous_factor(values: Tensor) -> float:
-    """How many standard errors the differences of all pairs of rows ``(methods, n)`` stay within together."""
+def widened(ci95: float, episodes: int, comparisons: int) -> float:
+    """The half width of one of several intervals that hold at once, by Bonferroni's bound, from that of it alone.
+
+    Example:
+        >>> round(widened(1.0, episodes=10_000, comparisons=12), 2)
+        1.46
+    """
+    return ci95 * _student(episodes - 1, 1 - 0.025 / comparisons) / _student(episodes - 1)
+
+
+def _simultaneous_factor(values: Tensor, share: float, alone: float) -> float:
+    """How many standard errors the differences of all pairs of rows ``(methods, n)`` stay within together.
+
+    Args:
+        values: The rows.
+        share: How often one may not.
+        alone: The quantile by Bonferroni's bound.
+    """
     methods, episodes = values.shape
     freedom = episodes - 1
     if episodes <= methods:
-        return _student(freedom, 1 - 0.05 / (methods * (methods - 1)))
-    covariance = torch.cov(values)
+        return _student(freedom, alone)
+    covariance = torch.cov(values - values[values.mean(-1).argmax()])
     eigenvalues, vectors = torch.linalg.eigh(covariance)
     normal = torch.from_numpy(np.random.default_rng(0).standard_normal((_DRAWS, methods)))
     drawn = normal * eigenvalues.clamp(min=0).sqrt() @ vectors.mT
@@ -102,7 +172,8 @@ def _simultaneous_factor(values: Tensor) -> float:
             largest = torch.maximum(largest, standardised.amax(-1))
     # The point of one standard normal difference that is as likely, and its place in Student's distribution: the
     # standard errors are estimates too.
-    return _student(freedom, max(0.975, torch.special.ndtr(largest.quantile(0.95)).item()))
+    found = torch.special.ndtr(largest.quantile(1 - share)).item()
+    return _student(freedom, min(alone, max(1 - share / 2, found)))
 
 
 def require_classes(ways: int, classes: int, episodes: int) -> None:
@@ -127,7 +198,7 @@ def require_classes(ways: int, classes: int, episodes: int) -> None:
         raise _cannot_leave_out(f"{episodes} episodes of {ways} of {classes} classes")
 
 
-def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
+def estimate_over_classes(values: Tensor, classes: Tensor, counted: int = 0, share: float = 0.975) -> Estimate:
     """The same mean with an interval for new classes, not only for new episodes of the same classes.
 
     Episodes draw from the same few test classes and images again and again, so that more of them make the usual
@@ -145,6 +216,8 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
     Args:
         values: One number per episode ``(n,)``.
         classes: The classes of each episode, int64 ``(n, ways)``.
+        counted: See `estimate`.
+        share: Of Student's distribution below the half width. Default 0.975: a 95 % interval.
 
     Returns:
         The estimate.
@@ -164,8 +237,8 @@ def estimate_over_classes(values: Tensor, classes: Tensor) -> Estimate:
     shifts = torch.tensor([_leave_out(values, column) for column in inside.mT], dtype=torch.float64)
     count = len(shifts)
     between = (count - 1) / count * shifts.square().sum().item()
-    deviation = (between + _error(values) ** 2) ** 0.5
-    return Estimate(values.mean().item(), round(_student(count - 1) * deviation, 12))
+    deviation = (between + max(_error(values), _least_error(values, counted)) ** 2) ** 0.5
+    return Estimate(values.mean().item(), round(_student(count - 1, share) * deviation, 12))
 
 
 def _leave_out(values: Tensor, inside: Tensor) -> float:

@@ -25,7 +25,7 @@ def statement(first: str, second: str, shots: int, difference: float, ci95: floa
         second: Name of the method that it is measured against.
         shots: Support images per class.
         difference: Mean of first - second over the same episodes, in points of accuracy.
-        ci95: Half width of its 95 % interval.
+        ci95: Half width of its 95 % interval, which must hold at once for all that sentences are made of.
 
     Example:
         >>> statement("LSSVM+PSM", "LSSVM", 1, 3.1, 0.4)

@@ -79,8 +79,10 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
     intervals = listed(list(dict.fromkeys(row.interval for row in rows)))
     words = [f"Accuracy in percent with 95 % interval over {intervals}."]
     if are_compared(rows):
-        together = " that hold for all methods at once" if intervals == "episodes" else ""
-        words.append(f"{best}: best or within noise of it, by paired differences with intervals{together}.")
+        words.append(
+            f"{best}: best or within noise of it. Intervals of differences, and what is said of them, hold for all "
+            "pairs of rows of this table at once; that of an accuracy holds alone."
+        )
     if any(row.transductive for row in rows):
         words.append(f"{transductive}: transductive, uses the other queries.")
     if shows_shares(rows):

@@ -343,7 +343,7 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
     own = len({str(measured.method) for _, measured in owners}) == len(owners)
     compared = [measured._replace(run="") if own else measured for _, measured in owners]
     found = []
-    rows = rows_of(compared, answers[0].model.session.split, setting)
+    rows = rows_of(compared, answers[0].model.session.split, setting, gains_alone=True)
     for (mine, measured), row in zip(owners, rows, strict=True):
         theirs = next(
             (

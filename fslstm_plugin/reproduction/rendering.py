@@ -9,6 +9,7 @@ from itertools import groupby
 from string import ascii_uppercase, digits
 from typing import Any, TypeAlias
 
+from ..evaluation.statistics import widened
 from ..reporting.figures.lines import Lines, Point, in_order
 from ..reporting.statements import statement
 from ..reporting.tables import latex_escape, latex_number, markdown_escape
@@ -153,12 +154,20 @@ def _seconds(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.0f}"
 
 
+ALL_AT_ONCE = "The 95 % intervals of these differences hold for all of them at once (Bonferroni)."
+
+
 def said(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, list[str]]]:
-    """The paired differences of the measurements in words, for each model's training, and between trainings."""
+    """The paired differences of the measurements in words, for each model's training, and between trainings.
+
+    Their intervals hold for all of them at once, by Bonferroni's bound.
+    """
     found: dict[str, list[str]] = {}
-    for each in measured:
-        if each.reference is None or each.gain is None or each.gain_ci95 is None:
+    differences = [each for each in measured if each.reference is not None]
+    for each in differences:
+        if each.gain is None or each.gain_ci95 is None:
             continue
+        ci95 = widened(each.gain_ci95, each.episodes, len(differences))
         names = [display_name(each.method), display_name(each.reference)]
         what = each.training
         if each.reference_training is not None:
@@ -166,13 +175,13 @@ def said(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, l
             places = [letters.get(model, "no longer shown") for model in models]
             names = [f"{name} ({letter})" for name, letter in zip(names, places, strict=True)]
         heading = f"{place(each.dataset, each.backbone)}: {what}"
-        found.setdefault(heading, []).append(statement(names[0], names[1], each.shots, each.gain, each.gain_ci95))
+        found.setdefault(heading, []).append(statement(names[0], names[1], each.shots, each.gain, ci95))
     return list(found.items())
 
 
 def _said(measured: Sequence[Measurement], letters: Letters) -> list[str]:
     found = said(measured, letters)
-    text = ["", "## Paired differences on the same episodes"] if found else []
+    text = ["", "## Paired differences on the same episodes", "", ALL_AT_ONCE] if found else []
     for training, sentences in found:
         text += ["", f"### {training}", "", *(f"* {sentence}" for sentence in sentences)]
     return text

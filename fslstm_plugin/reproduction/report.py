@@ -87,5 +87,6 @@ def _table(reproduction: Reproduction, measured: Sequence[Measurement]) -> tuple
     if letters:
         blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))
     for training, sentences in rendering.said(measured, letters):
-        blocks.append(Block(f"Paired differences on the same episodes: {training}", sentences=sentences, folded=True))
+        heading = f"Paired differences on the same episodes: {training}"
+        blocks.append(Block(heading, rendering.ALL_AT_ONCE, sentences=sentences, folded=True))
     return [rendering.published_by(reproduction.published), rendering.explanation(lines)], blocks
