@@ -163,11 +163,11 @@ def said(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, l
     Their intervals hold for all of them at once, by Bonferroni's bound.
     """
     found: dict[str, list[str]] = {}
-    differences = [each for each in measured if each.reference is not None]
-    for each in differences:
-        if each.gain is None or each.gain_ci95 is None:
+    comparisons = sum(each.gain is not None for each in measured)
+    for each in measured:
+        if each.reference is None or each.gain is None or each.gain_ci95 is None:
             continue
-        ci95 = widened(each.gain_ci95, each.episodes, len(differences))
+        ci95 = widened(each.gain_ci95, each.episodes, comparisons)
         names = [display_name(each.method), display_name(each.reference)]
         what = each.training
         if each.reference_training is not None:
