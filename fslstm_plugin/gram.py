@@ -7,6 +7,7 @@ averages or copies of queries (pseudo supports, candidates) extend it by small m
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .errors import UsageError
-from .kernels import TINY, Kernel, Linear
+from .kernels import RBF, TINY, FarAwayWarning, Kernel, Linear
 from .tracing import values_known
 
 _ILL_CONDITIONED = 1e-4  # Smallest eigenvalue over the mean diagonal; networks' features have 5e-4 and more.
@@ -191,7 +192,18 @@ class EpisodeGram:
         if isinstance(kernel, Linear):
             return self.cross
         present = (targets.sum(-1, keepdim=True) > 0).to(self.support)
-        return kernel(self.cross, self.query_norms, _diagonal(self.support), self.dim) * present.mT
+        values = kernel(self.cross, self.query_norms, _diagonal(self.support), self.dim) * present.mT
+        if isinstance(kernel, RBF) and values.numel() and values_known():
+            alone = int((values.detach() == 0).all(-1).sum())
+            if alone:
+                warnings.warn(
+                    f"{alone} queries are so far from every support point that {kernel} is 0 for all of them, and says "
+                    "nothing about their class: normalise the features, or give a smaller scale, as in "
+                    f"rbf(scale={0.1 / float(_diagonal(self.support).mean()):.1g}).",
+                    FarAwayWarning,
+                    stacklevel=2,
+                )
+        return values
 
     def query_self_kernel(self, kernel: Kernel) -> Tensor:
         """Kernel value ``(..., m)`` of each query with itself."""

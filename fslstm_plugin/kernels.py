@@ -14,6 +14,10 @@ from .grammar import Part, build, options_of
 TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
 
 
+class FarAwayWarning(UserWarning):
+    """A kernel is 0 between a query and every support point, and so says nothing about its class."""
+
+
 class Kernel(ABC):
     """An elementwise function of inner products and squared norms; subclass it to add a kernel."""
 

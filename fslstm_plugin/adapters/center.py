@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
 _MEANS = ("base", "episode")
+_ROUNDINGS = 4  # By which a mean of equal points may differ from them, in units of its own rounding.
 
 
 class Center(FeatureAdapter):
-    """Subtract a mean feature from every point.
+    """Subtract a mean feature from every point; what is left of one by rounding alone is zero.
 
     Source: the base classes' mean, Wang et al., "SimpleShot: revisiting nearest-neighbor classification for few-shot
     learning", 2019; the episode's, as in PT-MAP, protoLP and iLPC.
@@ -49,11 +53,18 @@ class Center(FeatureAdapter):
             UsageError: If the base classes' mean is needed and unknown.
         """
         if self.mean == "episode":
-            return features.derived(lambda points: points - points.mean(-2, keepdim=True))
+            return features.derived(lambda points: _less(points, points.mean(-2, keepdim=True)))
         mean = features.base_mean
         if mean is None:
             raise UsageError(
                 "center=base needs the mean feature of the base classes, which these features come without: pass "
                 "base_mean, or use center=episode."
             )
-        return features.derived(lambda points: points - mean.to(points))
+        return features.derived(lambda points: _less(points, mean.to(points)))
+
+
+def _less(points: Tensor, mean: Tensor) -> Tensor:
+    """Points less a mean; one that differs from it by rounding alone becomes zero, which no unit vector is made of."""
+    centred = points - mean
+    left, whole = (torch.linalg.vector_norm(each.detach(), dim=-1, keepdim=True) for each in (centred, mean))
+    return torch.where(left > _ROUNDINGS * torch.finfo(points.dtype).eps * whole, centred, 0)

@@ -21,6 +21,7 @@ from .smoother import SmootherHead
 _DEFAULT_RIDGE = 0.1
 _LEAVE_ONE_OUT = "loo"
 _DECODINGS = ("soft", "hamming")
+_OF_EQUAL_VOTES = 1e-3
 
 
 class LSSVMClassifier(SmootherHead):
@@ -50,7 +51,8 @@ class LSSVMClassifier(SmootherHead):
         coding: ``"one-vs-all"`` (default), ``"one-vs-one"``, ``"ecoc"``, or a matrix ``(ways, L)`` of
             -1, 0 and 1.
         decoding: From L binary scores f to the logits: ``"soft"`` (default), ``f M^T``, differentiable; or
-            ``"hamming"``, ``sign(f) M^T``, whose gradient is zero, for evaluation only.
+            ``"hamming"``, ``sign(f) M^T``, whose gradient is zero, for evaluation only. Classes that it makes equal, as
+            all are whose every score is negative, are put in the order of their soft scores, by 0.001 at most.
         gamma: The paper's weight of the squared errors, in place of the default ridge. Default None.
         kernel: See `Head`.
 
@@ -143,7 +145,13 @@ class LSSVMClassifier(SmootherHead):
     def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
         """See `Head.decide`."""
         scores = super().decide(gram, targets, dual)
-        return scores.sign() @ self.code(targets.shape[-1]).to(targets).mT if self.decoding == "hamming" else scores
+        if self.decoding != "hamming":
+            return scores
+        code = self.code(targets.shape[-1]).to(targets)
+        soft = scores @ code.mT
+        soft = soft - soft.mean(-1, keepdim=True)
+        greatest = soft.abs().amax(-1, keepdim=True)
+        return scores.sign() @ code.mT + _OF_EQUAL_VOTES * soft / torch.where(greatest > 0, greatest, 1)
 
     def _solve_binary(self, kernel: Tensor, targets: Tensor, code: Tensor) -> Dual:
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
