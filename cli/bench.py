@@ -12,7 +12,7 @@ from fslstm_plugin.errors import UnknownNameError, UsageError
 from fslstm_plugin.recipes import Augmentation, PretrainRecipe
 from fslstm_plugin.stopping import stoppable
 
-from . import options, results
+from . import evaluation, options
 from .signatures import only_given, with_recipe
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
-    from fslstm_plugin.runs import Run
+    from fslstm_plugin.runs.folder import Run
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -138,8 +138,8 @@ def bench(
     from fslstm_plugin.benchmarks.report import Comparison, Figure, Report, comparison_table, figure_table
     from fslstm_plugin.benchmarks.stock import require_cifarfs
     from fslstm_plugin.data.root import data_root as resolve_root
-    from fslstm_plugin.files import write_json
-    from fslstm_plugin.runs import Run
+    from fslstm_plugin.runs.folder import Run
+    from fslstm_plugin.storage.files import write_json
 
     console = Console(stderr=True)
     root = resolve_root(data_root)
@@ -214,7 +214,7 @@ def _accuracy(
     from rich.console import Console
 
     from fslstm_plugin.benchmarks.accuracy import bench_accuracy
-    from fslstm_plugin.files import write_json
+    from fslstm_plugin.storage.files import write_json
     from fslstm_plugin.training.configuration import pretrain_config
 
     console = Console(stderr=True)
@@ -238,7 +238,7 @@ def _features(
 
         return clusters(dim, seed)
 
-    session = results.open_session(run, None, "test", data_root, "cpu", console)
+    session = evaluation.open_session(run, None, "test", data_root, "cpu", console)
     return session.features, session.split.labels
 
 

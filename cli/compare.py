@@ -10,7 +10,7 @@ import typer
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS
 
-from . import options, results
+from . import evaluation, options, terminal
 from .signatures import split, with_fields
 from .sources import Source
 
@@ -48,7 +48,7 @@ fslstm compare-heads --query-balance dirichlet:2 --interval classes
 PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
 
 
-@with_fields(results.Evaluation)
+@with_fields(evaluation.Evaluation)
 @with_fields(Source)
 def compare(
     methods: Annotated[
@@ -60,7 +60,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    run: results.RunsOption = None,
+    run: evaluation.RunsOption = None,
     **more: Any,
 ) -> None:
     """Compare any methods, of one run or several, on the same episodes.
@@ -71,7 +71,7 @@ def compare(
     from rich.console import Console
 
     source, rest = split(Source, more)
-    asked = results.Evaluation(**rest)
+    asked = evaluation.Evaluation(**rest)
     _ = asked.setting  # wrong values are reported before a run is looked for
     console = Console(stderr=True)
     sessions = asked.sessions(run, source, console)
@@ -81,18 +81,18 @@ def compare(
         parts = [(session, [str(session.method)]) for session in sessions]
     else:
         usual = _default_methods(str(sessions[0].method), console)
-        parts = [(sessions[0], results.possible(sessions[0], usual, console))]
+        parts = [(sessions[0], evaluation.possible(sessions[0], usual, console))]
     asked.finish("compare", parts, console)
 
 
 def _default_methods(trained: str, console: Console) -> list[str]:
     """The paper's heads plain and with PSM, what the run was trained for, and every method that needs no training."""
-    from fslstm_plugin.grammar import options as options_of
-    from fslstm_plugin.methods import whole_methods
+    from fslstm_plugin.arguments import options as options_of
+    from fslstm_plugin.naming import whole_methods
     from fslstm_plugin.registry import METHODS
 
     for fault in METHODS.loadable()[1]:
-        results.say(console, f"Left out: {fault}")
+        terminal.say(console, f"Left out: {fault}")
     # The plugin's own backbones end in a LeakyReLU; without negative features the two are the same.
     whole = [
         f"{name}(negative=signed)" if "negative" in dict(options_of(METHODS.get(name))) else name
@@ -118,10 +118,10 @@ def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[t
     return [(session, suited) for session, suited in parts if suited]
 
 
-@with_fields(results.Evaluation)
+@with_fields(evaluation.Evaluation)
 @with_fields(Source)
 def compare_heads(
-    run: results.RunOption = None,
+    run: evaluation.RunOption = None,
     head: Annotated[
         Optional[list[str]],
         typer.Option(

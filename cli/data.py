@@ -69,7 +69,7 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
     from rich.table import Table
 
     from fslstm_plugin.data.root import data_root as resolve
-    from fslstm_plugin.files import write_json
+    from fslstm_plugin.storage.files import write_json
 
     root = resolve(data_root)
     rows = sorted((row for name in DATASETS.names() for row in _rows(name, root)), key=lambda row: not row["prepared"])

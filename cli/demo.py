@@ -36,7 +36,7 @@ def demo(
 
     from fslstm_plugin.data.root import data_root as default_root
     from fslstm_plugin.reporting import run_report  # noqa: F401  # before minutes of training
-    from fslstm_plugin.runs import new_run_folder
+    from fslstm_plugin.runs.folder import new_run_folder
 
     program = context.find_root().command
     root = default_root(data_root)

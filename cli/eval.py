@@ -9,13 +9,13 @@ import typer
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS, TRANSDUCTION
 
-from . import options, results
+from . import evaluation, options, terminal
 from .further import Further
 from .signatures import split, with_fields
 from .sources import Source
 
 if TYPE_CHECKING:
-    from fslstm_plugin.methods import Method
+    from fslstm_plugin.methods.base import Method
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -40,11 +40,11 @@ fslstm eval --pictures birds/ --backbone timm:vit_small_patch16_dinov3 --pooling
 """
 
 
-@with_fields(results.Evaluation)
+@with_fields(evaluation.Evaluation)
 @with_fields(Source)
 @with_fields(Further)
 def evaluate(
-    run: results.RunOption = None,
+    run: evaluation.RunOption = None,
     method: Annotated[
         Optional[list[str]],
         typer.Option(
@@ -97,11 +97,11 @@ def evaluate(
 
     beside, rest = split(Further, more)
     source, rest = split(Source, rest)
-    asked = results.Evaluation(**rest)
+    asked = evaluation.Evaluation(**rest)
     _ = asked.setting  # wrong values are reported before a run is looked for
     for name in transduction or []:
         TRANSDUCTION.get(name)
-    results.join_ranks().device(asked.device)
+    terminal.join_ranks().device(asked.device)
     console = Console(stderr=True)
     (session,) = asked.sessions([run] if run else None, source, console)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
@@ -121,7 +121,7 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
         bn: Whether batch normalisation uses the episode's own statistics.
     """
     from fslstm_plugin.grammar import Part
-    from fslstm_plugin.methods import KernelMethod
+    from fslstm_plugin.methods.kernel import KernelMethod
 
     own = trained if isinstance(trained, KernelMethod) else None
     if own is None and head is None:

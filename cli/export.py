@@ -10,7 +10,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, UsageError, printable
 
-from . import options, pictures, results
+from . import options, pictures, terminal
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -44,7 +44,7 @@ def export(
 
     from rich.console import Console
 
-    from fslstm_plugin.data.decode import allow_pixels, read_picture
+    from fslstm_plugin.data.reading.decode import allow_pixels, read_picture
     from fslstm_plugin.pictures import Picture, pictures_in
     from fslstm_plugin.pictures.onnx import export_onnx, require_packages
     from fslstm_plugin.pictures.tables import path_of
@@ -60,14 +60,14 @@ def export(
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
     else:
-        found = pictures_in(check, partial(results.say, console))
+        found = pictures_in(check, partial(terminal.say, console))
     found = random.Random(0).sample(found, min(len(found), _CHECKED))
     images = []
     for each in found:
         try:
             images.append(read_picture(each.path))
         except DataError as error:
-            results.say(console, f"Not checked with: {error}")
+            terminal.say(console, f"Not checked with: {error}")
     difference = export_onnx(classifier, onnx, images)
     typer.echo(
         f"Saved in {printable(str(onnx))}; on {pictures.count_of(len(images))} its probabilities are those of the "

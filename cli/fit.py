@@ -10,7 +10,7 @@ import typer
 
 from fslstm_plugin.errors import printable
 
-from . import options, pictures, results
+from . import evaluation, options, pictures, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +48,7 @@ def fit(
     runs: options.RunsFolder = Path("runs"),
     max_pixels: pictures.MaxPixels = None,
     seed: options.Seed = 0,
-    device: results.Device = "auto",
+    device: evaluation.Device = "auto",
     json: options.Json = None,
 ) -> None:
     """Learn classes from a few labelled pictures of each, and say what to expect.
@@ -58,10 +58,10 @@ def fit(
     """
     from rich.console import Console
 
-    from fslstm_plugin.classifier import FewShotClassifier, method_to_fit
-    from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.classifier.estimator import FewShotClassifier, method_to_fit
+    from fslstm_plugin.classifier.selection import CANDIDATES
+    from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures.expectations import expectations, sentences
-    from fslstm_plugin.selection import CANDIDATES
 
     options.require_apart(labelled, output, json)
     if max_pixels is not None:
@@ -102,8 +102,8 @@ def _chosen(gathered: Gathered) -> str:
     """Name of the method that leave-one-out chooses."""
     import torch
 
+    from fslstm_plugin.classifier.selection import choose_method
     from fslstm_plugin.pictures import class_names
-    from fslstm_plugin.selection import choose_method
 
     places = {name: place for place, name in enumerate(class_names(gathered.pictures))}
     labels = torch.tensor([places[str(each.label)] for each in gathered.pictures])
@@ -136,16 +136,16 @@ def _tell_lost(found: Sequence[Picture], kept: Gathered, console: Console) -> No
     left = set(class_names(kept.pictures))
     for name in class_names(found):
         if name not in left:
-            results.say(console, f"The class {name} is left out: none of its pictures can be read.")
+            terminal.say(console, f"The class {name} is left out: none of its pictures can be read.")
 
 
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:
     import msgspec
 
     from fslstm_plugin import __version__
-    from fslstm_plugin.files import write_json
     from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.provenance import command_line
+    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.storage.files import write_json
 
     content = {
         "command": command_line(),

@@ -13,7 +13,7 @@ from . import options
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
     from fslstm_plugin.evaluation.setting import Setting
-    from fslstm_plugin.methods import Method
+    from fslstm_plugin.methods.base import Method
 
 _PANEL = "Beside accuracy"
 

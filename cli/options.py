@@ -26,7 +26,7 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
     """
     if file is None:
         return None
-    from fslstm_plugin.data.decode import picture_suffixes
+    from fslstm_plugin.data.reading.decode import picture_suffixes
 
     if not file.parent.is_dir():
         raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
@@ -165,7 +165,7 @@ def refuse_with_resume(context: typer.Context) -> None:
 
 def find_pretrained(pretrained: Path | None, runs: Path) -> Path | None:
     """The folder or file itself, or else the run of that name in the folder of runs or in the package."""
-    from fslstm_plugin import builtin
+    from fslstm_plugin.runs import builtin
 
     if pretrained is not None and str(pretrained).startswith(builtin.PREFIX):
         return builtin.place(str(pretrained), runs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from . import results
+from . import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from rich.console import Console
 
-    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture, Problem, Remark
     from fslstm_plugin.pretrained import PictureBackbone
 
@@ -84,16 +84,16 @@ def open_backbone(
     """
     from rich.console import Console
 
-    from fslstm_plugin import builtin
     from fslstm_plugin.pretrained import open_backbone as opened
-    from fslstm_plugin.runs import Run
+    from fslstm_plugin.runs import builtin
+    from fslstm_plugin.runs.folder import Run
 
-    where = results.join_ranks().device(device)
+    where = terminal.join_ranks().device(device)
     if name is not None and (name.startswith(builtin.PREFIX) or Path(name).is_dir() or (runs / name).is_dir()):
         name = str(Run.find(name, runs).path.absolute())
     backbone = opened(name, None if weights is None else weights.absolute(), pooling)
     for note in backbone.notes:
-        results.say(Console(stderr=True), note)
+        terminal.say(Console(stderr=True), note)
     return backbone.to(where)
 
 
@@ -108,10 +108,10 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
     Raises:
         RunError: If the file is damaged, holds something else, or names no backbone.
     """
-    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.errors import RunError
 
-    where = results.join_ranks().device(device)
+    where = terminal.join_ranks().device(device)
     classifier = FewShotClassifier.load(model, weights=weights)
     if classifier.backbone is None:
         raise RunError(f"{model} was fitted to features, not to pictures, and has no backbone: use it from Python.")
@@ -129,7 +129,7 @@ def labelled(source: Path, console: Console) -> list[Picture]:
     from fslstm_plugin.pictures import labelled as found
     from fslstm_plugin.pictures.predictions import NONE
 
-    pictures = found(source, partial(results.say, console))
+    pictures = found(source, partial(terminal.say, console))
     if any(each.label == NONE for each in pictures):
         raise DataError(
             f'"{NONE}" is what pictures of none of the classes are called, which need no examples: leave out this '
@@ -144,8 +144,8 @@ def require_replaceable(output: Path) -> None:
     Raises:
         UsageError: If there is such a file, or the name has bytes that are no text.
     """
+    from fslstm_plugin.classifier.model_file import ModelFile
     from fslstm_plugin.errors import RunError, UsageError
-    from fslstm_plugin.model_file import ModelFile
 
     try:
         os.fsencode(output.absolute()).decode()
@@ -166,9 +166,9 @@ def claimed(file: Path, console: Console) -> Iterator[None]:
         StorageError: If it cannot be opened.
     """
     from fslstm_plugin.errors import printable
-    from fslstm_plugin.files import claimed as alone
+    from fslstm_plugin.storage.files import claimed as alone
 
-    with alone(file, lambda: results.say(console, f"Waiting for another command that writes {printable(str(file))}.")):
+    with alone(file, lambda: terminal.say(console, f"Waiting for another command that writes {printable(str(file))}.")):
         yield
 
 
@@ -265,7 +265,7 @@ class Remarks:
 
         for how, count in self.counts.items():
             more = f" and {count - 1:,} more" if count > 1 else ""
-            results.say(console, printable(f"{how}: {self.first[how].path}{more}."))
+            terminal.say(console, printable(f"{how}: {self.first[how].path}{more}."))
 
 
 def name_unreadable(problems: Sequence[Problem], console: Console, before: int = 0) -> None:
@@ -279,7 +279,7 @@ def name_unreadable(problems: Sequence[Problem], console: Console, before: int =
     from fslstm_plugin.errors import printable
 
     for problem in problems[: max(0, _MOST_NAMED - before)]:
-        results.say(console, f"Left out: {printable(problem.reason)}")
+        terminal.say(console, f"Left out: {printable(problem.reason)}")
 
 
 @contextmanager
@@ -312,7 +312,7 @@ def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
     """As many as suggestions look at, drawn where there are more, so that no others need be decoded."""
     import random
 
-    from fslstm_plugin.suggestions import MOST
+    from fslstm_plugin.classifier.suggestions import MOST
 
     if len(found) <= MOST:
         return list(found)

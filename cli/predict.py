@@ -16,12 +16,12 @@ import typer
 
 from fslstm_plugin.errors import DataError, RunError, UsageError, printable
 
-from . import options, pictures, results
+from . import evaluation, options, pictures, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.predictions import Asked, Guarantee, Prediction, PredictionTable, Predictor
 
@@ -90,7 +90,7 @@ def predict(
     ] = None,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
-    device: results.Device = "auto",
+    device: evaluation.Device = "auto",
 ) -> None:
     """Label pictures, say how certain each label is, and which pictures belong to none of the classes.
 
@@ -101,7 +101,7 @@ def predict(
     """
     from rich.console import Console
 
-    from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
     from fslstm_plugin.pictures.predictions import (
         Asked,
@@ -121,7 +121,7 @@ def predict(
     if html is not None:
         import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
-    found = pictures_in(source, partial(results.say, console))
+    found = pictures_in(source, partial(terminal.say, console))
     classifier, content = _loaded(model, device, weights)
     if transductive:
         labels = classifier.classes_[classifier.support_labels_]
@@ -241,7 +241,9 @@ def _predict_all(once: Mapping[str, Picture], predictor: Predictor, table: Predi
 
     new = [each for each in once.values() if pictures.text_of(each.path) not in table]
     if len(new) < len(once):
-        results.say(console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done.")
+        terminal.say(
+            console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done."
+        )
     together = predictor.classifier.fitted.method.is_transductive
     if together and len(new) > _TOGETHER:
         raise UsageError(
@@ -364,7 +366,7 @@ def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted:
 
     from fslstm_plugin import __version__
     from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.provenance import command_line
+    from fslstm_plugin.reporting.provenance import command_line
 
     about = {
         "command": command_line(),
@@ -396,7 +398,7 @@ def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted:
 def _opened(file: Path) -> Iterator[TextIO]:
     """A file to write, whole or absent; a link stays one, and a device or a pipe is written to, not replaced."""
     from fslstm_plugin.errors import StorageError
-    from fslstm_plugin.files import replacing
+    from fslstm_plugin.storage.files import replacing
 
     if not file.exists() or file.is_file():
         with replacing(Path(os.path.realpath(file))) as temporary, temporary.open("w", encoding="utf-8") as text:
@@ -416,8 +418,8 @@ def _write_gallery(
     model: Path,
     lead: Sequence[str],
 ) -> None:
-    from fslstm_plugin.files import write_text
     from fslstm_plugin.pictures.gallery import gallery, limit
+    from fslstm_plugin.storage.files import write_text
 
     counts = {label: count.pictures for label, count in summary.counts.items()}
     title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
@@ -437,5 +439,5 @@ def _sort(
 
     found = ((Path(path_of(each.path)), each.label) for each in asked)
     for sentence in sort_into(folder, found, list(summary.counts), link):
-        results.say(console, printable(sentence))
+        terminal.say(console, printable(sentence))
     typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

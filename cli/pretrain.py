@@ -84,7 +84,7 @@ def pretrain(
 
     from rich.console import Console
 
-    from fslstm_plugin.runs import Run, new_run_folder
+    from fslstm_plugin.runs.folder import Run, new_run_folder
     from fslstm_plugin.training.configuration import pretrain_config
     from fslstm_plugin.training.engine import EngineOptions
     from fslstm_plugin.training.pretraining import pretrain

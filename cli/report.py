@@ -42,9 +42,9 @@ def report(
     ),
 ) -> None:
     """Write one page that needs no network, with the best numbers, tables, figures, settings and provenance."""
-    from fslstm_plugin.files import write_text
     from fslstm_plugin.reporting.html import page
-    from fslstm_plugin.runs import Run
+    from fslstm_plugin.runs.folder import Run
+    from fslstm_plugin.storage.files import write_text
 
     wanted = sources or [str(Run.newest(runs).path)]
     sections = [section for source in wanted for section in _sections(source, runs)]
@@ -59,7 +59,7 @@ def _sections(source: str, runs: Path) -> list[Section]:
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
     from fslstm_plugin.reproduction.trainings import describe
-    from fslstm_plugin.runs import Run
+    from fslstm_plugin.runs.folder import Run
 
     folder = Path(source)
     if (folder / "specification.json").is_file():

@@ -11,7 +11,7 @@ import typer
 from fslstm_plugin.registry import BACKBONES
 from fslstm_plugin.reproduction import shipped
 
-from . import options, results
+from . import evaluation, options, terminal
 from .command import as_options
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ def reproduce(
     ] = Path("reproduced"),
     runs: options.RunsFolder = Path("runs"),
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = None,
-    device: results.Device = "auto",
+    batch_episodes: evaluation.BatchEpisodes = None,
+    device: evaluation.Device = "auto",
     data_root: options.DataRoot = None,
 ) -> None:
     """A table or figure of the paper with our numbers beside the published ones.
@@ -122,7 +122,7 @@ def reproduce(
     from fslstm_plugin.errors import UsageError, naming_damage
     from fslstm_plugin.reproduction import beside, engine, measurements, outputs, support, trainings
     from fslstm_plugin.reproduction.specification import find
-    from fslstm_plugin.runs import Run
+    from fslstm_plugin.runs.folder import Run
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--no-train": no_train}
     if redraw:
@@ -150,7 +150,7 @@ def reproduce(
         train=not no_train,
         resume=resume,
         data_root=data_root,
-        device=results.join_ranks().device(device),
+        device=terminal.join_ranks().device(device),
         batch_episodes=batch_episodes,
     )
     console = Console(stderr=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from . import pictures, results
+from . import pictures, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,8 +114,8 @@ class Source:
         if self.pictures is not None:
             return self._embedded(self.pictures, runs, device, console)
         assert self.features is not None
-        ranks = results.join_ranks()
-        return open_feature_file(self.features, ranks.device(device), ranks, partial(results.progress, console))
+        ranks = terminal.join_ranks()
+        return open_feature_file(self.features, ranks.device(device), ranks, partial(terminal.progress, console))
 
     def _embedded(self, source: Path, runs: Path, device: str, console: Console) -> Session:
         import numpy as np
@@ -123,11 +123,11 @@ class Source:
         from fslstm_plugin.evaluation.feature_session import FeatureSession
         from fslstm_plugin.pictures import labelled
 
-        found = labelled(source, partial(results.say, console))
+        found = labelled(source, partial(terminal.say, console))
         network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device)
         gathered, copies = pictures.without_copies(pictures.gather(found, network, console))
         for sentence in pictures.on_copies(copies):
-            results.say(console, sentence)
+            terminal.say(console, sentence)
         name = Path(network.name).name  # of a run, whose name is its place
         return FeatureSession.of(
             source.resolve().name,
@@ -136,7 +136,7 @@ class Source:
             np.array([each.label for each in gathered.pictures]),
             name,
             network.device,
-            results.join_ranks(),
-            partial(results.progress, console),
+            terminal.join_ranks(),
+            partial(terminal.progress, console),
             notes=[_IMAGENET.format(name=name)] if network.imagenet else (),
         )

@@ -10,7 +10,7 @@ import typer
 
 from fslstm_plugin.errors import printable
 
-from . import options, pictures, results
+from . import evaluation, options, pictures, terminal
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -27,7 +27,7 @@ def suggest(
     count: Annotated[int, typer.Option(min=1, max=1000, help="Number of pictures to suggest.")] = 10,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
-    device: results.Device = "auto",
+    device: evaluation.Device = "auto",
     json: options.Json = None,
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.
@@ -39,14 +39,14 @@ def suggest(
     from rich.table import Table
     from rich.text import Text
 
-    from fslstm_plugin.data.decode import allow_pixels
+    from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
 
     options.require_apart(model, source, json)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)
-    found = pictures_in(source, partial(results.say, console))
+    found = pictures_in(source, partial(terminal.say, console))
     classifier = pictures.load(model, device, weights)
     known = set(classifier.pictures_)
     new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
@@ -71,9 +71,9 @@ def suggest(
 
 def _write(json: Path, rows: list[tuple[str, str]]) -> None:
     from fslstm_plugin import __version__
-    from fslstm_plugin.files import write_json
     from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.provenance import command_line
+    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.storage.files import write_json
 
     suggestions = [{"path": path_beside(json, path), "reason": reason} for path, reason in rows]
     write_json(json, {"command": command_line(), "version": __version__, "suggestions": suggestions})

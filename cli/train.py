@@ -85,7 +85,7 @@ def train(
 
     from rich.console import Console
 
-    from fslstm_plugin.runs import Run, Validation, new_run_folder
+    from fslstm_plugin.runs.folder import Run, Validation, new_run_folder
     from fslstm_plugin.training.configuration import train_config
     from fslstm_plugin.training.engine import EngineOptions
     from fslstm_plugin.training.meta_training import train

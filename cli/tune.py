@@ -9,7 +9,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError
 
-from . import options, results
+from . import evaluation, options, results, terminal
 from .signatures import with_fields
 from .sources import Source
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.evaluation.session import Session
-    from fslstm_plugin.methods import Method
+    from fslstm_plugin.methods.base import Method
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -42,16 +42,16 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    run: results.RunOption = None,
+    run: evaluation.RunOption = None,
     runs: options.RunsFolder = Path("runs"),
-    dataset: results.OtherDataset = None,
-    episodes: results.Episodes = 1000,
-    ways: results.Ways = 5,
-    shots: results.Shots = None,
-    queries: results.Queries = 15,
+    dataset: evaluation.OtherDataset = None,
+    episodes: evaluation.Episodes = 1000,
+    ways: evaluation.Ways = 5,
+    shots: evaluation.Shots = None,
+    queries: evaluation.Queries = 15,
     seed: options.Seed = 0,
-    batch_episodes: results.BatchEpisodes = None,
-    device: results.Device = "auto",
+    batch_episodes: evaluation.BatchEpisodes = None,
+    device: evaluation.Device = "auto",
     data_root: options.DataRoot = None,
     json: options.Json = None,
     **more: Any,
@@ -66,7 +66,7 @@ def tune(
 
     from fslstm_plugin.evaluation import tuning
     from fslstm_plugin.evaluation.setting import Setting
-    from fslstm_plugin.runs import Run
+    from fslstm_plugin.runs.folder import Run
 
     from .compare import PAPERS_HEADS
 
@@ -79,15 +79,17 @@ def tune(
             raise UsageError(f"{option} takes the place of a run and its data set: leave out --run and --dataset.")
         session = source.session(runs, device, console)
     else:
-        session = results.open_session(Run.find(run, runs), dataset, tuning.SPLIT, data_root, device, console)
+        session = evaluation.open_session(Run.find(run, runs), dataset, tuning.SPLIT, data_root, device, console)
     if session.run is not None:
         tuning.load_tuning(session.run)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
     wanted = _with_variants(wanted, console)
-    families = {str(method): results.possible(session, tuning.candidates(method), console) for method in wanted}
+    families = {str(method): evaluation.possible(session, tuning.candidates(method), console) for method in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
-    rows = results.measure([(session, built)], list(dict.fromkeys(shots or [1, 5])), setting, batch_episodes, console)
-    if results.join_ranks().rank > 0:
+    rows = evaluation.measure(
+        [(session, built)], list(dict.fromkeys(shots or [1, 5])), setting, batch_episodes, console
+    )
+    if terminal.join_ranks().rank > 0:
         return
     choices = tuning.choose(families, rows)
     if session.run is not None:
@@ -114,5 +116,5 @@ def _with_variants(methods: list[Method], console: Console) -> list[Method]:
     sentence = f"There is nothing to tune in {fixed}: compare values that you name with 'fslstm compare'."
     if not found:
         raise UsageError(sentence)
-    results.say(console, sentence)
+    terminal.say(console, sentence)
     return found

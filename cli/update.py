@@ -11,12 +11,12 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 
-from . import options, pictures, results
+from . import evaluation, options, pictures, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fslstm_plugin.classifier import FewShotClassifier
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
 
 _MOST_NAMED = 5  # Corrected labels.
@@ -56,7 +56,7 @@ def update(
     ] = None,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
-    device: results.Device = "auto",
+    device: evaluation.Device = "auto",
 ) -> None:
     """Add labelled pictures to a classifier, or remove classes; the result is the same as fitting anew.
 
@@ -65,8 +65,8 @@ def update(
     """
     from rich.console import Console
 
-    from fslstm_plugin.data.decode import allow_pixels
-    from fslstm_plugin.data.walk import class_name
+    from fslstm_plugin.data.reading.decode import allow_pixels
+    from fslstm_plugin.data.reading.walk import class_name
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
     if add is None and not forget:
@@ -101,7 +101,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     """
     import torch
 
-    from fslstm_plugin.data.walk import on_case
+    from fslstm_plugin.data.reading.walk import on_case
     from fslstm_plugin.pictures import Picture, class_names, corrections
     from fslstm_plugin.pictures.tables import path_of
 
@@ -121,13 +121,13 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     new, copies = pictures.without_copies(gathered, pictures.Gathered(known, support, []))
     again = len(gathered.pictures) - len(new.pictures) - len(corrected)
     if again > 0:
-        results.say(console, f"{pictures.count_of(again)} of {source} are already in the classifier, or given twice.")
+        terminal.say(console, f"{pictures.count_of(again)} of {source} are already in the classifier, or given twice.")
     before = {id(each) for each in known}
     for sentence in pictures.on_copies([group for group in copies if _is_news(group, before)]):
-        results.say(console, sentence)
+        terminal.say(console, sentence)
     added = [name for name in class_names(new.pictures) if name not in classes]
     for sentence in on_case([*classes, *added]) if added else []:
-        results.say(console, sentence)
+        terminal.say(console, sentence)
     if new.pictures:
         classifier.partial_fit(
             new.features.numpy(),
@@ -140,7 +140,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
             [str(each.label) for each in corrected.values()],
             [pictures.text_of(each.path) for each in corrected.values()],
         )
-        results.say(console, _on_corrections([(held[place], each) for place, each in corrected.items()]))
+        terminal.say(console, _on_corrections([(held[place], each) for place, each in corrected.items()]))
 
 
 def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:
@@ -152,7 +152,7 @@ def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:
 
 def _by_name(classifier: FewShotClassifier) -> dict[str, object]:
     """The classifier's classes by their names, as those of pictures are kept."""
-    from fslstm_plugin.data.walk import class_name
+    from fslstm_plugin.data.reading.walk import class_name
 
     return {class_name(str(each)): each for each in classifier.classes_.tolist()}
 

@@ -11,11 +11,11 @@ __version__ = "0.2.0"
 
 _EXPORTS = {
     "EpisodeFeatures": "features",
-    "FewShotClassifier": "classifier",
+    "FewShotClassifier": "classifier.estimator",
     "FewShotModel": "model",
-    "KernelMethod": "methods",
-    "Method": "methods",
-    "parse_method": "methods",
+    "KernelMethod": "methods.kernel",
+    "Method": "methods.base",
+    "parse_method": "naming",
 }
 
 

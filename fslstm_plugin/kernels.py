@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .errors import UnknownNameError, require_not_negative, require_positive, require_whole
-from .grammar import Part, build, options_of
+from .arguments import build, options_of
+from .checks import require_not_negative, require_positive, require_whole
+from .errors import UnknownNameError
+from .grammar import Part
 
 TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
 

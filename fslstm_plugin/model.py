@@ -12,9 +12,10 @@ from typing_extensions import Self
 from .backbones.base import build_backbone, normalization_of
 from .errors import UsageError
 from .features import EpisodeFeatures
-from .methods import Criterion, Method, parse_method
-from .runs import PretrainConfig, Run
-from .weights import load_into, require_fit
+from .methods.base import Criterion, Method
+from .naming import parse_method
+from .runs.folder import PretrainConfig, Run
+from .storage.weights import load_into, require_fit
 
 _MANY_FEATURES = 10_000  # The plugin's own backbones have at most 5,760.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from .errors import UsageError
-from .plain import from_plain, to_plain
+from .storage.plain import from_plain, to_plain
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 Rate = Annotated[float, Meta(gt=0, le=1e30)]

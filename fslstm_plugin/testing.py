@@ -19,7 +19,9 @@ from .errors import UsageError
 from .features import EpisodeFeatures
 from .gram import EpisodeGram
 from .heads import Head, one_hot
-from .methods import KernelMethod, Method, has_weights, parse_method
+from .methods.base import Method
+from .methods.kernel import KernelMethod
+from .naming import has_weights, parse_method
 from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 
 _SHOTS = 3 * ((3, 1, 2), (1, 1, 1), (2, 5, 1))  # Of each class, in successive episodes.

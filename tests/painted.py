@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from fslstm_plugin.backbones import Conv4
-from fslstm_plugin.weights import save_tensors
+from fslstm_plugin.storage.weights import save_tensors
 
 COLOURS = {"blue": (30, 40, 220), "green": (40, 200, 30), "red": (220, 30, 40)}
 

@@ -18,10 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
-from fslstm_plugin.methods import parse_method, whole_methods
 from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.naming import parse_method, whole_methods
 from fslstm_plugin.registry import ADAPTERS, BACKBONES, DATASETS, HEADS, METHODS, TRANSDUCTION
-from fslstm_plugin.runs import Run
+from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.testing import check_head
 
 FEW = ("--episodes", 20, "--shots", 2, "--queries", 4, "--ways", 4)

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 
 from torch import nn
 
+from ..arguments import part_text
 from ..features import EpisodeFeatures
-from ..grammar import part_text
 
 
 class FeatureAdapter(nn.Module, ABC):

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UsageError, require_below_one, require_whole
+from ..checks import require_below_one, require_whole
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 

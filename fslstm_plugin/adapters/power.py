@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, UsageError, require_positive
+from ..checks import require_positive
+from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 

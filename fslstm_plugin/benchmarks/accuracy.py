@@ -19,10 +19,10 @@ from ..evaluation.features import extract_features
 from ..evaluation.runner import indexed, run_methods
 from ..evaluation.setting import Setting
 from ..evaluation.statistics import estimate
-from ..methods import parse_method
-from ..plain import to_plain
-from ..runs import PretrainConfig, Run
+from ..naming import parse_method
+from ..runs.folder import PretrainConfig, Run
 from ..stopping import Interrupted
+from ..storage.plain import to_plain
 from ..training.classification import Classification
 from ..training.engine import EngineOptions
 from ..training.pretraining import pretrain

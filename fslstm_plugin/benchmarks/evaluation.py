@@ -19,7 +19,7 @@ from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..evaluation.features import FeatureStore, extract_features
 from ..evaluation.runner import indexed
-from ..methods import parse_method
+from ..naming import parse_method
 from . import references
 from .agreement import Agreement, compare, require_same_accuracies
 from .ceiling import Work, flops_of, shares

@@ -13,7 +13,8 @@ from ..data.sampler import EpisodeSampler
 from ..errors import RunError
 from ..evaluation.runner import indexed
 from ..gram import EpisodeGram
-from ..methods import KernelMethod, Method
+from ..methods.base import Method
+from ..methods.kernel import KernelMethod
 from ..registry import HEADS
 from ..transduction import PseudoSupportModule
 from . import references

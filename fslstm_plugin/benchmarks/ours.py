@@ -11,7 +11,7 @@ from ..data.balance import BALANCED
 from ..data.sampler import EpisodeSampler
 from ..evaluation.runner import FeatureSource, run_methods
 from ..features import EpisodeFeatures
-from ..methods import Method
+from ..methods.base import Method
 
 
 class DrawnEpisodes(EpisodeSampler):

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from ..classifier import FewShotClassifier
+from ..classifier.estimator import FewShotClassifier
 from .report import Comparison, Figure
 
 CASES = (("lssvm", 50), ("lssvm", 200), ("lssvm", 400), ("lssvm(ridge=loo)", 50))

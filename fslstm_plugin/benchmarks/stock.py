@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.base import Split
-from ..data.cifarfs import CIFAR_FS
+from ..data.sets.cifarfs import CIFAR_FS
 from ..errors import DataError
 from ..normalization import Normalization
 from .agreement import Disagreement

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..data.sampler import EpisodeSampler
 from ..evaluation.runner import indexed, run_methods
-from ..methods import parse_method
+from ..naming import parse_method
 from .report import Figure
 from .timing import clocked
 

@@ -18,10 +18,10 @@ from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
-from ..methods import parse_method
+from ..naming import parse_method
 from ..recipes import MetaRecipe, meta_training
 from ..registry import BACKBONES, DATASETS
-from ..runs import Run, TrainConfig, Validation
+from ..runs.folder import Run, TrainConfig, Validation
 from ..training.engine import EngineOptions, TrainingProgress, fit, resolve_precision
 from ..training.episodic import EpisodicModule
 from ..training.streams import EpisodeStream

@@ -12,7 +12,8 @@ from torch import Tensor
 from ..data.sampler import EpisodeSampler
 from ..evaluation.runner import FeatureSource, indexed
 from ..heads import one_hot
-from ..methods import Method, parse_method, whole_methods
+from ..methods.base import Method
+from ..naming import parse_method, whole_methods
 from . import published
 from .agreement import TIE, compare, require_same_accuracies
 from .ours import DrawnEpisodes, accuracies, accuracies_of, predictions

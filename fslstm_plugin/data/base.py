@@ -12,8 +12,8 @@ from typing import ClassVar
 import torch
 
 from ..errors import DataError, StorageError, UnknownNameError
-from ..files import exclusive
 from ..recipes import DatasetRecipe
+from ..storage.files import exclusive
 from .prepared import (
     SPLITS,
     PreparedSplit,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, naming_damage
-from ..files import require_regular, sync_folder
+from ..storage.files import require_regular, sync_folder
 
 FORMAT = 2
 INDEX = "index.json"

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.sampler import EpisodeSampler
 from ..features import EpisodeFeatures
 from ..heads import one_hot
-from ..methods import Method
+from ..methods.base import Method
 from .session import Session
 
 _MOST_EPISODES = 16

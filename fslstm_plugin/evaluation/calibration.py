@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from torch import Tensor
 
-from ..calibration import (
+from ..confidence.calibration import (
     brier_score,
     expected_calibration_error,
     negative_log_likelihood,
@@ -16,7 +16,7 @@ from ..calibration import (
     why_uncalibrated,
 )
 from ..heads import one_hot
-from ..methods import Method
+from ..methods.base import Method
 from .batches import Batch, collect
 from .session import Session
 from .setting import Setting

@@ -8,7 +8,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ..conformal import (
+from ..confidence.conformal import (
     PER_CLASS,
     attained_coverage,
     p_values,
@@ -18,7 +18,7 @@ from ..conformal import (
 )
 from ..errors import UsageError
 from ..heads import one_hot
-from ..methods import Method
+from ..methods.base import Method
 from .batches import Batch, collect
 from .rows import summary
 from .session import Session

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from ..errors import DataError, naming_damage
-from ..files import require_regular
-from ..weights import load_tensors, tensor_forms
+from ..storage.files import require_regular
+from ..storage.weights import load_tensors, tensor_forms
 from .feature_session import FeatureSession
 from .ranks import ALONE, Ranks
 from .session import Tell, quiet

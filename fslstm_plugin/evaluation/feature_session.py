@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ..data.base import Split
 from ..errors import UntrainedError, UsageError, printable
-from ..methods import Method, parse_method
-from ..runs import Run
+from ..methods.base import Method
+from ..naming import parse_method
+from ..runs.folder import Run
 from .ranks import ALONE, Ranks
 from .runner import FeatureSource, indexed
 from .session import Session, Tell, quiet

@@ -16,8 +16,8 @@ from ..backbones.folding import fold_batch_norm
 from ..data.base import Split
 from ..data.images import make_images
 from ..errors import RunError, StorageError
-from ..files import prune, subfolder
-from ..weights import load_tensors, save_tensors
+from ..storage.files import prune, subfolder
+from ..storage.weights import load_tensors, save_tensors
 
 Progress = Callable[[int, int], None]
 

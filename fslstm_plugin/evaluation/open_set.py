@@ -11,12 +11,12 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ..calibration import probabilities, temperature_of
-from ..conformal import p_values
+from ..confidence.calibration import probabilities, temperature_of
+from ..confidence.conformal import p_values
+from ..confidence.familiarity import familiarity
 from ..data.base import Split
 from ..errors import UsageError
-from ..familiarity import familiarity
-from ..methods import Method
+from ..methods.base import Method
 from .batches import Batch, collect
 from .coverage import why_no_prediction_sets
 from .rows import summary

@@ -10,9 +10,11 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from msgspec import Meta, Struct
 
+from ..arguments import options_of
 from ..data.base import Split
-from ..grammar import options_of, value_text
-from ..methods import KernelMethod, Method
+from ..grammar import value_text
+from ..methods.base import Method
+from ..methods.kernel import KernelMethod
 from .runner import Outcome
 from .setting import Setting
 from .statistics import Estimate, estimate, estimate_over_classes, estimate_to_the_best, together
@@ -197,7 +199,7 @@ def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
         None if neither is there.
 
     Example:
-        >>> from fslstm_plugin.methods import parse_method
+        >>> from fslstm_plugin import parse_method
         >>> zeros = torch.zeros(2)
         >>> plain, refined = (Outcome(parse_method(name), zeros, zeros, 0.0) for name in ("nn", "nn+psm"))
         >>> rows = [Measured("a", "conv4", plain), Measured("a", "conv4", refined), Measured("b", "conv4", plain)]

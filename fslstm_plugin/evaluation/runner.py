@@ -14,7 +14,7 @@ from ..data.sampler import EpisodeSampler
 from ..errors import DataError, UsageError
 from ..features import EpisodeFeatures
 from ..heads import one_hot
-from ..methods import Method
+from ..methods.base import Method
 from .parallel import map_in_threads
 from .ranks import ALONE, Ranks
 

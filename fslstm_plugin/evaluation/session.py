@@ -15,9 +15,9 @@ from torch import Tensor
 from ..data.base import Split
 from ..data.root import load_split
 from ..errors import UsageError
-from ..methods import Method
+from ..methods.base import Method
 from ..model import FewShotModel
-from ..runs import Run
+from ..runs.folder import Run
 from .episode_images import from_images
 from .features import FeatureStore, Progress
 from .ranks import ALONE, Ranks

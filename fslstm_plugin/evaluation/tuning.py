@@ -8,12 +8,12 @@ from typing import Literal
 from msgspec import Struct
 
 from ..errors import RunError
-from ..files import exclusive, subfolder, write_json
 from ..grammar import parse
-from ..methods import Method
-from ..plain import read_plain, to_plain
+from ..methods.base import Method
 from ..registry import TRANSDUCTION
-from ..runs import Run
+from ..runs.folder import Run
+from ..storage.files import exclusive, subfolder, write_json
+from ..storage.plain import read_plain, to_plain
 from .rows import Row
 
 SPLIT = "val"
@@ -37,7 +37,7 @@ def candidates(method: Method) -> list[str]:
     """The candidates of a method, the method itself first; see `Method.variants`.
 
     Example:
-        >>> from fslstm_plugin.methods import parse_method
+        >>> from fslstm_plugin import parse_method
         >>> candidates(parse_method("nn"))
         ['nn', 'nn(normalize)', 'nn(center,normalize)', 'nn(power(negative=signed),normalize)']
     """

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from ..arguments import options_of
 from ..errors import UsageError
 from ..gram import EpisodeGram, small_matrix_dtype
-from ..grammar import options_of, value_text
+from ..grammar import value_text
 from ..kernels import Kernel, resolve_kernel
 from .margins import WithQueries
 from .validation import check_query, check_support

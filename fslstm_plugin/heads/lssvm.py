@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, UsageError, require_positive
+from ..checks import require_positive
+from ..errors import UnknownNameError, UsageError
 from ..gram import EpisodeGram
 from ..kernels import Kernel
 from ..tracing import values_known

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import require_positive
+from ..checks import require_positive
 from ..kernels import Kernel
 from .base import POWERS_OF_TEN, Dual, weight_roots
 from .linalg import solve_smoother

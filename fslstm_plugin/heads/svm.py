@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import require_positive, require_whole
+from ..checks import require_positive, require_whole
 from ..gram import EpisodeGram
 from ..kernels import Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UsageError, require_whole
+from ..checks import require_whole
+from ..errors import UsageError
 from ..tracing import values_known
 
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 from torch import nn
 
-from ..methods import Method, parse_method
+from ..methods.base import Method
+from ..naming import parse_method
 from ..recipes import Augmentation, MetaRecipe
 from .few_shot import LightningFewShot
 

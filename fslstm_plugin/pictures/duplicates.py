@@ -10,9 +10,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..data.decode import read_picture
+from ..classifier.inspection import near_duplicates
+from ..data.reading.decode import read_picture
 from ..errors import DataError
-from ..inspection import near_duplicates
 from .listing import Picture
 
 # Distance of their features over their length. Rounding leaves none on a processor and little between devices; with

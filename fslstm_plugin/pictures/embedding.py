@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..data.decode import read_picture
-from ..errors import DataError, require_whole
+from ..checks import require_whole
+from ..data.reading.decode import read_picture
+from ..errors import DataError
 from ..pretrained.backbone import PictureBackbone
 from .listing import Picture
 

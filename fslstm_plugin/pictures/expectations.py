@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from ..calibration import fit_temperature, probabilities
-from ..conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
+from ..classifier.inspection import confused_classes, near_duplicates, odd_labels
+from ..classifier.selection import expected_accuracy
+from ..confidence.calibration import fit_temperature, probabilities
+from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
 from ..errors import UsageError, printable
-from ..inspection import confused_classes, near_duplicates, odd_labels
-from ..selection import expected_accuracy
 
 if TYPE_CHECKING:
-    from ..classifier import FewShotClassifier
+    from ..classifier.estimator import FewShotClassifier
 
 _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
 
@@ -74,7 +74,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     """What to expect of a fitted classifier.
 
     Example:
-        >>> from fslstm_plugin.classifier import FewShotClassifier
+        >>> from fslstm_plugin import FewShotClassifier
         >>> X = [[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]]
         >>> found = expectations(FewShotClassifier().fit(X, ["owl", "owl", "wren", "wren"]))
         >>> found.pictures, found.accuracy, round(found.low, 2)

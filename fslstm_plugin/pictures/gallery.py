@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 
 from .. import __version__
-from ..data.decode import read_picture
+from ..data.reading.decode import read_picture
 from ..errors import DataError, needs_extra, printable
 from .predictions import NONE, Prediction, path_beside
 from .tables import path_of

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..data.walk import PassedOver, Report, class_folders, class_name, is_picture, on_case, walk
+from ..data.reading.walk import PassedOver, Report, class_folders, class_name, is_picture, on_case, walk
 from ..errors import DataError
 from .tables import path_of, rows, unguarded
 
@@ -21,7 +21,7 @@ class Picture(NamedTuple):
 
     Args:
         path: Its place.
-        label: Its class as :func:`~fslstm_plugin.data.walk.class_name` keeps it, None where it is not known.
+        label: Its class as :func:`~fslstm_plugin.data.reading.walk.class_name` keeps it, None where it is not known.
     """
 
     path: Path
@@ -35,8 +35,8 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
         source: A folder with a folder for each class, whose pictures may lie in folders within it; what lies beside
             the class folders is passed over, and so are hidden files and those of systems. Or a CSV file with the
             columns ``path``, from the folder of the file, and ``label``; the tables of predictions are such files.
-        report: Gets a sentence on what a user may not expect, see :func:`~fslstm_plugin.data.walk.class_folders`.
-            Default: it becomes a warning.
+        report: Gets a sentence on what a user may not expect, see
+            :func:`~fslstm_plugin.data.reading.walk.class_folders`. Default: it becomes a warning.
 
     Raises:
         DataError: If it cannot be read or is of another form, a class has no pictures, or a row no label.

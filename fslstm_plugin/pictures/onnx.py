@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..classifier.fitted import FittedMethod
 from ..errors import RunError, UsageError, is_out_of_memory, needs_extra
-from ..files import replacing
-from ..fitted import FittedMethod
+from ..storage.files import replacing
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ..classifier import FewShotClassifier
+    from ..classifier.estimator import FewShotClassifier
 
 _OPSET = 17
 _BATCH = 8

@@ -18,13 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..conformal import PER_CLASS, attained_coverage
-from ..errors import DataError, StorageError, UsageError, printable, require_share
-from ..familiarity import Range, refused_share
+from ..checks import require_share
+from ..confidence.conformal import PER_CLASS, attained_coverage
+from ..confidence.familiarity import Range, refused_share
+from ..errors import DataError, StorageError, UsageError, printable
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
-    from ..classifier import FewShotClassifier
+    from ..classifier.estimator import FewShotClassifier
 
 NONE = "none of these"
 _ACCEPTED, _LEAST_ACCEPTED = 0.95, 0.9  # Unless something else is asked for.
@@ -155,7 +156,7 @@ class Predictor:
         accepted: See `acceptance`. Default 1: no picture is none of the classes.
 
     Example:
-        >>> from fslstm_plugin.classifier import FewShotClassifier
+        >>> from fslstm_plugin import FewShotClassifier
         >>> classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"], ["/1.png", "/2.png"])
         >>> Predictor(classifier)(["/new.png"], torch.tensor([[0.1, 1.0]]))[0].label
         'owl'

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from ..errors import StorageError
-from ..files import subfolder
+from ..storage.files import subfolder
 
 _LONGEST = 200  # Bytes of a name; with a number at its end it stays below the 255 that file systems take.
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')

@@ -12,10 +12,10 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..data.decode import fit_square
+from ..data.reading.decode import fit_square
 from ..errors import UsageError, is_out_of_memory
 from ..normalization import Normalization
-from ..weights import checksum
+from ..storage.weights import checksum
 from .preprocessing import Preprocessing, described
 
 _LONGEST = 10  # Times the shorter side; a whole strip of 1 x 50,000 pixels, resized, would fill the memory.

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import MissingExtraError, RunError, needs_extra
-from ..weights import load_into, load_tensors
+from ..storage.weights import load_into, load_tensors
 from .backbone import PictureBackbone
 from .timm_models import create, described
 

@@ -103,7 +103,7 @@ def _registered(name: str, weights: Path | None, image_size: int) -> PictureBack
         raise UsageError(
             f"The backbone {name} comes without weights: give it some with `weights`, or name a run folder."
         )
-    from ..training.pretrained import load_backbone
+    from .loading import load_backbone
 
     network = build_backbone(name, image_size)
     notes = load_backbone(network, weights).notes(weights)
@@ -112,7 +112,7 @@ def _registered(name: str, weights: Path | None, image_size: int) -> PictureBack
 
 def _of_run(folder: Path) -> PictureBackbone:
     from ..model import FewShotModel
-    from ..runs import Run
+    from ..runs.folder import Run
 
     run = Run.open(folder)
     return _own(FewShotModel.from_run(run).backbone, str(folder), run.config.image_size)

@@ -14,7 +14,7 @@ from urllib.request import getproxies
 from torch import Tensor
 
 from ..errors import RunError, UnknownNameError, UsageError, needs_extra
-from ..weights import load_into, load_network
+from ..storage.weights import load_into, load_network
 from .backbone import PictureBackbone
 from .download import downloading
 

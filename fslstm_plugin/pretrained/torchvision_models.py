@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from ..errors import UnknownNameError
-from ..weights import load_into, load_network
+from ..storage.weights import load_into, load_network
 from .backbone import PictureBackbone
 from .download import downloading
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..conformal import MARGINAL, PER_CLASS
+from ..confidence.conformal import MARGINAL, PER_CLASS
 from ..errors import printable
 from ..evaluation.calibration import CalibrationRow
 from ..evaluation.coverage import CoverageRow

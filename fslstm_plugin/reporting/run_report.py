@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import DataError, naming_damage, needs_extra, printable
 from ..evaluation.rows import Row
 from ..evaluation.tuning import load_tuning
-from ..plain import read_plain, to_plain
-from ..runs import Run
+from ..runs.folder import Run
+from ..storage.plain import read_plain, to_plain
 from .figures.lines import COLOURS, STYLE
 from .groups import are_compared, by_method, by_shots, is_among_best
 from .html import Best, Block, Section, svg_element

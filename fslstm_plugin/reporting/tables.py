@@ -22,7 +22,7 @@ from ..evaluation.coverage import CoverageRow
 from ..evaluation.open_set import OpenRow
 from ..evaluation.rows import Row
 from ..grammar import value_text
-from ..plain import to_plain
+from ..storage.plain import to_plain
 from .groups import are_compared, by_method, by_shots, is_among_best, several_runs
 from .statements import statements
 from .words import NOTHING, display_name, listed, method_name, number, signed

@@ -18,10 +18,10 @@ from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
 from ..grammar import parse
-from ..methods import BATCH_NORM
+from ..methods.kernel import BATCH_NORM
 from ..registry import ADAPTERS, DATASETS
 from ..reporting.words import listed
-from ..runs import Config, PretrainConfig, Run
+from ..runs.folder import Config, PretrainConfig, Run
 from . import measurements, trainings
 from .measurements import Measurement, Provenance
 from .outcomes import Found, OutcomeStore

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from ..data.root import load_split
 from ..evaluation.setting import Setting
 from ..grammar import parse
-from ..methods import BATCH_NORM
+from ..methods.kernel import BATCH_NORM
 from ..reporting.words import listed
-from ..runs import Run
+from ..runs.folder import Run
 from . import trainings
 from .engine import Part, Request, describe, provenance, settings
 from .outcomes import OutcomeStore

@@ -17,9 +17,9 @@ from msgspec.structs import asdict
 from .. import __version__
 from ..errors import DataError
 from ..evaluation.rows import Row
-from ..files import exclusive, write_json
-from ..plain import read_plain, to_plain
-from ..provenance import command_line
+from ..reporting.provenance import command_line
+from ..storage.files import exclusive, write_json
+from ..storage.plain import read_plain, to_plain
 
 
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

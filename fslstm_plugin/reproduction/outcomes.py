@@ -19,12 +19,12 @@ from ..errors import RunError, StorageError
 from ..evaluation.runner import Outcome
 from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
-from ..files import exclusive, prune, subfolder
-from ..methods import Method
-from ..plain import from_plain, to_plain
+from ..methods.base import Method
 from ..reporting.words import listed
-from ..runs import Run
-from ..weights import load_described, save_tensors
+from ..runs.folder import Run
+from ..storage.files import exclusive, prune, subfolder
+from ..storage.plain import from_plain, to_plain
+from ..storage.weights import load_described, save_tensors
 from .measurements import Provenance
 
 Found = tuple[Outcome, Provenance]

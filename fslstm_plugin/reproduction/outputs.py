@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ..errors import needs_extra
-from ..files import exclusive, replacing, write_json, write_text
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
+from ..storage.files import exclusive, replacing, write_json, write_text
 from . import beside, literature, measurements, rendering, support
 from .comparison import compare
 from .measurements import Measurement

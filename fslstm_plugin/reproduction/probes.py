@@ -14,9 +14,9 @@ from ..backbones.base import build_backbone
 from ..data.base import Split
 from ..evaluation.runner import indexed, run_methods
 from ..evaluation.setting import Setting
-from ..methods import parse_method
 from ..model import FewShotModel
-from ..runs import Config, PretrainConfig, TrainConfig
+from ..naming import parse_method
+from ..runs.folder import Config, PretrainConfig, TrainConfig
 
 _FEW = 8  # Episodes that are measured.
 _REPEATS = 3

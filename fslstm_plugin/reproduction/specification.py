@@ -9,9 +9,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from ..errors import DataError, UnknownNameError
-from ..files import write_json
-from ..plain import read_plain, to_plain
 from ..reporting import figures
+from ..storage.files import write_json
+from ..storage.plain import read_plain, to_plain
 from . import shipped
 
 PRETRAINING = "pretrain"  # A training that is the pretraining alone.

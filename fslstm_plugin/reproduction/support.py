@@ -12,10 +12,10 @@ from rich.console import Console
 from ..errors import DataError
 from ..evaluation.setting import Setting
 from ..features import EpisodeFeatures
-from ..files import write_json
 from ..heads import one_hot
-from ..plain import read_plain, to_plain
 from ..reporting.figures.support import Task, project
+from ..storage.files import write_json
+from ..storage.plain import read_plain, to_plain
 from . import trainings
 from .engine import Model, Part, Request, provenance
 from .measurements import Provenance

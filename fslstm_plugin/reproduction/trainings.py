@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from rich.console import Console
 from torch.distributed import is_torchelastic_launched
 
+from ..arguments import options
 from ..data.root import load_split
 from ..errors import RunError, StorageError, UnknownNameError
-from ..files import exclusive
-from ..grammar import Part, options, parse
+from ..grammar import Part, parse
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining
 from ..registry import METHODS
-from ..runs import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
+from ..runs.folder import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
+from ..storage.files import exclusive
 from ..training.configuration import pretrain_config, train_config
 from .specification import PRETRAINING
 

@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..model import FewShotModel
 from ..normalization import Normalization
 from ..recipes import PretrainRecipe
-from ..runs import Run
+from ..runs.folder import Run
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> Tensor:

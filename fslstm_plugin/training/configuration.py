@@ -13,12 +13,14 @@ from ..backbones.base import Backbone, build_backbone
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import Part, parse
-from ..methods import BATCH_NORM, KernelMethod, Method, has_weights, parse_method
+from ..methods.base import Method
+from ..methods.kernel import BATCH_NORM, KernelMethod
 from ..model import feature_size
-from ..plain import from_plain, to_plain
+from ..naming import has_weights, parse_method
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining, changed, folder_pretraining, meta_training
 from ..registry import BACKBONES, DATASETS, TRANSDUCTION
-from ..runs import PretrainConfig, TrainConfig, Validation
+from ..runs.folder import PretrainConfig, TrainConfig, Validation
+from ..storage.plain import from_plain, to_plain
 
 FOLDER_IMAGE_SIZE = 84  # Of the crops from a folder of images: the published one.
 

@@ -18,8 +18,10 @@ from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
 from ..grammar import read_value
 from ..heads import one_hot
-from ..methods import KernelMethod, Method, parse_method
+from ..methods.base import Method
+from ..methods.kernel import KernelMethod
 from ..model import FewShotModel, feature_size
+from ..naming import parse_method
 from ..recipes import MetaRecipe
 from ..registry import HEADS
 from ..transduction import PseudoSupportModule

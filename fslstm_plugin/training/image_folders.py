@@ -17,12 +17,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..data.decode import read_rgb
-from ..data.walk import Report, class_folders
+from ..data.reading.decode import read_rgb
+from ..data.reading.walk import Report, class_folders
 from ..errors import DataError
-from ..files import require_regular
 from ..normalization import Normalization
 from ..recipes import PretrainRecipe
+from ..storage.files import require_regular
 from .classification import epoch_order
 
 _TOGETHER = 256  # Files that a thread reads at a time.
@@ -38,7 +38,7 @@ def open_folder(
         image_size: Side of the crops in pixels; the images are resized to 92 before crops of 84, to 36 before 32.
         normalization: The backbone's.
         places: Whether the folder is Places365-standard.
-        report: See :func:`~fslstm_plugin.data.walk.class_folders`.
+        report: See :func:`~fslstm_plugin.data.reading.walk.class_folders`.
 
     Raises:
         DataError: If the folder is missing or holds no such data.

@@ -19,12 +19,13 @@ from ..evaluation.episode_images import from_images
 from ..evaluation.features import extract_features
 from ..evaluation.runner import FeatureSource, indexed, run_methods
 from ..evaluation.statistics import estimate
-from ..methods import Method, parse_method
+from ..methods.base import Method
 from ..model import Embedding, feature_size
-from ..runs import Run, TrainConfig, Validation
+from ..naming import parse_method
+from ..pretrained.loading import load_backbone
+from ..runs.folder import Run, TrainConfig, Validation
 from .engine import EngineOptions, TrainingProgress, fit
 from .episodic import EpisodicModule
-from .pretrained import load_backbone
 from .streams import EpisodeStream
 
 

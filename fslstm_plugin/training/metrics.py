@@ -10,8 +10,8 @@ from typing import Any
 import pytorch_lightning as pl
 
 from ..errors import FSLSTMError
-from ..files import replacing
-from ..runs import Run
+from ..runs.folder import Run
+from ..storage.files import replacing
 
 
 class Metrics(pl.Callback):

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from ..backbones.base import build_backbone, normalization_of
 from ..backbones.dropout import scale_dropout
+from ..data.reading.walk import Report
 from ..data.root import load_split
-from ..data.walk import Report
 from ..errors import UsageError
-from ..runs import PretrainConfig, Run
+from ..runs.folder import PretrainConfig, Run
 from .classification import Classification, SaveEachEpoch, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
 from .image_folders import FolderBatches, folder_digest, open_folder

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, require_share, require_whole
+from ..checks import require_share, require_whole
+from ..errors import UnknownNameError
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule

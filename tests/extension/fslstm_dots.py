@@ -10,8 +10,8 @@ from torch import nn
 from fslstm_plugin import Method
 from fslstm_plugin.adapters import FeatureAdapter
 from fslstm_plugin.data.base import Dataset
-from fslstm_plugin.data.folders import FolderDataset
 from fslstm_plugin.data.prepared import RawSplit
+from fslstm_plugin.data.sets.folders import FolderDataset
 from fslstm_plugin.heads import Dual, Head
 from fslstm_plugin.recipes import BackboneRecipe
 from fslstm_plugin.transduction import TransductiveModule

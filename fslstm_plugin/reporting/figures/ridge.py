@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ...arguments import options
 from ...evaluation.rows import Row
-from ...grammar import options
 from ...registry import HEADS
 from ..words import NOTHING, number, signed
 from .lines import Lines, NamedRow, Point

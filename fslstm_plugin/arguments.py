@@ -1,0 +1,151 @@
+"""The arguments of a part's constructor: read from a name, checked, and written back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from .errors import UnknownNameError, UsageError, is_out_of_memory
+from .grammar import BARE, Part, value_text
+
+T = TypeVar("T")
+
+
+_FITTED = ("support", "labels", "ways")  # What heads' constructors take to be fitted at once.
+
+
+class Option(NamedTuple):
+    """An argument of a part's constructor that has a default."""
+
+    name: str
+    default: Any
+
+
+def options(part: Callable[..., Any]) -> list[Option]:
+    """The arguments of a constructor that a name can give."""
+    parameters = inspect.signature(part).parameters
+    left_out = {"adapters", *(_FITTED if "support" in parameters else ())}
+    return [
+        Option(each.name, each.default)
+        for each in parameters.values()
+        if each.default is not each.empty and each.name not in left_out
+    ]
+
+
+def options_of(part: object, **changed: Any) -> dict[str, Any]:
+    """The constructor's arguments that are not their defaults, from the attributes of the same names.
+
+    Args:
+        part: The part.
+        **changed: Arguments in place of its own.
+
+    Example:
+        >>> from fslstm_plugin.heads import RidgeClassifier
+        >>> options_of(RidgeClassifier(ridge=1.0))
+        {'ridge': 1.0}
+    """
+    found = {name: (changed.get(name, getattr(part, name, default)), default) for name, default in options(type(part))}
+    return {name: value for name, (value, default) in found.items() if not _same(value, default)}
+
+
+def _same(value: Any, default: Any) -> bool:
+    if value is default:
+        return True
+    if isinstance(value, (int, float)) and isinstance(default, (int, float)):
+        return value == default
+    return value_text(value) == value_text(default)
+
+
+def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **given: Any) -> T:
+    """Call a constructor with the arguments of a name.
+
+    Args:
+        part: The constructor.
+        arguments: From `Part.arguments`; a bare word switches a Boolean on.
+        text: What was typed, for messages.
+        **given: Further arguments that no name can give, such as ``dim``.
+
+    Raises:
+        UnknownNameError: If there is no such argument.
+        UsageError: If an argument needs a value, or another one, or the constructor refuses it.
+    """
+    values = read_arguments(part, arguments, text, given)
+    try:
+        return part(**given, **values)
+    except UsageError as error:
+        if type(error) is UsageError:  # not one of those that name what was typed
+            raise UsageError(f"{text}: {str(error).replace('`', '')}") from error  # no option: it is in the text
+        raise
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:  # of any third party
+        if is_out_of_memory(error):
+            raise
+        raise UsageError(_refusal(part, values, text, error)) from error
+
+
+def _refusal(part: Callable[..., Any], values: Mapping[str, Any], text: str, error: Exception) -> str:
+    """Why a constructor raised: a word in place of a number, or its own message."""
+    for name, default in options(part):
+        if isinstance(default, (int, float)) and isinstance(values.get(name), str):
+            return f"The argument '{name}' in '{text}' must be a number, but got {values[name]}."
+    return f"'{text}' is not valid: {error}"
+
+
+def read_arguments(
+    part: Callable[..., Any], arguments: Mapping[str, Any], text: str, given: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The arguments of a name as values for a constructor; see `build`."""
+    known = {name: default for name, default in options(part) if name not in given}
+    for name in arguments:
+        if name not in known:
+            raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known)
+    return {name: _accepted(name, value, known[name], text) for name, value in arguments.items()}
+
+
+def agrees(part: object, values: Mapping[str, Any]) -> bool:
+    """Whether a part was made with these values of its constructor's arguments."""
+    return all(_same(getattr(part, name, None), value) for name, value in values.items())
+
+
+def _accepted(name: str, value: Any, default: Any, text: str) -> Any:
+    """The value for an argument with this default; words and numbers in a Boolean's place would all count as true."""
+    if isinstance(default, bool):
+        if value is not BARE and not isinstance(value, bool):
+            raise UsageError(f"The argument '{name}' in '{text}' must be true or false, but got {value}.")
+        return True if value is BARE else value
+    if value is BARE or isinstance(value, Part):
+        raise UsageError(f"The argument '{name}' in '{text}' needs a value, as in {name}={value_text(default)}.")
+    if isinstance(value, bool) and default is not None:
+        raise UsageError(f"The argument '{name}' in '{text}' cannot be {value_text(value)}.")
+    return value
+
+
+_SIZES = ("dim", "backbone")
+
+
+def sizes_asked(part: Callable[..., Any]) -> list[str]:
+    """What a constructor asks of a model to know the sizes of its weights: ``dim``, ``backbone``, or nothing."""
+    return [name for name in _SIZES if name in inspect.signature(part).parameters]
+
+
+def needs_dim(part: Callable[..., Any]) -> bool:
+    """Whether a constructor asks for the length of the features or for the backbone, as parts with weights do."""
+    return bool(sizes_asked(part))
+
+
+def part_text(name: str, part: object, words: Sequence[str] = (), **changed: Any) -> str:
+    """A part as typed: its name, and the arguments that are not their defaults.
+
+    Args:
+        name: Its registered name.
+        part: The part.
+        words: What else is among its arguments.
+        **changed: Arguments in place of its own.
+
+    Example:
+        >>> from fslstm_plugin.heads import RidgeClassifier
+        >>> part_text("rr", RidgeClassifier(ridge=10.0), ["normalize"])
+        'rr(ridge=10,normalize)'
+    """
+    found = [f"{key}={value_text(value)}" for key, value in options_of(part, **changed).items()] + list(words)
+    return f"{name}({','.join(found)})" if found else name

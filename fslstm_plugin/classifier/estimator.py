@@ -1,0 +1,614 @@
+"""Few-shot classification in the form of scikit-learn's estimators."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from ..checks import require_positive, require_whole
+from ..confidence.calibration import fit_temperature, probabilities
+from ..confidence.conformal import (
+    PER_CLASS,
+    prediction_sets,
+    require_attainable,
+    require_prediction_sets,
+    usual_coverage,
+)
+from ..data.reading.decode import decode_picture, read_picture
+from ..errors import RunError, UnknownNameError, UntrainedError, UsageError
+from ..methods.base import Method
+from ..naming import parse_method
+from ..pretrained import PictureBackbone, open_backbone
+from ..registry import BACKBONES
+from .fitted import FittedMethod
+from .model_file import BackboneIdentity, ModelFile
+from .points import as_array, pictures_in
+from .suggestions import Suggestion, suggest
+
+_LEAVE_ONE_OUT = "leave-one-out"
+_TRANSDUCTION = "+psm"
+
+
+def method_to_fit(name: str) -> Method:
+    """A method by its name, for features of a backbone that is not trained with it.
+
+    Raises:
+        UsageError: If the name is wrong, or the method has weights that are trained on episodes.
+    """
+    try:
+        return parse_method(name)
+    except UntrainedError as error:
+        raise UsageError(
+            f"{name} has weights that are trained on episodes: choose a method without any, such as lssvm."
+        ) from error
+
+
+class FewShotClassifier(ClassifierMixin, BaseEstimator):
+    """A method of few-shot classification, from a few labelled points of each class to labels of others.
+
+    The points X are rows of a feature matrix, or with a backbone pictures: paths, Pillow's images, or arrays of pixels,
+    uint8; a matrix is taken for the backbone's features. Tensors of PyTorch are taken like arrays. It works in
+    scikit-learn's pipelines and searches.
+
+    A method that is not transductive predicts each point by itself, so that any number can come at once or in parts. A
+    transductive one takes the X of a prediction as the queries of one episode, and learns from all of them.
+
+    Args:
+        method: Name of a method, see `parse_method`; default ``"lssvm"``.
+        backbone: What `open_backbone` takes: a name or a module. Default None: X are features.
+        transductive: Whether to refit a plain head with the help of the other points of X, by ``+psm``. Default False:
+            as the method says.
+        temperature: By which logits are divided before they become probabilities; or ``"leave-one-out"`` (default),
+            which fits it to the labelled points, each left out, see `calibration.temperature_of`.
+        base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract. Default None.
+        seed: Of what is drawn: the order of equal scores in `predict_set`. Default 0.
+        set_method: Name of the method whose p-values make the sets of `predict_set`. Default None: ``method``. Where
+            that was chosen with the labelled points, as `choose_method` does, name one that was not, such as its first
+            candidate: the choice favours the labelled points over new ones, and the sets would contain the true label
+            less often than guaranteed.
+
+    Attributes:
+        classes_: The labels, sorted ``(ways,)``.
+        n_features_in_: Length d of the features.
+        support_: Features of the labelled points ``(n, d)``.
+        support_labels_: Their classes as places in ``classes_``, int64 ``(n,)``.
+        pictures_: Names of the labelled pictures, empty where there is none.
+        temperature_: The temperature; None where it is fitted for each X, since the method is transductive.
+        calibrated_: Whether the temperature is fitted to labelled points that were left out; see `why_uncalibrated`.
+
+    Example:
+        >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]])
+        >>> classifier = FewShotClassifier().fit(X, ["owl", "owl", "wren", "wren"])
+        >>> classifier.predict([[0.1, 0.1], [0.9, 0.9]])
+        array(['owl', 'wren'], dtype='<U4')
+        >>> classifier.predict_set([[0.1, 0.0], [0.9, 0.9]], coverage=0.7, kind="marginal")
+        [array(['owl'], dtype='<U4'), array(['wren'], dtype='<U4')]
+        >>> classifier.partial_fit([[0.9, 0.0]], ["tit"]).forget("owl").predict([[0.9, 0.1]])
+        array(['tit'], dtype='<U4')
+    """
+
+    def __init__(
+        self,
+        method: str = "lssvm",
+        *,
+        backbone: str | Path | nn.Module | None = None,
+        transductive: bool = False,
+        temperature: float | str = _LEAVE_ONE_OUT,
+        base_mean: np.ndarray | None = None,
+        seed: int = 0,
+        set_method: str | None = None,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.transductive = transductive
+        self.temperature = temperature
+        self.base_mean = base_mean
+        self.seed = seed
+        self.set_method = set_method
+
+    def fit(self, X: Any, y: Any, pictures: Sequence[str] | None = None) -> Self:
+        """Take labelled points.
+
+        Args:
+            X: Features ``(n, d)``, or n pictures.
+            y: Their labels ``(n,)``, of any type that can be sorted.
+            pictures: Their names, which are kept. Default None: the paths, where X are paths.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: If an argument is wrong, or there are fewer than two classes.
+            DataError: If a picture cannot be read.
+        """
+        self._backbone_: PictureBackbone | None = None
+        X, y, names = self._labelled(X, y, pictures, reset=True)
+        classes, labels = np.unique(y, return_inverse=True)
+        _require_classes(classes)
+        require_whole("seed", self.seed, most=2**32 - 1)
+        if self.set_method is not None:
+            require_prediction_sets(method_to_fit(self.set_method))
+        mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
+        fitted = FittedMethod(self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean)
+        return self._keep(classes, labels, X, names, fitted)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Sequence[Any] | None = None, pictures: Sequence[str] | None = None
+    ) -> Self:
+        """Add labelled points, of known or of new classes, with the same result as fitting all of them anew.
+
+        LSSVM and ridge regression are updated, see `UpdatableSystem`; others are fitted anew.
+
+        Args:
+            X: See `fit`.
+            y: See `fit`.
+            classes: The labels that are allowed. Default None: any.
+            pictures: See `fit`.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: As `fit` does, and if a label is not allowed, or of another type than the others.
+        """
+        if classes is not None:
+            _require_known(y, np.unique(classes))
+        if not hasattr(self, "classes_"):
+            return self.fit(X, y, pictures)
+        X, y, names = self._labelled(X, y, pictures, reset=False)
+        self._require_alike(y)
+        all_classes, labels = np.unique(np.concatenate([self.classes_[self.support_labels_], y]), return_inverse=True)
+        kept = np.ones(len(self.support_), dtype=bool)
+        return self._update(kept, all_classes, labels, X, names)
+
+    def forget(self, labels: Any) -> Self:
+        """Take classes out with all their points, with the same result as fitting the others anew.
+
+        Args:
+            labels: One label, or several.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: If there is no such class, or fewer than two would be left.
+        """
+        check_is_fitted(self)
+        _require_known(labels, self.classes_)
+        gone = np.isin(self.classes_, labels)
+        _require_classes(self.classes_[~gone])
+        kept = ~gone[self.support_labels_]
+        places = (np.cumsum(~gone) - 1)[self.support_labels_[kept]]
+        return self._update(kept, self.classes_[~gone], places, self.support_[:0], [])
+
+    def relabel(self, places: Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
+        """Correct labels of points, with the same result as fitting anew; a class without points is gone.
+
+        Args:
+            places: Rows of ``support_``, each once.
+            y: Their labels ``(k,)``, of known or of new classes.
+            pictures: Their names. Default None: they keep theirs.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: If a label is of another type than the others, or fewer than two classes would be left.
+
+        Example:
+            >>> classifier = FewShotClassifier().fit([[0.0, 1.0], [1.0, 0.0], [0.9, 0.1]], ["owl", "wren", "owl"])
+            >>> classifier.relabel([2], ["wren"]).predict([[0.9, 0.1]])
+            array(['wren'], dtype='<U4')
+        """
+        check_is_fitted(self)
+        y = np.asarray(y)
+        self._require_alike(y)
+        labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
+        labels[list(places)] = y
+        classes, labels = np.unique(labels, return_inverse=True)
+        _require_classes(classes)
+        names = list(self.pictures_)
+        for place, name in zip(places, pictures or (), strict=pictures is not None):
+            names[place] = name
+        none = torch.from_numpy(self.support_[:0])
+        kept = torch.ones(len(self.support_), dtype=torch.bool)
+        fitted = self._fitted_.updated(kept, none, torch.from_numpy(labels), len(classes))
+        return self._keep(classes, labels, self.support_, names, fitted)
+
+    def _require_alike(self, y: np.ndarray) -> None:
+        if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
+            raise UsageError(
+                f"The labels are {self.classes_.dtype}, but the new ones are {y.dtype}: give them one type."
+            )
+
+    def _update(
+        self, kept: np.ndarray, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str]
+    ) -> Self:
+        fitted = self._fitted_.updated(
+            torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes)
+        )
+        names = [name for name, stays in zip(self.pictures_, kept, strict=True) if stays] + names
+        return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, fitted)
+
+    def _keep(
+        self, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str], fitted: FittedMethod
+    ) -> Self:
+        # What can fail comes first, so that a refused update changes nothing.
+        _require_distinct(classes)
+        temperature = self._temperature_of(fitted)
+        self.classes_, self.support_labels_, self.support_, self.pictures_ = classes, labels, X, names
+        self._fitted_, self.temperature_ = fitted, temperature
+        self._for_sets_: FittedMethod | None = None
+        return self
+
+    def _temperature_of(self, fitted: FittedMethod) -> float | None:
+        if not self._fits_temperature():
+            return self._given_temperature()
+        return None if fitted.method.is_transductive else fitted.temperature(fitted.support[:0])
+
+    def _fits_temperature(self) -> bool:
+        return isinstance(self.temperature, str) and self.temperature == _LEAVE_ONE_OUT
+
+    def _given_temperature(self) -> float:
+        if isinstance(self.temperature, str):
+            raise UsageError(f"The temperature must be a number or '{_LEAVE_ONE_OUT}', but got '{self.temperature}'.")
+        require_positive(temperature=self.temperature)
+        return float(self.temperature)
+
+    def _method(self) -> Method:
+        if not isinstance(self.method, str):
+            raise UsageError(f"The method must be a name, such as 'lssvm', but got {self.method!r}.")
+        method = method_to_fit(self.method)
+        if self.transductive and not method.is_transductive:
+            return parse_method(self.method + _TRANSDUCTION)
+        return method
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most likely label of each point ``(m,)``."""
+        logits = self._logits(X)
+        return self.classes_[logits.argmax(-1).numpy()]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities ``(m, ways)``, in the order of ``classes_``; whether they are calibrated says ``calibrated_``.
+
+        A transductive method runs up to eleven times, since the labelled points are left out through it, among those
+        of X.
+        """
+        return self._probable(self._query(X)).numpy()
+
+    def _probable(self, query: Tensor) -> Tensor:
+        known = self.temperature_
+        return probabilities(self._fitted_.logits(query), self._fitted_.temperature(query) if known is None else known)
+
+    @property
+    def calibrated_(self) -> bool:
+        """Whether the temperature is fitted to labelled points that were left out."""
+        return self.why_uncalibrated is None
+
+    @property
+    def why_uncalibrated(self) -> str | None:
+        """Why the probabilities are uncalibrated, in words; None if they are calibrated."""
+        check_is_fitted(self)
+        if not self._fits_temperature():
+            return f"their temperature, {self.temperature:g}, was given, and not fitted to labelled points"
+        return self._fitted_.why_uncalibrated()
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Logits ``(m, ways)``; of two classes, as scikit-learn has it, the second's less the first's ``(m,)``."""
+        logits = self._logits(X).numpy()
+        return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
+
+    def predict_set(self, X: Any, coverage: float | None = None, kind: str = PER_CLASS) -> list[np.ndarray]:
+        """For each point the labels that it may have: a set that contains the true label as often as guaranteed.
+
+        A set always contains the label of `predict`, so that none is empty and one of a single label is the
+        prediction. Whether a point is of none of the classes is told by `familiarity`.
+
+        Args:
+            X: Features ``(m, d)``, or m pictures.
+            coverage: The share of the sets that are guaranteed to contain the true label, above 0 and below 1. Default
+                None: 0.9, or the greatest that so few labelled points can guarantee, which is 0.83 with 5 per class;
+                see `conformal.usual_coverage`.
+            kind: ``"per-class"`` (default): the guarantee holds for each class, however many labelled points it has.
+                Or ``"marginal"``: it holds on average over the classes, where labelled and new points are drawn alike,
+                and may fail for single classes; see `conformal.p_values`.
+
+        Returns:
+            m arrays of labels, most likely an array of one. Where points are as surprising as each other, as among
+            equal features, chance decides, by the seed and a point's place in X.
+
+        Raises:
+            UsageError: If the method has no such guarantee, as a transductive one, or the labelled points are too few
+                for this coverage, or without one for 0.8.
+        """
+        query = self._query(X)
+        fitted, names = self._fitted_for_sets(), [str(each) for each in self.classes_]
+        require_prediction_sets(fitted.method)
+        if coverage is None:
+            coverage = usual_coverage(fitted.targets, kind, names)
+        require_attainable(coverage, fitted.targets, kind, names)
+        found = fitted.p_values(query, kind, self.seed)
+        sets = prediction_sets(found, self._fitted_.logits(query).argmax(-1), coverage)
+        return [self.classes_[each] for each in sets.numpy()]
+
+    def familiarity(self, X: Any) -> np.ndarray:
+        """How familiar each point is, by its rank among the labelled ones: small for what is of none of the classes.
+
+        Of points of the classes about a share e has at most the familiarity e, see `familiarity.refused_share`, so that
+        one takes those with at most 0.05 for unknown, say; n labelled points give ranks from ``1 / (n + 1)`` on.
+
+        Args:
+            X: Features ``(m, d)``, or m pictures.
+
+        Returns:
+            ``(m,)``, above 0 and at most 1; see `familiarity.familiarity_rank`.
+        """
+        query = self._query(X)
+        return self._fitted_.familiarity(query).numpy()
+
+    @property
+    def fitted(self) -> FittedMethod:
+        """The method with the labelled points."""
+        check_is_fitted(self)
+        return self._fitted_
+
+    @property
+    def set_method_(self) -> Method:
+        """The method whose p-values make the prediction sets; it may have none, see `require_prediction_sets`."""
+        return self._fitted_for_sets().method
+
+    def _fitted_for_sets(self) -> FittedMethod:
+        """`set_method_` with the labelled points, kept until they change."""
+        check_is_fitted(self)
+        mine = self._fitted_
+        if self.set_method is None:
+            return mine
+        if self._for_sets_ is None:
+            method = method_to_fit(self.set_method)
+            self._for_sets_ = FittedMethod(method, mine.support, mine.labels, mine.ways, mine.base_mean)
+        return self._for_sets_
+
+    def left_out(self) -> np.ndarray | None:
+        """Probabilities ``(n, ways)`` of each labelled point by the method fitted without it.
+
+        Returns:
+            The probabilities; None where these would tell nothing, see `FittedMethod.left_out`.
+        """
+        check_is_fitted(self)
+        logits = self._fitted_.left_out()
+        if logits is None:
+            return None
+        temperature = fit_temperature(logits, self._fitted_.targets) if self.temperature_ is None else self.temperature_
+        return probabilities(logits, temperature).numpy()
+
+    def suggest(self, X: Any, count: int = 10) -> list[Suggestion]:
+        """Which of these points to label next, and why; see `suggestions.suggest`.
+
+        Args:
+            X: Features ``(m, d)``, or m pictures.
+            count: How many; default 10.
+        """
+        query = self._query(X)
+        return suggest(self._fitted_.support, query, self._probable(query), self.classes_.tolist(), count, self.seed)
+
+    def save(self, file: Path | str) -> None:
+        """Write the classifier to one file, see `ModelFile`; the backbone's name is in it, its weights are not.
+
+        Raises:
+            UsageError: If a class is neither a string nor a number.
+            StorageError: If the file cannot be written.
+        """
+        check_is_fitted(self)
+        ModelFile(
+            method=str(self.method),  # which, as the others, may be NumPy's
+            transductive=bool(self.transductive),
+            seed=int(self.seed),
+            temperature=1.0 if self.temperature_ is None else self.temperature_,  # which is then not read
+            calibrated=self._fits_temperature(),
+            classes=self.classes_,
+            support=self.support_,
+            labels=self.support_labels_,
+            pictures=tuple(self.pictures_) if any(self.pictures_) else (),
+            backbone=None if self.backbone is None else _identity(self.open_backbone()),
+            base_mean=None if self.base_mean is None else np.asarray(as_array(self.base_mean), dtype=np.float64),
+            set_method=self.set_method,
+        ).write(Path(file))
+
+    @classmethod
+    def load(
+        cls, file: Path | str, backbone: str | Path | nn.Module | None = None, weights: Path | str | None = None
+    ) -> Self:
+        """The classifier of a file.
+
+        Args:
+            file: Its place.
+            backbone: The backbone, where it cannot be opened by the name that is in the file. Default None.
+            weights: Where the backbone's weights, or the run that it is from, lie now. Default None: where they were.
+
+        Raises:
+            RunError: If the file is missing, damaged, of a newer version, or made with another backbone.
+        """
+        content = ModelFile.read(Path(file))
+        if backbone is None and content.backbone is not None:
+            backbone = _reopened(content.backbone, None if weights is None else Path(weights).absolute())
+        classifier = cls(
+            content.method,
+            backbone=backbone,
+            transductive=content.transductive,
+            temperature=_LEAVE_ONE_OUT if content.calibrated else content.temperature,
+            base_mean=content.base_mean,
+            seed=content.seed,
+            set_method=content.set_method,
+        )
+        if backbone is not None:
+            _require_same(classifier.open_backbone(), content, Path(file))
+        try:
+            classifier.fit(content.support, content.classes[content.labels], content.pictures or None)
+        except UsageError as error:
+            raise RunError(f"The classifier in {file} cannot be used here: {error}") from error
+        return classifier
+
+    def open_backbone(self) -> PictureBackbone:
+        """The backbone, opened when it is first asked for.
+
+        Raises:
+            UsageError: If there is none.
+            RunError: As `pretrained.open_backbone` does.
+        """
+        if self.backbone is None:
+            raise UsageError(
+                "X holds pictures, but there is no backbone: FewShotClassifier(backbone=...), or features."
+            )
+        opened = getattr(self, "_backbone_", None) or open_backbone(self.backbone)
+        self._backbone_ = opened
+        return opened
+
+    def _labelled(
+        self, X: Any, y: Any, pictures: Sequence[str] | None, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Features, labels and names of labelled points."""
+        paths = [str(each) if isinstance(each, (str, Path)) else "" for each in pictures_in(X) or ()]
+        X, y = validate_data(
+            self, self._features(X), as_array(y), dtype=(np.float64, np.float32), copy=True, reset=reset
+        )
+        check_classification_targets(y)
+        names = [str(each) for each in pictures] if pictures is not None else paths or [""] * len(X)
+        if len(names) != len(X):
+            raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
+        return X, y, names
+
+    def _logits(self, X: Any) -> Tensor:
+        query = self._query(X)
+        return self._fitted_.logits(query)
+
+    def _query(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        X = validate_data(self, self._features(X), dtype=(np.float64, np.float32), reset=False)
+        return torch.from_numpy(np.require(X, requirements=["C", "W"]))
+
+    def _features(self, X: Any) -> Any:
+        """Features of pictures; anything else as it is."""
+        pictures = pictures_in(X)
+        if pictures is None:
+            return as_array(X)
+        backbone = self.open_backbone()
+        # An image that is open is decoded here, not in threads, two of which may have the same.
+        with ThreadPoolExecutor() as pool, torch.inference_mode():
+            decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in pictures)
+            batches = _batches(decoded, backbone.batch_size)
+            found = [
+                backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
+            ]
+        return torch.cat(found).cpu().numpy()
+
+
+def _base_mean(values: Any, length: int) -> Tensor:
+    try:
+        mean = np.asarray(as_array(values), dtype=np.float64)
+    except (TypeError, ValueError):
+        mean = np.empty(0)
+    if mean.shape != (length,) or not np.isfinite(mean).all():
+        raise UsageError(f"`base_mean` must be {length} finite numbers, as many as features, but got {values!r}.")
+    return torch.from_numpy(mean)
+
+
+def _batches(pictures: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while batch := list(islice(pictures, size)):
+        yield batch
+
+
+def _pixels(backbone: PictureBackbone, picture: str | Path | Image.Image) -> Tensor:
+    image = picture if isinstance(picture, Image.Image) else read_picture(Path(picture))
+    return backbone.preprocess(image).to(backbone.device)
+
+
+def _kind(labels: np.ndarray) -> str:
+    """Text, whole numbers, or others by NumPy's letter, among which a label keeps its type and value."""
+    return {"U": "text", "O": "text", "i": "whole", "u": "whole"}.get(labels.dtype.kind, labels.dtype.kind)
+
+
+def _require_known(labels: Any, classes: np.ndarray) -> None:
+    for label in np.unique(labels):
+        if label not in classes:
+            raise UnknownNameError("class", label, map(str, classes))
+
+
+def _require_classes(classes: np.ndarray) -> None:
+    if len(classes) < 2:
+        only = f"only one class, {classes[0]}" if len(classes) else "no class"
+        raise UsageError(f"A classifier needs at least two classes, but got {only}.")
+
+
+def _require_distinct(classes: np.ndarray) -> None:
+    """Refuse names that nobody can tell apart; they are not merged, since a classifier's labels are the caller's."""
+    forms = Counter(unicodedata.normalize("NFC", each) for each in classes.tolist() if isinstance(each, str))
+    if twice := [name for name, count in forms.items() if count > 1]:
+        raise UsageError(
+            f"The class '{twice[0]}' is there in two forms of Unicode, which look the same: make one of them, by "
+            'unicodedata.normalize("NFC", label).'
+        )
+
+
+def _identity(backbone: PictureBackbone) -> BackboneIdentity:
+    return BackboneIdentity(
+        name=backbone.name,
+        digest=backbone.digest,
+        image_size=backbone.image_size,
+        weights=None if backbone.weights is None else str(backbone.weights),
+        pooling=backbone.pooling,
+    )
+
+
+def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbone:
+    """The backbone of a file; its weights, or its run, from another place if one is given."""
+    if weights is not None and weights.is_dir():
+        return open_backbone(weights)
+    known = None if identity.weights is None else Path(identity.weights)
+    try:
+        return open_backbone(
+            identity.name,
+            weights=weights or known,
+            pooling=identity.pooling,
+            image_size=identity.image_size[0] if identity.name in BACKBONES.names() else None,
+        )
+    except UnknownNameError as error:
+        raise RunError(f"The classifier's backbone cannot be opened here: {error}") from error
+    except RunError as error:
+        if weights is not None:
+            raise
+        raise RunError(f"{error} If they lie elsewhere now, give the file or the run as `weights`.") from error
+
+
+def _require_same(backbone: PictureBackbone, content: ModelFile, file: Path) -> None:
+    """Refuse features of other weights, of images of another size, or of another length, which mean something else."""
+    identity, length = content.backbone, content.support.shape[1]
+    if identity is not None and backbone.digest != identity.digest:
+        raise RunError(
+            f"{file} was made with the backbone {identity.name} of other weights ({identity.digest[:12]}) than those "
+            f"of {backbone.name} here ({backbone.digest[:12]}): give the same weights, or fit again."
+        )
+    if identity is not None and backbone.image_size != identity.image_size:
+        raise RunError(
+            f"{file} was made with images of {identity.image_size[0]} x {identity.image_size[1]} pixels, but "
+            f"{backbone.name} takes {backbone.image_size[0]} x {backbone.image_size[1]}: give the same backbone, or "
+            "fit again."
+        )
+    if backbone.out_features != length:
+        raise RunError(
+            f"{file} has features of length {length:,}, but those of {backbone.name} have {backbone.out_features:,}: "
+            "they are another backbone's, or the file is damaged."
+        )

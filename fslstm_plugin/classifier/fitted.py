@@ -1,0 +1,226 @@
+"""A method with its labelled points, ready for queries in batches of any size, and for points to come and go."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..confidence.calibration import fit_temperature, temperature_of, why_uncalibrated
+from ..confidence.conformal import head_p_values, require_prediction_sets
+from ..confidence.familiarity import familiarity_rank
+from ..errors import UsageError
+from ..features import EpisodeFeatures
+from ..gram import EpisodeGram
+from ..heads import Head, one_hot
+from ..heads.base import SolvedSystem
+from ..heads.validation import check_support
+from ..methods.base import Method
+from ..methods.kernel import KernelMethod
+from .incremental import UpdatableSystem, is_updatable
+
+_QUERIES = 4096  # Of one part.
+_RANKS = 10**6  # Of one part: queries times points.
+_PAIRS = 4 * 10**6  # Of queries and points, in one part of prediction sets.
+
+
+class FittedMethod:
+    """One episode whose support is known before its queries are.
+
+    A head without transduction is solved once, for all queries to come; LSSVM and ridge regression are updated where
+    points come and go. Everything else looks at support and queries together, each time.
+
+    Args:
+        method: The method.
+        support: Features ``(n, d)``; they are computed with in double precision.
+        labels: int64 ``(n,)`` in [0, ways).
+        ways: Number of classes.
+        base_mean: See `EpisodeFeatures`. Default None.
+
+    Raises:
+        UsageError: If a shape, type or value is wrong, a class has no point, or the method needs images.
+
+    Example:
+        >>> from fslstm_plugin import parse_method
+        >>> fitted = FittedMethod(parse_method("rr(ridge=1)"), torch.eye(2), torch.tensor([0, 1]), ways=2)
+        >>> fitted.logits(torch.tensor([[3.0, 1.0]]))
+        tensor([[3., 1.]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self, method: Method, support: Tensor, labels: Tensor, ways: int, base_mean: Tensor | None = None
+    ) -> None:
+        if method.episode_statistics:
+            raise UsageError(
+                f"{method} needs the images of an episode, and cannot be fitted to features: leave out +bn."
+            )
+        self.labels, self.ways = check_support(support, labels, ways)
+        self.method, self.support = method.eval(), support.double()
+        self.base_mean = None if base_mean is None else base_mean.double()
+        # The head whose support can be solved before the queries are known.
+        self._head = method.head if isinstance(method, KernelMethod) and not method.is_transductive else None
+        self._system = None
+        if self._head is not None and is_updatable(self._head):
+            self._system = UpdatableSystem(self._head)
+            self._system.add(self._adapted(self.support))
+        self._solve()
+
+    def updated(self, kept: Tensor, added: Tensor, labels: Tensor, ways: int) -> FittedMethod:
+        """The same method with points taken out and others added; this one stays as it is.
+
+        Args:
+            kept: Which of the points stay, bool ``(n,)``.
+            added: Features of the new ones ``(k, d)``.
+            labels: Classes of those that stay and of the new ones, in this order; int64, in [0, ways).
+            ways: Number of classes.
+        """
+        other = copy(self)
+        if self._system is not None:
+            other._system = copy(self._system)  # whose tensors are replaced, never changed
+            other._system.remove((~kept).nonzero().flatten())
+            other._system.add(self._adapted(added.double()))
+        other.support = torch.cat([self.support[kept], added.double()])
+        other.labels, other.ways = labels, ways
+        other._solve()
+        return other
+
+    @torch.no_grad()
+    def _solve(self) -> None:
+        self.targets = one_hot(self.labels, self.ways)
+        self._left_out_system: tuple[Tensor, EpisodeGram, SolvedSystem | None] | None = None  # solved when asked for
+        if self._system is not None:
+            self._dual = self._system.coefficients(self.targets)
+        elif self._head is not None:
+            self._points = self._adapted(self.support)
+            self._own = self._points @ self._points.mT
+            self._dual = self._head.learn(self._gram(self._points[:0]), self.targets)
+
+    @torch.no_grad()
+    def _adapted(self, points: Tensor) -> Tensor:
+        """Points after adapters that change each by itself."""
+        none = torch.zeros(0, self.ways, dtype=points.dtype)
+        return self.method.prepare(EpisodeFeatures.from_points(points, none, self.base_mean)).points
+
+    def _gram(self, query: Tensor) -> EpisodeGram:
+        """Of the points with queries after the adapters."""
+        return EpisodeGram(self._own, query @ self._points.mT, query.square().sum(-1), query.shape[-1])
+
+    def _episode(self, query: Tensor) -> EpisodeFeatures:
+        return EpisodeFeatures(self.support, query, self.labels, self.ways, base_mean=self.base_mean)
+
+    @torch.no_grad()
+    def logits(self, query: Tensor) -> Tensor:
+        """Logits ``(m, ways)``, float64, of queries ``(m, d)``.
+
+        A transductive method takes all of them as the queries of one episode.
+        """
+        if self.method.is_transductive:
+            episode = self._episode(query.double())
+            found = self.method.logits(episode).double()
+            episode.forget()  # of 10,000 queries its similarities take 0.8 GB
+            return found
+        return torch.cat([self._inductive(part.double()) for part in query.split(_QUERIES)])
+
+    @torch.no_grad()
+    def familiarity(self, query: Tensor) -> Tensor:
+        """See `familiarity_rank`, ``(m,)``; among features after the method's adapters."""
+        parts = (query,) if self.method.is_transductive else query.split(max(1, _RANKS // len(self.labels)))
+        return torch.cat([familiarity_rank(self.method.prepare(self._episode(part.double()))) for part in parts])
+
+    def _inductive(self, query: Tensor) -> Tensor:
+        if self._head is None:
+            return self.method.logits(self._episode(query)).double()
+        return self._decided(self._head, self._adapted(query))
+
+    def _decided(self, head: Head, query: Tensor) -> Tensor:
+        """Logits of queries after the adapters."""
+        if self._system is not None:
+            return self._system.logits(query, self._dual)
+        return head.decide(self._gram(query), self.targets, self._dual)
+
+    def adapted(self, query: Tensor) -> Tensor:
+        """Queries ``(m, d)`` after the adapters, which must change each by itself."""
+        return self._adapted(query)
+
+    def linear(self) -> tuple[Tensor, Tensor]:
+        """Weights ``(d, ways)`` and bias ``(ways)`` that give the logits of adapted queries.
+
+        They sum to 0 over the classes; logits that differ from these by a number of each query's own, as distances
+        do, have the same probabilities.
+
+        Raises:
+            UsageError: If there are none: the method is transductive, no head, or its kernel not linear.
+        """
+        if self._head is None:
+            raise UsageError(
+                f"{self.method} has no weights of its own: what it predicts depends on the other queries, or it is no "
+                "head. Fit again with the method lssvm, rr or nn."
+            )
+        points = self._adapted(self.support)
+        point = torch.zeros_like(points[:1]).requires_grad_()
+        logits = self._decided(self._head, point)[0]
+        centred = logits - logits.mean()
+        weights = torch.stack([torch.autograd.grad(each, point, retain_graph=True)[0][0] for each in centred], -1)
+        expected = self._decided(self._head, points)
+        found = points @ weights + centred.detach()
+        if not torch.allclose(found, expected - expected.mean(-1, keepdim=True), rtol=1e-6, atol=1e-9):
+            raise UsageError(f"{self.method} is not linear in its features: fit again with a linear kernel.")
+        return weights, centred.detach()
+
+    @torch.no_grad()
+    def left_out(self) -> Tensor | None:
+        """Logits ``(n, ways)`` of each point by the method fitted without it and one of each other class.
+
+        None where these would say nothing.
+
+        See `Method.leave_one_out`; in closed form, by the head alone, of one with a transductive module. Other
+        transductive methods need many queries at a time, and have no logits of single ones.
+        """
+        if self._system is not None:
+            return self._system.leave_one_out(self.targets)
+        if isinstance(self.method, KernelMethod) and self.method.head.lacks_leave_one_out is None:
+            gram = self.method.prepare(self._episode(self.support[:0])).support_gram
+            return self.method.head.leave_one_out(gram, self.targets, of_each_class=True)
+        return None if self.method.is_transductive else self.method.leave_one_out(self._episode(self.support[:0]))
+
+    def temperature(self, query: Tensor) -> float:
+        """The temperature of the logits of queries ``(m, d)``, see `temperature_of`.
+
+        That of a method that is not transductive is one for any queries, also for none.
+        """
+        if self._system is not None:
+            return float(fit_temperature(self._system.leave_one_out(self.targets), self.targets))
+        return float(temperature_of(self.method, self._episode(query.double())))
+
+    def why_uncalibrated(self) -> str | None:
+        """See `why_uncalibrated`."""
+        return why_uncalibrated(self.method, self.targets, 0)
+
+    def p_values(self, query: Tensor, kind: str, seed: int) -> Tensor:
+        """See `conformal.p_values`, ``(m, ways)``.
+
+        Raises:
+            UsageError: If there are none for this method.
+        """
+        head = require_prediction_sets(self.method)
+        if self._left_out_system is None:
+            self._left_out_system = self._solved(head)
+        points, gram, solved = self._left_out_system
+        found = []
+        for place, part in enumerate(query.double().split(max(1, _PAIRS // len(points)))):
+            mine = self._adapted(part)
+            joined = replace(gram, cross=mine @ points.mT, query_norms=mine.square().sum(-1))
+            found.append(head_p_values(head, joined, self.targets, kind, seed=seed, first=place, system=solved))
+        return torch.cat(found)
+
+    def _solved(self, head: Head) -> tuple[Tensor, EpisodeGram, SolvedSystem | None]:
+        """The points after the adapters, their Gram matrix without queries, and what is solved of it."""
+        points = self._adapted(self.support)
+        solved = None if self._system is None else self._system.solved(self._dual)
+        if solved is not None:
+            norms = points.square().sum(-1)  # all that is needed of the products beside the inverse
+            return points, EpisodeGram(norms.diag_embed(), points[:0] @ points.mT, norms[:0], points.shape[-1]), solved
+        gram = EpisodeGram.from_points(points, len(points))
+        return points, gram, head.solved_system(gram, self.targets)

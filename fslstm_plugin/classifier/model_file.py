@@ -1,0 +1,250 @@
+"""The file of a fitted classifier: one safetensors file whose metadata say in JSON what its numbers are.
+
+Nothing in it is run. It holds the support's features and labels, not a solution: a head is fitted again in
+milliseconds, and points and classes can be added and taken out later. The backbone is not in it either, but its name
+and the digest of its weights, without which features would silently mean something else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import RunError, UsageError, printable
+from ..storage.files import require_regular
+from ..storage.weights import load_described, save_tensors
+
+_FORMAT = "fslstm-classifier"
+_VERSION = 1
+_SEEDS = 2**32
+_NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
+
+Side = Annotated[int, msgspec.Meta(ge=1, le=2048)]  # Of an image in pixels; far more than any network takes.
+
+
+class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which backbone made the features.
+
+    Args:
+        name: Name by which it can be opened again.
+        digest: Of its weights.
+        image_size: Height and width of what it sees in pixels.
+        weights: The file that its weights are from; None where they are the network's own.
+        pooling: The pooling that was asked for; None for the network's own.
+    """
+
+    name: str
+    digest: str
+    image_size: tuple[Side, Side]
+    weights: str | None = None
+    pooling: str | None = None
+
+    def moved(self, place: Callable[[str], str]) -> BackboneIdentity:
+        """The same with other places of its run and its weights."""
+        weights = None if self.weights is None else place(self.weights)
+        return msgspec.structs.replace(self, name=place(self.name), weights=weights)
+
+
+class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything but the numbers, as JSON."""
+
+    method: str
+    transductive: bool
+    seed: int
+    temperature: float
+    calibrated: bool
+    class_type: str
+    classes: list[str | bool | int | float]
+    pictures: list[str]
+    backbone: BackboneIdentity | None
+    set_method: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A fitted classifier.
+
+    Args:
+        method: Name of the method.
+        transductive: Whether predictions use the other queries.
+        seed: Of what is drawn.
+        temperature: By which logits are divided, above 0.
+        calibrated: Whether it was fitted rather than given.
+        classes: Names of the classes ``(ways,)``, two or more: strings, or numbers of any type.
+        support: Features ``(n, d)``, float32 or float64.
+        labels: Class of each, int64 ``(n,)`` in [0, ways).
+        pictures: Where each came from; empty if that is unknown. In the file, a path goes from the file's folder and
+            begins with ``./`` or ``../``, so that both can be moved together; and so do the backbone's. Only a path
+            that shares no folder with the file stays one from the root.
+        backbone: What made the features; None if that is unknown.
+        base_mean: Mean feature ``(d,)`` of other images; None if there is none.
+        set_method: Name of the method that prediction sets are made with; None for ``method``.
+    """
+
+    method: str
+    transductive: bool
+    seed: int
+    temperature: float
+    calibrated: bool
+    classes: np.ndarray
+    support: np.ndarray
+    labels: np.ndarray
+    pictures: tuple[str, ...] = ()
+    backbone: BackboneIdentity | None = None
+    base_mean: np.ndarray | None = None
+    set_method: str | None = None
+
+    def write(self, file: Path) -> None:
+        """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced.
+
+        Args:
+            file: Its place; the folder must exist.
+
+        Raises:
+            UsageError: If the classes are neither strings nor finite numbers.
+            StorageError: If the file cannot be written.
+        """
+        place = Path(os.path.realpath(file))
+        description = _Description(
+            self.method,
+            self.transductive,
+            self.seed,
+            self.temperature,
+            self.calibrated,
+            _class_type(self.classes),
+            self.classes.tolist(),
+            [_from_folder_of(place, each) for each in self.pictures],
+            self.backbone and self.backbone.moved(partial(_from_folder_of, place)),
+            self.set_method,
+        )
+        arrays = {"support": self.support, "labels": self.labels, "base_mean": self.base_mean}
+        save_tensors(
+            place,
+            {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items() if each is not None},
+            {"format": _FORMAT, "version": str(_VERSION), "classifier": msgspec.json.encode(description).decode()},
+        )
+
+    @classmethod
+    def read(cls, file: Path) -> ModelFile:
+        """Read a file.
+
+        Args:
+            file: Its place.
+
+        Raises:
+            RunError: If it is missing, damaged, no such file, or of a newer version.
+        """
+        if not file.exists():
+            raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
+        tensors, metadata = load_described(require_regular(file))
+        if metadata.get("format") != _FORMAT:
+            raise RunError(f"{file} is not a model file: it holds weights of another kind. Make one with 'fslstm fit'.")
+        if metadata.get("version") != str(_VERSION):
+            raise RunError(
+                f"{file} is a model file of version {metadata.get('version')}, but this fslstm-plugin reads version "
+                f"{_VERSION}: install a newer one."
+            )
+        try:
+            return cls._checked(msgspec.json.decode(metadata["classifier"], type=_Description), tensors, file)
+        except (LookupError, ValueError, TypeError, OverflowError) as error:  # untrusted, with a checksum or without
+            raise RunError(f"{file} is damaged: its content is not that of a model file ({error}).") from error
+
+    @classmethod
+    def _checked(cls, described: _Description, tensors: dict[str, Tensor], file: Path) -> ModelFile:
+        support, labels, mean = tensors["support"], tensors["labels"], tensors.get("base_mean")
+        classes = _classes(described)
+        _require(len(classes) > 1, "fewer than two classes")
+        _require(not _alike(classes), "the same class twice")
+        _require(support.dim() == 2 and support.dtype in (torch.float32, torch.float64), "features of another shape")
+        _require(support.shape[1] > 0, "features of length 0")
+        _require(labels.shape == support.shape[:1] and labels.dtype == torch.int64, "labels of another shape")
+        _require(labels.unique().tolist() == list(range(len(classes))), "classes that are not the labels'")
+        _require(len(described.pictures) in (0, len(support)), "names of other pictures")
+        _require(mean is None or mean.shape == support.shape[1:], "a mean of another shape")
+        _require(all(bool(each.isfinite().all()) for each in tensors.values()), "numbers that are not finite")
+        _require(described.temperature > 0 and isfinite(described.temperature), "a temperature that is not positive")
+        _require(0 <= described.seed < _SEEDS, "a seed that is none")
+        place = Path(os.path.realpath(file))
+        return cls(
+            described.method,
+            described.transductive,
+            described.seed,
+            described.temperature,
+            described.calibrated,
+            classes,
+            support.numpy(),
+            labels.numpy(),
+            tuple(_in_folder_of(place, each) for each in described.pictures),
+            described.backbone and described.backbone.moved(partial(_in_folder_of, place)),
+            None if mean is None else mean.numpy(),
+            described.set_method,
+        )
+
+
+def _from_folder_of(file: Path, path: str) -> str:
+    """A path from the file's folder, unless they share no folder but the root."""
+    if not os.path.isabs(path) or Path(path).anchor != file.anchor:
+        return path
+    shared = os.path.commonpath([file.parent, path])
+    if shared == file.anchor:
+        return path
+    name = Path(os.path.relpath(path, file.parent)).as_posix()
+    return name if name.startswith("../") else f"./{name}"
+
+
+def _in_folder_of(file: Path, name: str) -> str:
+    return os.path.normpath(file.parent / name) if name.startswith(("./", "../")) else name
+
+
+def _alike(classes: np.ndarray) -> list[str]:
+    """Names that two classes have, as they are shown."""
+    return [name for name, number in Counter(printable(str(each)) for each in classes).items() if number > 1]
+
+
+def _class_type(classes: np.ndarray) -> str:
+    """How the classes are read back: text, Python's strings, or numbers of a type."""
+    if alike := _alike(classes):
+        raise UsageError(f"Two classes would both be shown as {alike[0]}: give one of them another name.")
+    for each in classes:
+        if isinstance(each, str) and _has_surrogates(each):
+            raise UsageError(f"The class {each!r} has characters that no file can hold: give it another name.")
+    if classes.dtype.kind == "U":
+        return "text"
+    if classes.dtype.kind == "O" and all(isinstance(each, str) for each in classes):
+        return "object"
+    if classes.dtype.name in _NUMBERS and np.isfinite(classes).all():
+        return classes.dtype.name
+    raise UsageError(
+        "A model file holds classes that are strings or finite numbers, but these are "
+        f"{', '.join(repr(each) for each in classes[:3])}: name them with strings."
+    )
+
+
+def _has_surrogates(text: str) -> bool:
+    return any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _classes(described: _Description) -> np.ndarray:
+    kinds: dict[str, Any] = {"text": str, "object": object, **{name: name for name in _NUMBERS}}
+    classes = np.array(described.classes, dtype=kinds[described.class_type])
+    types = {type(each) for each in described.classes}  # true is equal to 1
+    _require(classes.tolist() == described.classes, "classes of another type")
+    _require(types == {type(each) for each in classes.tolist()}, "classes of another type")
+    _require(described.class_type != "object" or types <= {str}, "classes of another type")
+    return classes
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

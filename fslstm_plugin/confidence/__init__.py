@@ -1,0 +1,1 @@
+"""How sure a prediction is: calibrated probabilities, prediction sets, familiarity."""

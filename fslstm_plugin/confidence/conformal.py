@@ -1,0 +1,320 @@
+"""Prediction sets, which contain the true label as often as guaranteed for any features: full conformal prediction.
+
+For a query and each label that it may have, the head is fitted to the n labelled points and the query; the score of a
+point is its leave-one-out margin, the best other class's logit less its own class's. Were the label the true one, the
+query would be one of n + 1 points drawn alike, and its score could be the highest, the second highest and so on with
+equal chances. The p-value is its rank from above over the number of points; a set contains the labels whose p-value is
+large, and the predicted label in any case.
+
+Source: Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005; the closed form is
+`fslstm_plugin.heads.smoother.SmootherHead`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UnknownNameError, UsageError
+from ..features import EpisodeFeatures
+from ..gram import EpisodeGram
+from ..heads import Head
+from ..heads.base import SolvedSystem
+from ..heads.margins import Margins
+from ..methods.base import Method
+from ..methods.kernel import KernelMethod
+
+PER_CLASS, MARGINAL = "per-class", "marginal"
+KINDS = (PER_CLASS, MARGINAL)
+USUAL_COVERAGE = 0.9  # Unless another is asked for.
+LEAST_COVERAGE = 0.8  # That is useful enough to be taken without being asked for.
+_EQUAL = 1e-9  # Of the logits: equal scores come from different formulas, and differ by rounding.
+_ROUNDING = 1e-9  # P-values are whole numbers over n + 1; 1 less a coverage such as 0.8 is not exactly its complement.
+_NAMED = 5  # Classes in a sentence.
+
+
+def p_values(
+    method: Method, features: EpisodeFeatures, kind: str = PER_CLASS, *, seed: int = 0, first: int = 0
+) -> Tensor:
+    """How unsurprising each label would be for each query.
+
+    Args:
+        method: One that `require_prediction_sets` takes.
+        features: A batch of episodes as the backbone gave them.
+        kind: Which points the query is ranked with. ``"per-class"`` (default): those of the label, and the guarantee
+            holds for each class, however many labelled points it has and in whatever shares the queries come. Or
+            ``"marginal"``: all labelled points, and the guarantee holds on average over the classes, where labelled
+            points and queries are drawn alike. With a fixed number of labelled points per class they are not: of the
+            point that is left out, one fewer is labelled of its own class than of the others.
+        seed: Of the order of equal scores, which is random, so that p-values are not larger than they need to be.
+        first: Number of the first episode, with which the order changes too. Default 0.
+
+    Returns:
+        ``(..., m, ways)``, float64: ``1 / (n + 1)`` to 1, n the points that the query is ranked with.
+
+    Raises:
+        UsageError: If the method has no such sets, or there is no such kind.
+
+    Example:
+        >>> from fslstm_plugin import parse_method
+        >>> support = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
+        >>> features = EpisodeFeatures(support, torch.tensor([[0.15], [2.6]]), torch.tensor([0, 0, 0, 1, 1, 1]))
+        >>> p_values(parse_method("nn"), features, "per-class")
+        tensor([[0.5000, 0.2500],
+                [0.2500, 0.2500]], dtype=torch.float64)
+    """
+    head = require_prediction_sets(method)
+    features = method.prepare(features)
+    return head_p_values(head, features.support_gram, features.targets, kind, seed=seed, first=first)
+
+
+@torch.no_grad()
+def head_p_values(
+    head: Head,
+    gram: EpisodeGram,
+    targets: Tensor,
+    kind: str = PER_CLASS,
+    *,
+    seed: int = 0,
+    first: int = 0,
+    system: SolvedSystem | None = None,
+) -> Tensor:
+    """The same behind the adapters.
+
+    Args:
+        head: One with a closed-form leave-one-out.
+        gram: The episodes' Gram matrices.
+        targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type.
+        kind: See `p_values`.
+        seed: See `p_values`.
+        first: See `p_values`.
+        system: What `Head.solved_system` gave for this support. Default None: it is solved.
+
+    Returns:
+        See `p_values`.
+    """
+    per_class = _known(kind) == PER_CLASS
+    joined = head.leave_one_out_with_queries(gram, targets, of_own_class=per_class, system=system)
+    found = [_compared(points, query, targets, per_class) for points, query in joined]
+    higher, lower = (torch.cat(each, -2) for each in zip(*found, strict=True))
+    points = 1 + (targets.sum(-2, keepdim=True) if per_class else targets.sum((-2, -1))[..., None, None])
+    draws = _draws(seed, first, tuple(higher.shape)).to(higher)
+    return (higher + 1 + (draws * (points - higher - lower)).floor()) / points
+
+
+def prediction_sets(p_values: Tensor, predicted: Tensor, coverage: float) -> Tensor:
+    """The labels in each query's set: those that are not too surprising, and in any case the predicted one.
+
+    So no set is empty, a set of one label is the prediction, and the sets contain the true label at least as often as
+    those of the p-values alone.
+
+    Args:
+        p_values: See `p_values`, ``(..., m, ways)``.
+        predicted: The predicted labels, int64 ``(..., m)``.
+        coverage: The share of the sets that are guaranteed to contain the true label, above 0 and below 1.
+
+    Returns:
+        bool ``(..., m, ways)``.
+
+    Raises:
+        UsageError: If the coverage is outside its range.
+
+    Example:
+        >>> found = torch.tensor([[1.0, 0.5, 0.2], [0.1, 0.2, 0.1]])
+        >>> prediction_sets(found, torch.tensor([0, 2]), coverage=0.8)
+        tensor([[ True,  True, False],
+                [False, False,  True]])
+    """
+    return (p_values > 1 - _checked(coverage) + _ROUNDING).scatter(-1, predicted.unsqueeze(-1), True)
+
+
+def attained_coverage(coverage: float, points: int) -> float:
+    """What p-values guarantee where a coverage is asked for: the next multiple of ``1 / (points + 1)``.
+
+    Args:
+        coverage: What is asked for, above 0 and below 1.
+        points: How many a query is ranked with: those of a class, or for ``"marginal"`` all n that are labelled.
+
+    Returns:
+        The coverage, 1 where only sets of all labels would have it.
+
+    Example:
+        >>> [round(attained_coverage(0.8, points), 3) for points in (1, 4, 5, 100)]
+        [1.0, 0.8, 0.833, 0.802]
+    """
+    return math.ceil(_checked(coverage) * (points + 1) - _ROUNDING) / (points + 1)
+
+
+def greatest_coverage(targets: Tensor, kind: str = PER_CLASS) -> float:
+    """The most that the labelled points can guarantee without sets of all labels.
+
+    Args:
+        targets: One-hot labels ``(..., n, ways)``.
+        kind: See `p_values`.
+
+    Returns:
+        ``n / (n + 1)``, n the points of the smallest class, or for ``"marginal"`` of all.
+
+    Example:
+        >>> targets = torch.eye(5).repeat(5, 1)
+        >>> round(greatest_coverage(targets), 3), round(greatest_coverage(targets, "marginal"), 3)
+        (0.833, 0.962)
+    """
+    points = _ranked(targets, kind)
+    return points / (points + 1)
+
+
+def usual_coverage(targets: Tensor, kind: str = PER_CLASS, names: Sequence[str] | None = None) -> float:
+    """A coverage of 0.9, or the greatest of two digits that so few labelled points can guarantee, 0.8 or more.
+
+    Args:
+        targets: One-hot labels ``(..., n, ways)``.
+        kind: See `p_values`.
+        names: See `require_attainable`.
+
+    Raises:
+        UsageError: If they cannot guarantee 0.8.
+
+    Example:
+        >>> [usual_coverage(torch.eye(5).repeat(shots, 1)) for shots in (4, 5, 9, 20)]
+        [0.8, 0.83, 0.9, 0.9]
+    """
+    require_attainable(LEAST_COVERAGE, targets, kind, names)
+    return min(USUAL_COVERAGE, _two_digits(greatest_coverage(targets, kind)))
+
+
+def require_attainable(
+    coverage: float, targets: Tensor, kind: str = PER_CLASS, names: Sequence[str] | None = None
+) -> None:
+    """Refuse a coverage that only sets of all labels would have, for want of labelled points.
+
+    Args:
+        coverage: What is asked for.
+        targets: One-hot labels ``(..., n, ways)``.
+        kind: See `p_values`.
+        names: Of the classes, where the sentence is to name those that have too few points. Default None.
+
+    Raises:
+        UsageError: Saying what can be guaranteed instead: with more points, a lower coverage, or on average.
+
+    Example:
+        >>> require_attainable(0.9, torch.eye(5).repeat(5, 1))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: 5 labelled images per class can guarantee a coverage of at most 83.3 %, not ...
+    """
+    points = _ranked(targets, kind)
+    if attained_coverage(coverage, points) < 1:
+        return
+    enough = math.ceil(coverage / (1 - coverage) - _ROUNDING)
+    most = greatest_coverage(targets, kind)
+    ways_out = [
+        f"label {enough}{' of each class' if kind == PER_CLASS else ''}",
+        f"ask for {_two_digits(most):g} or less",
+    ]
+    if kind == PER_CLASS and attained_coverage(coverage, _ranked(targets, MARGINAL)) < 1:
+        ways_out.append(
+            f"choose the coverage kind '{MARGINAL}', which holds on average over the classes if labelled and new "
+            "images are drawn alike, but not for each class"
+        )
+    raise UsageError(
+        f"{_images(targets, kind, enough, names)} can guarantee a coverage of at most {100 * most:.3g} %, not "
+        f"{100 * coverage:g} %: {', or '.join(ways_out)}."
+    )
+
+
+def _images(targets: Tensor, kind: str, enough: int, names: Sequence[str] | None) -> str:
+    """The labelled images that are too few, as the subject of a sentence."""
+    points = _ranked(targets, kind)
+    images = f"{points} labelled image{'s' if points > 1 else ''}"
+    counts = targets.sum(-2).view(-1, targets.shape[-1]).amin(0).int().tolist()
+    if kind == MARGINAL or min(counts) == max(counts):
+        return f"{images}{' per class' if kind == PER_CLASS else ''}"
+    few = [place for place, count in enumerate(counts) if count < enough]
+    if names is None:
+        return f"The {images} of the smallest class"
+    listed = ", ".join(f"{names[place]} {counts[place]}" for place in few[:_NAMED])
+    more = f" and {len(few) - _NAMED} more" if len(few) > _NAMED else ""
+    return f"The labelled images of {len(few)} of {len(counts)} classes ({listed}{more})"
+
+
+def _ranked(targets: Tensor, kind: str) -> int:
+    """How many points a query is ranked with, of the class that has the fewest."""
+    return int((targets.sum(-2) if _known(kind) == PER_CLASS else targets.sum((-2, -1))).min())
+
+
+def _two_digits(share: float) -> float:
+    """Rounded down to what can be asked for."""
+    return math.floor(100 * share + _ROUNDING) / 100
+
+
+def require_prediction_sets(method: Method) -> Head:
+    """The head of a method that prediction sets can be made with.
+
+    They need a leave-one-out in closed form, and features and predictions that treat the labelled points and a query
+    alike, without the other queries: a head, alone or after adapters that change each point by itself.
+
+    Raises:
+        UsageError: With the reason.
+
+    Example:
+        >>> from fslstm_plugin import parse_method
+        >>> require_prediction_sets(parse_method("lssvm(normalize)"))
+        LSSVMClassifier()
+        >>> require_prediction_sets(parse_method("lssvm+psm"))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: There are no prediction sets with a guarantee for lssvm+psm: ...
+    """
+    refused = f"There are no prediction sets with a guarantee for {method}"
+    if method.is_transductive:
+        raise UsageError(
+            f"{refused}: what it predicts for a query depends on the other queries, so that it does not treat labelled "
+            "images and queries alike. Use a head without transduction."
+        )
+    if not isinstance(method, KernelMethod):
+        raise UsageError(f"{refused}: it has no closed-form leave-one-out. Use nn, rr or lssvm.")
+    try:
+        method.head.require_leave_one_out()
+    except UsageError as error:
+        raise UsageError(f"{refused}. {error}") from error
+    return method.head
+
+
+def _known(kind: str) -> str:
+    if kind not in KINDS:
+        raise UnknownNameError("kind of coverage", kind, KINDS)
+    return kind
+
+
+def _checked(coverage: float) -> float:
+    if not isinstance(coverage, Real) or not 0 < coverage < 1:
+        raise UsageError(f"The coverage must be above 0 and below 1, such as 0.8, but got {coverage}.")
+    return coverage
+
+
+def _compared(points: Margins, query: Margins, targets: Tensor, per_class: bool) -> tuple[Tensor, Tensor]:
+    """How many points have a higher score than the query as one of each class, how many a lower; ``(..., m, ways)``."""
+    size = torch.maximum(points.size.amax(-1 if per_class else (-2, -1)), query.size.amax(-1))
+    mine, rounding = query.difference, _EQUAL * size.unsqueeze(-1)
+    if per_class:
+        above = points.difference - mine.gather(-1, targets.argmax(-1).unsqueeze(-2).expand_as(points.own))
+        higher, lower = ((each.to(targets) @ targets) for each in (above > rounding, above < -rounding))
+    else:
+        above = points.difference - mine.unsqueeze(-2)
+        rounding = rounding.unsqueeze(-1)
+        higher, lower = (each.sum(-2).to(targets) for each in (above > rounding, above < -rounding))
+    return higher, lower
+
+
+def _draws(seed: int, first: int, shape: tuple[int, ...]) -> Tensor:
+    """Numbers from 0 to 1 ``(..., m, ways)``; those of an episode follow from the seed and its number alone."""
+    *batch, queries, ways = shape
+    numbers = range(first, first + math.prod(batch))
+    drawn = [np.random.default_rng([seed, number]).random((queries, ways)) for number in numbers]
+    return torch.from_numpy(np.stack(drawn)).view(shape)

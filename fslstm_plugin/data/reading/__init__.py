@@ -1,0 +1,1 @@
+"""Readers of untrusted files: archives, pickles, pictures."""

@@ -1,0 +1,264 @@
+"""An image file of any format and mode as uint8 RGB, as a viewer shows it."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ...checks import require_positive
+from ...errors import DataError, MissingExtraError
+from ...storage.files import require_regular
+
+# Pillow registers these formats without reading them, except EPS, for which it runs another program on an untrusted
+# file.
+_NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+
+_PHONES = (".heic", ".heif", ".hif")  # Without the plugin of the extra "heif" they are reported, not skipped.
+_PHONES_BEGIN = tuple(b"ftyp" + brand for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1"))  # at byte 4
+
+_COLOURS = ("RGB;16", "RGBA;16")  # Pillow's names of how they are stored
+
+# Formats whose further images are previews or layers of the first.
+_ONE_IMAGE = {"MPO", "PSD"}
+
+# Of pictures that are read in another way than a user may expect.
+PAGES = "Only the first page or frame is read"
+FEW_BITS = "Stored with 16 bits per channel, but read as 8, 10, 12 or 14, which hold the greatest value"
+
+# What Pillow would report on a damaged or huge file is reported below, once and with the file's name.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+def allow_pixels(most: int) -> None:
+    """Allow pictures of up to this many pixels in this process, in place of Pillow's bound of 89 million.
+
+    Args:
+        most: Width times height. A picture takes three bytes per pixel, and several are decoded at a time.
+
+    Raises:
+        UsageError: If it is not positive.
+    """
+    require_positive(max_pixels=most)
+    Image.MAX_IMAGE_PIXELS = most
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
+    return tuple(name for name in Image.ID if name not in _NOT_READ)
+
+
+@cache
+def picture_suffixes() -> frozenset[str]:
+    """Endings, in lower case, of the files that hold pictures.
+
+    Example:
+        >>> {".jpg", ".png", ".tif", ".webp"} <= picture_suffixes(), ".csv" in picture_suffixes()
+        (True, False)
+    """
+    formats = set(_formats())
+    return frozenset({*_PHONES} | {ending for ending, name in Image.registered_extensions().items() if name in formats})
+
+
+def read_picture(source: Path | bytes, report: Callable[[str], object] = len) -> Image.Image:
+    """Decode an image: in RGB, upright by its EXIF orientation, on white where it is transparent.
+
+    Of several pages or frames it is the first. Of 16 bits per channel the upper 8 count; where no value needs more than
+    14 bits, as those of cameras, 8 of as few (8, 10, 12 or 14) as hold the greatest value.
+
+    Args:
+        source: A file, or the encoded bytes.
+        report: Gets `PAGES` and `FEW_BITS` where they hold. Default: nothing is reported.
+
+    Returns:
+        An image of the mode RGB.
+
+    Raises:
+        DataError: If it cannot be read, is damaged, not an image, no regular file, larger than :func:`allow_pixels`
+            says, or of 32 bits per channel; the message has its path.
+    """
+    name = source if isinstance(source, Path) else f"of {len(source)} bytes"
+    with _saying_why(name), _opened(source) as image:
+        deep = any(_rawmode(tile.args).startswith(_COLOURS) for tile in image.tile)
+        found = _upright(image, name, report)
+        if deep:
+            found = _colours(found, source, name, report)
+        return _on_white(_eight_bits(found, image.format, name, report))
+
+
+def decode_picture(image: Image.Image) -> Image.Image:
+    """An image that is open in Pillow, or was made with it, as :func:`read_picture` gives it.
+
+    Args:
+        image: The image, which stays as it is.
+
+    Raises:
+        DataError: As :func:`read_picture` does.
+
+    Example:
+        >>> decode_picture(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
+        (255, 255, 255)
+    """
+    name = getattr(image, "filename", "") or "in memory"
+    with _saying_why(name):
+        return _on_white(_eight_bits(_upright(image, name, len), image.format, name, len))
+
+
+def _opened(source: Path | bytes) -> Image.Image:
+    file = require_regular(source) if isinstance(source, Path) else io.BytesIO(source)
+    return Image.open(file, formats=_formats())
+
+
+@contextmanager
+def _saying_why(name: object) -> Iterator[None]:
+    """Make what Pillow raises on an image that it cannot read a `DataError` with its name."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise DataError(
+            f"The image {name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels: if you trust this file, raise the "
+            "limit with `max_pixels`."
+        ) from error
+    except Exception as error:  # Pillow's decoders raise errors of any type on damaged files
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"Cannot read the image {name}: {error.strerror}.") from error
+        if _is_from_a_phone(name) and "HEIF" not in _formats():
+            raise DataError(str(MissingExtraError(f"The image {name}", "pillow-heif", "heif"))) from error
+        raise DataError(f"The image {name} is damaged, or not an image ({error}).") from error
+
+
+def _is_from_a_phone(name: object) -> bool:
+    """Whether a file that cannot be read is HEIC, which others' programs name as JPEG."""
+    if not isinstance(name, Path):
+        return False
+    with suppress(OSError), name.open("rb") as file:
+        return name.suffix.lower() in _PHONES or file.read(12)[4:].startswith(_PHONES_BEGIN)
+    return False
+
+
+def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
+    """The pixels of an image as :func:`read_picture` decodes it.
+
+    Args:
+        source: A file, or the encoded bytes.
+        image_size: Height and width in pixels: the shorter side is resized to it (bicubic) and the centre
+            of the longer one kept. None, the default, leaves the image as large as it is.
+
+    Returns:
+        uint8 ``(H, W, 3)``.
+
+    Raises:
+        DataError: As :func:`read_picture` does.
+
+    Example:
+        >>> import io
+        >>> png = io.BytesIO()
+        >>> Image.new("L", (6, 4), 128).save(png, "png")
+        >>> read_rgb(png.getvalue()).shape, read_rgb(png.getvalue(), 2).shape
+        ((4, 6, 3), (2, 2, 3))
+    """
+    image = read_picture(source)
+    return np.asarray(image if image_size is None else fit_square(image, image_size))
+
+
+def fit_square(image: Image.Image, image_size: int) -> Image.Image:
+    """The centre square of an image, resized (bicubic) to ``image_size`` pixels per side if it has another size.
+
+    Example:
+        >>> fit_square(Image.new("RGB", (80, 60)), 32).size
+        (32, 32)
+    """
+    if image.size == (image_size, image_size):
+        return image
+    return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BICUBIC)
+
+
+def _upright(image: Image.Image, name: object, report: Callable[[str], object]) -> Image.Image:
+    if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+        raise Image.DecompressionBombError
+    with suppress(Exception):  # a further page that is damaged says nothing about the first
+        if image.format not in _ONE_IMAGE and getattr(image, "is_animated", False):
+            report(PAGES)
+    image.load()
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # EXIF data that is damaged says nothing about the pixels
+        return image
+
+
+def _eight_bits(image: Image.Image, kind: str | None, name: object, report: Callable[[str], object]) -> Image.Image:
+    """The image with 8 bits per channel, scaled, not clipped as by Pillow."""
+    if not image.mode.startswith(("I", "F")):
+        return image
+    # Older versions of Pillow give the 16 bits of a PNG as integers of 32.
+    if not image.mode.startswith("I;16") and not (image.mode == "I" and kind in ("PNG", "PPM")):
+        raise DataError(
+            f"The image {name} has pixels of the mode {image.mode}, but 8 or 16 bits per channel were expected."
+        )
+    values = np.asarray(image).astype(np.int64)
+    # A file of the format PPM says which value is white, and Pillow has scaled the others by it.
+    return Image.fromarray(_scaled(values, 16) if kind == "PPM" else _of_few_bits(values, report))
+
+
+def _of_few_bits(values: np.ndarray, report: Callable[[str], object]) -> np.ndarray:
+    greatest = int(values.max(initial=0))
+    bits = next(bits for bits in (8, 10, 12, 14, 16) if greatest < 1 << bits)
+    if greatest and bits < 16:
+        report(FEW_BITS)
+    return _scaled(values, bits)
+
+
+def _scaled(values: np.ndarray, bits: int) -> np.ndarray:
+    white = (1 << bits) - 1
+    return ((values * 255 + white // 2) // white).astype(np.uint8)
+
+
+def _colours(upper: Image.Image, source: Path | bytes, name: object, report: Callable[[str], object]) -> Image.Image:
+    """Colours of 16 bits per channel, of which Pillow gives the upper bytes; nothing is in them where 8 bits are used.
+
+    It gives the lower ones if it is told the other order of the bytes.
+    """
+    high = np.asarray(upper)
+    if high[..., :3].max(initial=0) >> 6:
+        return upper
+    with _opened(source) as image:
+        image.tile = [tile._replace(args=_other_order(tile.args)) for tile in image.tile]
+        lower = np.asarray(_upright(image, name, len))
+    values = (high.astype(np.int64) << 8) + lower
+    parts = (_of_few_bits(values[..., :3], report), _of_few_bits(values[..., 3:], len))
+    return Image.fromarray(np.concatenate(parts, axis=-1))
+
+
+def _rawmode(args: Any) -> str:
+    """How the bytes of a part of an image are ordered in its file, from what Pillow tells the part's decoder."""
+    return str(args if isinstance(args, str) else args[0] if isinstance(args, tuple) and args else "")
+
+
+def _other_order(args: Any) -> Any:
+    mode = _rawmode(args)
+    other = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}[mode[-1]]
+    return mode[:-1] + other if isinstance(args, str) else (mode[:-1] + other, *args[1:])
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    pixels = image.convert("RGBA")
+    white = Image.new("RGBA", pixels.size, "white")
+    return Image.alpha_composite(white, pixels).convert("RGB")

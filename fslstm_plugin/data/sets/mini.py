@@ -1,0 +1,139 @@
+"""miniImageNet: 100 classes of ImageNet, 64/16/20 (Ravi and Larochelle 2017), 600 images of 84x84 each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...errors import DataError
+from ...recipes import DatasetRecipe
+from ..base import SPLITS, Dataset
+from ..prepared import RawSplit
+from ..reading.archives import find_file, opened
+from ..reading.decode import read_rgb
+from ..reading.pickles import load_dict
+
+MAX_BYTES = 10 << 30  # the pickles hold 1.3 GB, the original photographs about 7
+
+# learn2learn's names of the splits
+_MODES = {"train": "train", "val": "validation", "test": "test"}
+
+
+class MiniImageNet(Dataset):
+    """miniImageNet from learn2learn's three pickles or from a folder of images.
+
+    The source is a folder or an archive with either
+
+    * ``mini-imagenet-cache-{train,validation,test}.pkl``, or
+    * the split lists ``{train,val,test}.csv`` (columns ``filename`` and ``label``) and the images, as
+      ``<label>/<filename>``, ``images/<filename>``, ``images/<label>/<filename>`` or
+      ``<split>/<label>/<filename>`` beside the lists. Their shorter side is resized to 84 pixels (bicubic)
+      and the centre of the longer one kept.
+
+    Example:
+        >>> MINI.is_prepared(Path("nowhere"))
+        False
+    """
+
+    name = "mini"
+    title = "miniImageNet"
+    image_size = 84
+    classes: ClassVar = {"train": 64, "val": 16, "test": 20}
+    images_per_class = 600
+    recipe = DatasetRecipe(many_shots=15, iam_reduction=16)
+    source_option = "--from DIR"
+    source_files = "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl"
+
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
+        """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
+        with opened(source or root, self.archive_folder(root), MAX_BYTES) as folder:
+            for split in SPLITS:
+                report(f"Reading the {split} images.")
+                pickled = find_file(folder, f"mini-imagenet-cache-{_MODES[split]}.pkl")
+                listed = find_file(folder, f"{split}.csv") if source else None
+                if pickled:
+                    yield _from_pickle(split, pickled, self.image_size)
+                elif listed:
+                    yield _from_list(split, listed, self.image_size)
+                else:
+                    raise DataError(
+                        f"{source or root} has neither mini-imagenet-cache-{_MODES[split]}.pkl "
+                        f"nor {split}.csv: {self.remedy(root)}"
+                    )
+
+
+def _from_pickle(split: str, path: Path, image_size: int) -> RawSplit:
+    """``image_data`` holds the images, ``class_dict`` the indices of those of each class."""
+    content = load_dict(path, "image_data", "class_dict")
+    images = image_array(content["image_data"], image_size, path)
+    members = content["class_dict"]
+    if not isinstance(members, dict):
+        raise DataError(f"class_dict in {path} is no dictionary of class names.")
+    indices = {str(name): index_array(values, len(images), path) for name, values in members.items()}
+    return RawSplit(split, indices, images.__getitem__)
+
+
+def image_array(value: Any, image_size: int, path: Path) -> np.ndarray:
+    """The images of a pickle, if they are uint8 ``(N, image_size, image_size, 3)``.
+
+    Raises:
+        DataError: If they are anything else; the message has the path.
+    """
+    shape = (image_size, image_size, 3)
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.shape[1:] != shape:
+        found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise DataError(f"The images in {path} are {found}, expected uint8 (N, {image_size}, {image_size}, 3).")
+    return value.view(np.ndarray)
+
+
+def index_array(values: Any, count: int, path: Path) -> np.ndarray:
+    """Indices or labels of a pickle as int64, if they are integers from 0 to ``count - 1``.
+
+    Raises:
+        DataError: If they are anything else; the message has the path.
+    """
+    try:
+        indices = np.asarray(values)
+    except ValueError:  # a ragged list
+        indices = np.empty(0)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu" or np.any((indices < 0) | (indices >= count)):
+        raise DataError(f"{path} has indices that are not integers from 0 to {count - 1}.")
+    return indices.astype(np.int64)
+
+
+def _from_list(split: str, path: Path, image_size: int) -> RawSplit:
+    classes: dict[str, list[Path]] = {}
+    for row in _rows(path):
+        name, label = row["filename"] or "", row["label"] or ""
+        image = _image_path(path.parent, split, label, name)
+        if image is None:
+            raise DataError(f"{path} lists the image '{name}' of class '{label}', which is not there.")
+        classes.setdefault(label, []).append(image)
+    return RawSplit(split, classes, partial(read_rgb, image_size=image_size))
+
+
+def _rows(path: Path) -> list[dict[str, str | None]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a CSV file ({error}).") from error
+    if not {"filename", "label"} <= set(reader.fieldnames or ()):
+        raise DataError(f"{path} does not have the columns filename and label.")
+    return rows
+
+
+def _image_path(folder: Path, split: str, label: str, name: str) -> Path | None:
+    if Path(name).name != name or Path(label).name != label:
+        return None
+    places = (Path(label), Path("images"), Path("images", label), Path(split, label))
+    return next((folder / place / name for place in places if (folder / place / name).is_file()), None)
+
+
+MINI = MiniImageNet()

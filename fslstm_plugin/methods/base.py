@@ -1,0 +1,212 @@
+"""A method is one thing: from the features of episodes to the logits of their queries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from ..adapters import FeatureAdapter
+from ..arguments import options_of, part_text
+from ..features import EpisodeFeatures
+from ..registry import METHODS
+from .shared.leaving_out import moved_logits
+
+if TYPE_CHECKING:
+    from ..recipes import MetaRecipe
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+
+
+Gram = Literal["none", "support", "all"]
+
+
+LSSVM = "lssvm"  # The paper's head, which plain heads are measured against.
+
+
+class Method(nn.Module, ABC):
+    """What classifies queries, given their episode's features; a subclass says how in `logits`.
+
+    Training, evaluation, comparison and tuning take methods and nothing else. A method is named once, in the registry
+    (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as typed, and are
+    kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features, one
+    with ``backbone`` the backbone, whose sizes it may ask for; it registers no part of it. Heads with adapters and
+    transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
+    `fslstm_plugin.testing.check_method` tests one.
+
+    Args:
+        adapters: What the features go through first, see `prepare`. Default none.
+
+    Attributes:
+        is_transductive: Whether a query's prediction depends on the other queries.
+        uses_gram: Which Gram matrices are needed, so that they can be computed, and timed, beforehand:
+            ``"none"`` (default), ``"support"`` for those without the queries' own block, or ``"all"``.
+        episode_statistics: Whether the backbone's batch normalisation uses the statistics of each episode's own images
+            (the paper's "+BN"). Default False.
+        follows_autocast: Whether `loss` and `logits` run in the precision that is set around them, for methods that
+            train a network on images there. For all others autocast is off. Default False.
+        search_space: Arguments that ``fslstm tune`` chooses, each with its candidates. Default none.
+        plain: Name of the method that this one is naturally measured against. Default ``"nn"``.
+
+    Example:
+        >>> class Nearest(Method):
+        ...     is_transductive = False
+        ...
+        ...     def logits(self, features):
+        ...         nearest = features.query @ features.support.mT
+        ...         return nearest @ features.targets.to(nearest.dtype)
+        >>> import torch
+        >>> Nearest().logits(EpisodeFeatures(torch.eye(2), torch.tensor([[3.0, 1.0]]), torch.tensor([0, 1])))
+        tensor([[3., 1.]])
+    """
+
+    is_transductive: bool
+    adapters: Sequence[FeatureAdapter]
+    uses_gram: Gram = "none"
+    episode_statistics: bool = False
+    follows_autocast: bool = False
+    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    plain: str | None = "nn"
+
+    def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:
+        super().__init__()
+        self.adapters = nn.ModuleList(adapters)  # type: ignore[assignment]  # a sequence of them
+
+    @abstractmethod
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        """Logits of the queries.
+
+        Args:
+            features: A batch of episodes as the backbone gave them.
+
+        Returns:
+            ``(..., m, ways)``, floating point; the greatest is the prediction, the first one of equal ones.
+        """
+
+    def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
+        """What training minimises; a method with a loss of its own overrides it.
+
+        Args:
+            features: A batch of episodes.
+            query_labels: int64 ``(..., m)``.
+            criterion: From logits ``(..., m, ways)`` and labels to the usual loss: cross entropy of the scaled logits
+                with label smoothing.
+
+        Returns:
+            The loss, and the logits for the accuracy.
+        """
+        logits = self.logits(features)
+        return criterion(logits, query_labels), logits
+
+    def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
+        """The recipe that this method is trained with; by default the given one.
+
+        Args:
+            recipe: That of the data set and backbone.
+            pretrained: Whether the backbone starts from pretrained weights.
+            test_shots: Shots of the later tests.
+        """
+        return recipe
+
+    def embed(self, backbone: nn.Module, images: Tensor) -> Tensor:
+        """What the method needs of each image alone; by default the backbone's vectors.
+
+        A method that works on other maps than the backbone's last, or has layers of its own for each image, overrides
+        it. In evaluation it is computed once for every image of a split.
+
+        Args:
+            backbone: The model's backbone.
+            images: Normalised images ``(batch, 3, H, W)``.
+
+        Returns:
+            Vectors ``(batch, d)``, which `logits` finds in its `EpisodeFeatures`.
+        """
+        return backbone(images)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the method embeds images in a way of its own."""
+        return type(self).embed is not Method.embed
+
+    def training_images(self, images: Tensor) -> Tensor:
+        """Change the images of training episodes before they are embedded; by default not at all.
+
+        Args:
+            images: ``(batch, n + m, 3, H, W)``, the support first.
+        """
+        return images
+
+    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
+        """Refuse episodes of a shape that the method was not built for; by default every shape is accepted.
+
+        Args:
+            ways: Classes of an episode.
+            num_support: Support images of all classes together.
+            num_query: Query images of all classes together.
+
+        Raises:
+            UsageError: Saying which shape it is built for.
+        """
+
+    def leave_one_out(self, features: EpisodeFeatures) -> Tensor:
+        """Logits of each support point by the method fitted without it and one point of each other class.
+
+        The points that leave join the queries, so that a transductive method predicts them as it predicts those.
+
+        Args:
+            features: A batch of episodes as the backbone gave them.
+
+        Returns:
+            ``(..., n, ways)``. The logits of the only point of a class mean nothing.
+        """
+        return moved_logits(self, features)
+
+    @property
+    def has_closed_leave_one_out(self) -> bool:
+        """Whether `leave_one_out` follows from one fit to all points; by default not."""
+        return False
+
+    def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """The features after the adapters, shared by all methods that have the same ones."""
+        for adapter in self.adapters:
+            features = features.adapted(adapter)
+        return features
+
+    @property
+    def needs_base_mean(self) -> bool:
+        """Whether the mean feature of the base classes is needed."""
+        return any(getattr(adapter, "needs_base_mean", False) for adapter in self.adapters)
+
+    @property
+    def family(self) -> str:
+        """Registered name of the head, or of the method itself."""
+        return METHODS.name_of(self)
+
+    @property
+    def module_names(self) -> tuple[str, ...]:
+        """Names of what surrounds the head: ``("iam", "psm")``."""
+        return ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Names of what this method is measured against, the first that is there: `plain`, its own defaults, LSSVM."""
+        own = (self.family,) if options_of(self) else ()
+        return (*((self.plain,) if self.plain else ()), *own, LSSVM)
+
+    def variants(self) -> list[str]:
+        """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""
+        return [part_text(self.family, self, **values) for values in combinations_of(self)]
+
+    def __str__(self) -> str:
+        """The name that `parse_method` reads."""
+        return part_text(self.family, self)
+
+
+def combinations_of(part: Any) -> list[dict[str, Any]]:
+    """The search space's combinations of arguments that are not the part's own already."""
+    space = part.search_space
+    found = [dict(zip(space, values, strict=True)) for values in product(*space.values())] if space else []
+    return [values for values in found if any(getattr(part, name) != value for name, value in values.items())]

@@ -1,0 +1,168 @@
+"""Feature adapters, a head on their Gram matrix, and what refits the head with the help of the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from ..adapters import FeatureAdapter
+from ..arguments import needs_dim, options, options_of, part_text
+from ..errors import UsageError
+from ..features import EpisodeFeatures
+from ..grammar import value_text
+from ..heads import Head
+from ..registry import ADAPTERS, HEADS, TRANSDUCTION
+from ..transduction import TransductiveModule
+from .base import LSSVM, Gram, Method, combinations_of
+
+# Changes of a head's features that tuning tries.
+_CHANGES = (("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
+
+
+BATCH_NORM = "bn"
+
+
+class KernelMethod(Method):
+    """Feature adapters, a head on their Gram matrix, and what refits the head with the help of the queries.
+
+    Args:
+        head: The head.
+        adapters: What the features go through first, in this order. Default none.
+        transduction: PSM, CAN or another. Default None: the head alone.
+        episode_statistics: See `Method`. Default False.
+
+    Example:
+        >>> from fslstm_plugin.heads import RidgeClassifier
+        >>> from fslstm_plugin.adapters import Normalize
+        >>> from fslstm_plugin.transduction import PseudoSupportModule
+        >>> method = KernelMethod(RidgeClassifier(ridge=1.0), [Normalize()], PseudoSupportModule(iterations=3))
+        >>> str(method), method.is_transductive
+        ('rr(ridge=1,normalize)+psm(iterations=3)', True)
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        adapters: Iterable[FeatureAdapter] = (),
+        transduction: TransductiveModule | None = None,
+        episode_statistics: bool = False,
+    ) -> None:
+        super().__init__(adapters)
+        self.head = head
+        self.transduction = transduction
+        self.episode_statistics = episode_statistics
+
+    @property
+    def is_transductive(self) -> bool:  # type: ignore[override]
+        """Whether one of its parts is."""
+        parts = (self.head, *self.adapters, self.transduction)
+        return self.episode_statistics or any(part is not None and part.is_transductive for part in parts)
+
+    @property
+    def uses_gram(self) -> Gram:  # type: ignore[override]
+        """See `Method`; refitting needs the queries' own block."""
+        return "support" if self.transduction is None else "all"
+
+    def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """See `Method.prepare`.
+
+        Raises:
+            UsageError: If an adapter refuses the features.
+        """
+        try:
+            return super().prepare(features)
+        except UsageError as error:
+            raise UsageError(f"{self}: {error}") from error
+
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        """See `Method.logits`; in double precision, as the heads compute."""
+        features = self.prepare(features)
+        if self.transduction is None:
+            return self.head.predict(features.support_gram, features.targets)
+        return self.transduction.refine(self.head, features.gram, features.targets)
+
+    @property
+    def has_closed_leave_one_out(self) -> bool:
+        """See `Method`; where the head has the closed form and nothing is transductive."""
+        return self.head.lacks_leave_one_out is None and not self.is_transductive
+
+    def leave_one_out(self, features: EpisodeFeatures) -> Tensor:
+        """See `Method.leave_one_out`."""
+        if not self.has_closed_leave_one_out:
+            return super().leave_one_out(features)
+        features = self.prepare(features)
+        return self.head.leave_one_out(features.support_gram, features.targets, of_each_class=True)
+
+    @property
+    def family(self) -> str:
+        """See `Method`."""
+        return HEADS.name_of(self.head)
+
+    @property
+    def module_names(self) -> tuple[str, ...]:
+        """See `Method`; episode batch norm, adapters with weights, and the transductive module."""
+        return tuple(name for name, _ in self._around())
+
+    @property
+    def adapter_texts(self) -> tuple[str, ...]:
+        """The adapters without weights, as they stand among the head's arguments."""
+        return tuple(_adapter_text(part) for part in self.adapters if not needs_dim(type(part)))
+
+    @property
+    def learned_texts(self) -> tuple[str, ...]:
+        """The adapters with weights, as they are written after the head."""
+        return tuple(part_text(ADAPTERS.name_of(part), part) for part in self._learned())
+
+    @property
+    def refit_texts(self) -> tuple[str, ...]:
+        """The transductive module, if there is one, which is written last."""
+        refit = self.transduction
+        return () if refit is None else (part_text(TRANSDUCTION.name_of(refit), refit),)
+
+    @property
+    def head_text(self) -> str:
+        """The head with its arguments and the adapters that stand among them."""
+        return part_text(self.family, self.head, self.adapter_texts)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """See `Method`: the same without its last module, or its head alone; a head's defaults; LSSVM."""
+        around = [text for _, text in self._around()]
+        if around:
+            return tuple(dict.fromkeys(["+".join([self.head_text, *around[:-1]]), self.head_text, self.family]))
+        own = (self.family,) if self.head_text != self.family else ()
+        return tuple(name for name in (*own, LSSVM) if name != self.head_text)
+
+    def _around(self) -> list[tuple[str, str]]:
+        """Names and texts of what is written after the head."""
+        bn = [(BATCH_NORM, BATCH_NORM)] if self.episode_statistics else []
+        parts: list[tuple[str, nn.Module]] = [(ADAPTERS.name_of(part), part) for part in self._learned()]
+        parts += [] if self.transduction is None else [(TRANSDUCTION.name_of(self.transduction), self.transduction)]
+        return bn + [(name, part_text(name, part)) for name, part in parts]
+
+    def _learned(self) -> list[FeatureAdapter]:
+        """The adapters with weights."""
+        return [part for part in self.adapters if needs_dim(type(part))]
+
+    def variants(self) -> list[str]:
+        """See `Method`; the head's arguments, each with the features as they are and changed."""
+        around = [text for _, text in self._around()]
+        found = [
+            "+".join([part_text(self.family, self.head, [*self.adapter_texts, *change], **values), *around])
+            for values in ({}, *combinations_of(self.head))
+            for change in ((), *_CHANGES)
+        ]
+        return [name for name in found if name != str(self)]
+
+    def __str__(self) -> str:
+        """The name that `parse_method` reads."""
+        return "+".join([self.head_text, *(text for _, text in self._around())])
+
+
+def _adapter_text(adapter: FeatureAdapter) -> str:
+    """An adapter among a head's arguments: ``normalize``, ``center=episode``, ``power(exponent=0.3,...)``."""
+    name, changed = ADAPTERS.name_of(adapter), options_of(adapter)
+    if len(changed) == 1 and next(iter(changed)) == options(type(adapter))[0].name:
+        return f"{name}={value_text(*changed.values())}"
+    return part_text(name, adapter)

@@ -1,0 +1,78 @@
+"""Prototypes as combinations of an episode's points, and their distances from the Gram matrix alone.
+
+Here and in the methods matrices have a row per class and a column per point, ``(..., ways, points)``, the support's
+columns first: sums over the few classes are then sums of long rows, which is what a processor does fast.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...gram import EpisodeGram
+
+_SMALLEST = 1e-24  # Squared distance below which points are one.
+
+
+def class_means(targets: Tensor, num_query: int = 0) -> Tensor:
+    """The combinations that are the means of the support of each class.
+
+    Args:
+        targets: One-hot labels ``(..., n, ways)``.
+        num_query: Columns of zeros to append, for the queries. Default 0.
+
+    Returns:
+        ``(..., ways, n + num_query)``.
+
+    Example:
+        >>> class_means(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), num_query=1)
+        tensor([[1.0000, 0.0000, 0.0000, 0.0000],
+                [0.0000, 0.5000, 0.5000, 0.0000]])
+    """
+    return F.pad((targets / targets.sum(-2, keepdim=True)).mT, (0, num_query))
+
+
+def whole(gram: EpisodeGram) -> Tensor:
+    """The inner products of all points with all, ``(..., n + m, n + m)``.
+
+    Args:
+        gram: With the queries' own block.
+
+    Example:
+        >>> whole(EpisodeGram.from_features(torch.eye(2), torch.ones(1, 2), transductive=True))
+        tensor([[1., 0., 1.],
+                [0., 1., 1.],
+                [1., 1., 2.]], dtype=torch.float64)
+    """
+    assert gram.query is not None
+    return torch.cat([torch.cat([gram.support, gram.cross.mT], -1), torch.cat([gram.cross, gram.query], -1)], -2)
+
+
+def squared_distances(gram: Tensor, mix: Tensor) -> Tensor:
+    """Squared Euclidean distances of all points to combinations of points.
+
+    Args:
+        gram: Inner products of the points ``(..., N, N)``.
+        mix: Weights ``(..., ways, N)``: row c makes the prototype ``sum_i mix_ci x_i``.
+
+    Returns:
+        ``(..., ways, N)``, not negative: what rounding takes below 0 is 0.
+
+    Example:
+        >>> squared_distances(torch.eye(2), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+        tensor([[0.5000, 0.5000],
+                [2.0000, 0.0000]])
+    """
+    inner = mix @ gram
+    return complete_squares(inner, (inner * mix).sum(-1), gram.diagonal(dim1=-2, dim2=-1))
+
+
+def complete_squares(inner: Tensor, prototype_norms: Tensor, point_norms: Tensor) -> Tensor:
+    """Squared distances ``(..., ways, points)`` from inner products, and squared norms of either side."""
+    return (point_norms.unsqueeze(-2) - 2 * inner + prototype_norms.unsqueeze(-1)).clamp(min=0)
+
+
+def root(squared: Tensor) -> Tensor:
+    """Distances of their squares; the derivative at 0 is 0 and not infinite."""
+    return squared.clamp(min=_SMALLEST).sqrt()

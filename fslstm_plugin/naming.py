@@ -1,0 +1,191 @@
+"""From a name to the method it names: the one place where names are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from torch import nn
+
+from .adapters import FeatureAdapter
+from .arguments import agrees, build, needs_dim, options, options_of, read_arguments, sizes_asked
+from .errors import UnknownNameError, UntrainedError, UsageError
+from .grammar import BARE, Part, parse
+from .methods.base import Method
+from .methods.kernel import BATCH_NORM, KernelMethod
+from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
+from .transduction import TransductiveModule
+
+
+def parse_method(
+    text: str, dim: int | None = None, learned: Method | None = None, backbone: nn.Module | None = None
+) -> Method:
+    """The method of a name: the one place where names are read.
+
+    Args:
+        text: A head with its arguments and, among them, adapters: ``"lssvm"``, ``"rr(ridge=1,center=episode)"``; then
+            ``+bn``, adapters with weights (``+iam``), and one transductive module (``+psm(iterations=3)``), where
+            wanted. Or a method of its own kind, ``"tim(steps=50)"``.
+        dim: Length of the features, for parts with weights. Default None.
+        learned: A trained method, whose parts with weights are used in place of fresh ones; one that is named with
+            other arguments than it was trained with takes the weights, if they fit and dim is given. Default None.
+        backbone: The backbone, for methods that ask for its sizes. Default None.
+
+    Raises:
+        UnknownNameError: If there is no such part or argument; the message suggests the nearest.
+        UsageError: If an argument is refused, parts do not go together, or weights are needed and there are none.
+
+    Example:
+        >>> method = parse_method("lssvm(ridge=loo,normalize)+psm(iterations=3)")
+        >>> method.head, method.transduction.iterations
+        (LSSVMClassifier(ridge=loo), 3)
+        >>> str(method)
+        'lssvm(ridge=loo,normalize)+psm(iterations=3)'
+    """
+    first, *rest = parse(text)
+    makes = _Maker(text, {"dim": dim, "backbone": backbone}, learned)
+    if first.name in METHODS.names() and first.name not in HEADS.names():
+        if rest:
+            raise UsageError(f"'{first.name}' in '{text}' is a whole method: nothing can be added to it.")
+        return makes.method(first)
+    if first.name not in HEADS.names():
+        raise UnknownNameError("method or head", first.name, {*HEADS.names(), *METHODS.names()})
+    return makes.kernel_method(first, rest)
+
+
+def whole_methods() -> list[str]:
+    """Names of the registered methods that are not heads and need no training."""
+    return [name for name, kind in METHODS.loadable()[0].items() if not needs_dim(kind) and not _learns(kind, name)]
+
+
+def _learns(kind: type[Method], name: str) -> bool:
+    try:
+        return has_weights(build(kind, {}, name))
+    except UsageError:  # which is said where it is used
+        return False
+
+
+class _Maker:
+    """Makes the parts of one name; see `parse_method`."""
+
+    def __init__(self, text: str, sizes: Mapping[str, Any], learned: Method | None) -> None:
+        self.text, self.sizes, self.learned = text, sizes, learned
+
+    def method(self, part: Part) -> Method:
+        return self._made(METHODS.get(part.name), part, [self.learned] if self.learned is not None else [])
+
+    def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
+        arguments = {name: value for name, value in first.arguments.items() if not self._is_adapter(first, name)}
+        inside = [self._adapter(name, value) for name, value in first.arguments.items() if name not in arguments]
+        # Parts are trained for each other: those of another head are of no use.
+        same = isinstance(self.learned, KernelMethod) and self.learned.family == first.name
+        trained = cast(KernelMethod, self.learned) if same else None
+        head = self._made(HEADS.get(first.name), Part(first.name, arguments), [trained.head] if trained else [])
+        before: list[FeatureAdapter] = []
+        refits: list[TransductiveModule] = []
+        bn = False
+        for part in rest:
+            if refits:
+                raise UsageError(f"In '{self.text}' nothing can follow the transductive module.")
+            if part.name == BATCH_NORM:
+                if bn or part.arguments:
+                    raise UsageError(f"'{BATCH_NORM}' in '{self.text}' takes no arguments and can stand there once.")
+                bn = True
+            elif part.name in ADAPTERS.names():
+                before.append(self._learned_adapter(part, first.name, trained, before))
+            elif part.name in TRANSDUCTION.names():
+                found = [trained.transduction] if trained else []
+                refits.append(self._made(TRANSDUCTION.get(part.name), part, found, first.name))
+            else:
+                raise UnknownNameError("module", part.name, {BATCH_NORM, *ADAPTERS.names(), *TRANSDUCTION.names()})
+        return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
+
+    def _is_adapter(self, head: Part, name: str) -> bool:
+        own = {each.name for each in options(HEADS.get(head.name))}
+        if name not in own and name not in ADAPTERS.names():
+            plain = {each for each, kind in ADAPTERS.loadable()[0].items() if not needs_dim(kind)}
+            raise UnknownNameError(f"argument of {head.name}", name, own | plain)
+        return name not in own
+
+    def _adapter(self, name: str, value: Any) -> FeatureAdapter:
+        """An adapter among a head's arguments: a bare word, with its first argument's value, or with its own ones."""
+        kind = ADAPTERS.get(name)
+        if needs_dim(kind):
+            raise UsageError(f"'{name}' has weights: write it after the head, as in 'lssvm+{name}'.")
+        known = options(kind)
+        if isinstance(value, Part):
+            arguments = value.arguments
+        elif value is not BARE and not known:
+            raise UsageError(f"'{name}' in '{self.text}' takes no value.")
+        else:
+            arguments = {} if value is BARE else {known[0].name: value}
+        adapter = build(kind, arguments, str(value) if isinstance(value, Part) else name)
+        if has_weights(adapter):
+            raise UsageError(f"The adapter '{name}' has weights: its constructor must take dim, the features' length.")
+        return adapter
+
+    def _learned_adapter(
+        self, part: Part, head: str, trained: KernelMethod | None, before: Sequence[FeatureAdapter]
+    ) -> FeatureAdapter:
+        kind = ADAPTERS.get(part.name)
+        if not needs_dim(kind):
+            raise UsageError(f"'{part.name}' belongs to the head's arguments: {head}({part.name}).")
+        if any(type(other) is kind for other in before):
+            raise UsageError(f"'{self.text}' names '{part.name}' twice.")
+        return self._made(kind, part, trained.adapters if trained is not None else (), head)
+
+    def _made(self, kind: Any, part: Part, trained: Iterable[nn.Module | None], head: str | None = None) -> Any:
+        """A part with trained weights, or a fresh one.
+
+        Args:
+            kind: Its class.
+            part: As typed.
+            trained: The parts trained with the same head.
+            head: The head that it is written after. Default None: it is the head itself, or a whole method.
+        """
+        mine = next((each for each in trained if each is not None and type(each) is kind and has_weights(each)), None)
+        if mine is None:
+            return self._fresh(kind, part, head)
+        if agrees(mine, read_arguments(kind, part.arguments, str(part), sizes_asked(kind))):
+            return mine
+        if self._unknown(kind):
+            raise self._untrained(part, head)
+        other = self._built(kind, part, options_of(mine))
+        try:
+            other.load_state_dict(mine.state_dict())
+        except RuntimeError as error:
+            raise self._untrained(part, head) from error
+        return other
+
+    def _fresh(self, kind: Any, part: Part, head: str | None) -> Any:
+        if needs_dim(kind) and self.learned is not None:
+            raise self._untrained(part, head)
+        if self._unknown(kind):
+            raise UntrainedError(
+                f"'{part.name}' in '{self.text}' has weights: pass {' and '.join(self._unknown(kind))} for fresh ones "
+                "(dim is the length of the features), or learned, a trained method."
+            )
+        made = self._built(kind, part, {})
+        if has_weights(made) and self.learned is not None:
+            raise self._untrained(part, head)
+        return made
+
+    def _built(self, kind: Any, part: Part, arguments: Mapping[str, Any]) -> Any:
+        given = {name: self.sizes[name] for name in sizes_asked(kind)}
+        return build(kind, {**arguments, **part.arguments}, str(part), **given)
+
+    def _unknown(self, kind: Any) -> list[str]:
+        """What a constructor asks for and was not given."""
+        return [name for name in sizes_asked(kind) if self.sizes[name] is None]
+
+    def _untrained(self, part: Part, head: str | None) -> UsageError:
+        needs, algorithm = (f"{part} trained with {head}", f"{head}+{part}") if head else ("weights", part)
+        return UsageError(
+            f"'{self.text}' needs {needs}, which the run does not have: train one with 'fslstm train --algorithm "
+            f"{algorithm}'."
+        )
+
+
+def has_weights(part: nn.Module) -> bool:
+    """Whether a part of a method is trained."""
+    return next(part.parameters(), None) is not None

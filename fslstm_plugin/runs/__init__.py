@@ -1,0 +1,1 @@
+"""Run folders, and the trained models that come with the package."""

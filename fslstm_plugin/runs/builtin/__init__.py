@@ -1,0 +1,56 @@
+"""Trained models that come with the package, by the name ``builtin:NAME``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...errors import RunError, UnknownNameError
+from ...storage.files import replacing, require_regular, subfolder
+
+PREFIX = "builtin:"
+
+_HERE = Path(__file__).parent
+_FILES = ("model.safetensors", "config.json")  # the configuration last: it turns a folder into a run
+
+
+def names() -> tuple[str, ...]:
+    """Names of the models, without the prefix."""
+    return tuple(sorted(file.parent.name for file in _HERE.glob("*/config.json")))
+
+
+def place(name: str, runs: Path) -> Path:
+    """The run folder of a model, copied into a folder of runs the first time.
+
+    It is a run like any other then: features and evaluations are kept in it.
+
+    Args:
+        name: ``builtin:NAME``.
+        runs: Folder of runs.
+
+    Returns:
+        ``runs/builtin-NAME``.
+
+    Raises:
+        UnknownNameError: If there is no such model.
+        RunError: If the folder is there and holds something else.
+        StorageError: If it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> place("builtin:cifar-fs-conv4", Path(tempfile.mkdtemp())).name
+        'builtin-cifar-fs-conv4'
+    """
+    model = name.removeprefix(PREFIX)
+    if model not in names():
+        raise UnknownNameError("model in the package", model, names())
+    folder = subfolder(runs, f"builtin-{model}")
+    for file in _FILES:
+        content, copy = (_HERE / model / file).read_bytes(), folder / file
+        if not copy.exists():
+            with replacing(copy) as temporary:
+                temporary.write_bytes(content)
+                os.utime(temporary, (0, 0))  # a run that was trained here is always newer
+        elif require_regular(copy).read_bytes() != content:
+            raise RunError(f"{copy} is not that of {name} in this version: remove {folder}; it is then copied again.")
+    return folder

@@ -1,0 +1,301 @@
+"""Run folders: configuration, weights, checkpoint, metrics and evaluations of one training."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from filelock import Timeout
+from msgspec import Meta, Struct
+from torch import Tensor, nn
+
+from ..errors import RunError, UsageError
+from ..recipes import MetaRecipe, PretrainRecipe
+from ..storage.files import exclusive, held, subfolder, write_json
+from ..storage.plain import read_plain, to_plain
+from ..storage.weights import load_tensors, save_tensors
+from . import builtin
+
+# The processes that decode images hold the lock too, and take up to 5 seconds to notice that their training was killed.
+_LOCK_SECONDS = 8.0
+
+_CHOSEN = "FSLSTM_RUN_NAME"  # for the processes that this one starts
+
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+ImageSize = Annotated[int, Meta(ge=16, le=1024)]  # of a backbone; far more than any here takes
+
+
+class Validation(Struct, frozen=True, forbid_unknown_fields=True):
+    """Episodes of the validation classes on which the best weights are chosen."""
+
+    episodes: Annotated[int, Meta(ge=2, le=10**7, description="Episodes after each epoch.")] = 2000
+    ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode.")] = 5
+    shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class.")] = 5
+    queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class.")] = 15
+
+
+class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """The configuration shared by both kinds of training.
+
+    Args:
+        backbone: Registered name.
+        image_size: Side of the images in pixels.
+        max_steps: Stop after this many steps; the schedule is scaled to them. None for all epochs.
+        seed: Seed of every random choice.
+        precision: Of the training.
+        format: Of the configuration.
+    """
+
+    backbone: str
+    image_size: ImageSize
+    max_steps: Annotated[int, Meta(ge=1, le=10**12)] | None
+    seed: Seed
+    precision: Literal["32", "bf16"]
+    format: Literal[2] = 2
+
+    @property
+    def kind(self) -> str:
+        """``"pretrain"`` or ``"train"``."""
+        return str(self.__struct_config__.tag)
+
+
+class PretrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="pretrain"):
+    """Configuration of a pretraining, on exactly one of three.
+
+    Args:
+        recipe: Epochs, batch size, schedule, augmentation.
+        dataset: Name of a benchmark, whose training classes are used.
+        places: Folder of Places365-standard.
+        folder: Folder of class folders.
+    """
+
+    recipe: PretrainRecipe
+    dataset: str | None = None
+    places: str | None = None
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(bool(source) for source in (self.dataset, self.places, self.folder)) != 1:
+            raise UsageError("A pretraining must name one of 'dataset', 'places' and 'folder'.")
+
+
+class TrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="train"):
+    """Configuration of a meta-training.
+
+    Args:
+        dataset: Name of the data set.
+        algorithm: Name of the method, see :func:`~fslstm_plugin.methods.parse_method`.
+        recipe: Episodes, rates, schedule, augmentation.
+        validation: How the best weights are chosen.
+        pretrained: Run folder or weights file that the backbone starts from.
+    """
+
+    dataset: str
+    algorithm: str
+    recipe: MetaRecipe
+    validation: Validation
+    pretrained: str | None = None
+
+
+Config = PretrainConfig | TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one training.
+
+    ``config.json`` holds the complete configuration of the training, ``model.safetensors`` the chosen weights,
+    ``last.ckpt`` the state to continue from, ``metrics.csv`` the logged numbers and ``evaluations/`` later results.
+
+    Args:
+        path: The folder.
+        config: Content of ``config.json``; nothing is written before :meth:`create`.
+    """
+
+    path: Path
+    config: Config
+
+    def create(self) -> None:
+        """Make the folder with its configuration.
+
+        Raises:
+            RunError: If a run is there already, or the folder cannot be made.
+        """
+        if (self.path / "config.json").exists():
+            raise RunError(
+                f"{self.path} already holds a run. Continue it with `resume=True`, or choose another `name`."
+            )
+        write_json(self.path / "config.json", to_plain(self.config), follow_links=False)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other trainings out of the folder, which is created if needed; the lock ends with the process.
+
+        Where the file system has no locks there is none.
+
+        Raises:
+            RunError: If another training holds the folder.
+            OSError: If the folder cannot be made or written.
+        """
+        try:
+            with held(self.path, _LOCK_SECONDS):
+                yield
+        except Timeout:
+            raise RunError(
+                f"Another training is running in {self.path}: wait for its end, or choose another `name`. "
+                f"If none runs on any machine that shares the folder, remove {self.path / '.lock'}."
+            ) from None
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open an existing run folder.
+
+        Raises:
+            RunError: If there is none, or its configuration cannot be read.
+        """
+        file = path / "config.json"
+        if not file.is_file():
+            raise RunError(f"There is no run at {path}: {file} is missing.")
+        return cls(path, read_plain(file, Config))
+
+    @classmethod
+    def newest(cls, folder: Path) -> Run:
+        """The run with weights in ``folder`` that was trained last.
+
+        Args:
+            folder: Folder of run folders, ``runs`` by default on the command line.
+
+        Raises:
+            RunError: If there is none; the message says how to get one.
+        """
+        weights = sorted(folder.glob("*/model.safetensors"), key=lambda file: file.stat().st_mtime, reverse=True)
+        if weights:
+            return cls.open(weights[0].parent)
+        raise RunError(
+            f"There is no trained model in {folder}. Get one with 'fslstm demo', or with "
+            "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'; or take one of "
+            f"the package, {', '.join(f'`run={builtin.PREFIX}{name}`' for name in builtin.names())}."
+        )
+
+    @classmethod
+    def to_resume(cls, folder: Path, name: str | None, kind: str) -> Run:
+        """The run of this name, or the one of this kind with the newest checkpoint.
+
+        Args:
+            folder: Folder of run folders.
+            name: Name of the run, or None.
+            kind: ``"pretrain"`` or ``"train"``.
+
+        Raises:
+            RunError: If there is none, or it is of another kind.
+        """
+        if name is None:
+            checkpoints = sorted(folder.glob("*/last.ckpt"), key=lambda file: file.stat().st_mtime, reverse=True)
+            for file in checkpoints:
+                with suppress(RunError):  # a damaged run beside it is not the wanted one
+                    run = cls.open(file.parent)
+                    if run.config.kind == kind:
+                        return run
+            raise RunError(f"There is no {kind} run to resume in {folder}.")
+        run = cls.open(folder / name)
+        if run.config.kind != kind:
+            raise RunError(f"{run.path} is a {run.config.kind} run: resume it with 'fslstm {run.config.kind}'.")
+        return run
+
+    @classmethod
+    def find(cls, wanted: str | None, folder: Path) -> Run:
+        """The run that an option names: a path, a name in ``folder``, ``builtin:NAME``, or the newest with weights.
+
+        Raises:
+            RunError: If there is none; the message says how to get one.
+            UnknownNameError: If the package has no such model.
+        """
+        if wanted is None:
+            return cls.newest(folder)
+        if wanted.startswith(builtin.PREFIX):
+            return cls.open(builtin.place(wanted, folder))
+        return cls.open(Path(wanted) if Path(wanted).is_dir() else folder / wanted)
+
+    @classmethod
+    def find_each(cls, wanted: Iterable[str], folder: Path) -> list[Run]:
+        """The runs that several options name, each once; see `find`."""
+        found = (cls.find(each, folder) for each in wanted)
+        return list({os.path.realpath(run.path): run for run in found}.values())
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return os.path.basename(os.path.abspath(self.path))  # of "." too
+
+    @property
+    def resume_command(self) -> str:
+        """The command that continues this run."""
+        words = ["fslstm", self.config.kind, "--resume", "--runs", str(self.path.parent), "--name", self.name]
+        return shlex.join(words)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The state to continue from."""
+        return self.path / "last.ckpt"
+
+    @property
+    def weights(self) -> Path:
+        """The chosen model's weights."""
+        return self.path / "model.safetensors"
+
+    def save_weights(self, module: nn.Module) -> None:
+        """Write the module's state as safetensors, whole or not at all."""
+        save_tensors(
+            self.weights, {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+        )
+
+    def save_evaluation(self, command: str, content: Any) -> Path:
+        """Keep an evaluation in the run folder, beside earlier ones.
+
+        Args:
+            command: Which command made it.
+            content: Content of the file, as plain data.
+
+        Returns:
+            The new file ``evaluations/<command>-<number>.json``.
+        """
+        folder = subfolder(self.path, "evaluations")
+        with exclusive(folder, seconds=60):  # another evaluation of this run may end at the same time
+            numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
+            taken = [int(number) for number in numbers if number.isdecimal()]
+            file = folder / f"{command}-{max(taken, default=0) + 1}.json"
+            write_json(file, content, follow_links=False)
+        return file
+
+    def load_weights(self) -> dict[str, Tensor]:
+        """The saved tensors by name.
+
+        Raises:
+            RunError: If the file is missing or damaged.
+        """
+        return load_tensors(self.weights)
+
+
+def new_run_folder(folder: Path, name: str | None, default: str) -> Path:
+    """Where a new run goes: under its name, or under the default with the first free number.
+
+    The processes that Lightning starts for further devices run the same command after the folder was made: they take
+    the name that the first one chose.
+    """
+    if name is not None:
+        if not name or Path(name).name != name or name.startswith("."):
+            raise UsageError(f"A run's name must be a plain folder name, but got '{name}'.")
+        return folder / name
+    if os.environ.get("LOCAL_RANK", "0") != "0" and _CHOSEN in os.environ:
+        return folder / os.environ[_CHOSEN]
+    path, number = folder / default, 1
+    while path.exists():
+        number += 1
+        path = folder / f"{default}-{number}"
+    os.environ[_CHOSEN] = path.name
+    return path

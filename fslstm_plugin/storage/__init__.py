@@ -1,0 +1,1 @@
+"""Files that are whole or absent, plain data, and tensors in files."""

@@ -1,0 +1,412 @@
+"""Files that are whole or absent: written beside their place, flushed, then renamed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import stat
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from filelock import FileLock, Timeout
+
+from ..errors import DataError, RunError, StorageError
+
+# Answers of a file system without locks; the last, of one that locks only files that may be written.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF}
+
+_DAY = 24 * 60 * 60.0
+
+_NOT_REGULAR = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; on success it takes the place of ``path``, on failure it is removed.
+
+    A link at ``path`` is replaced, not followed.
+
+    Args:
+        path: Final place of the file; its folder must exist.
+
+    Raises:
+        StorageError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
+        RunError: If the folder was :func:`held` and no longer is; the file there is left alone.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "a.txt"
+        >>> with replacing(target) as temporary:
+        ...     _ = temporary.write_text("whole")
+        >>> target.read_text()
+        'whole'
+    """
+    # Not the number of the process, which two containers on one volume may share.
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        yield temporary
+        sync(temporary)
+        _require_held(path.parent)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock that this process holds, or would hold if the file system supported locks.
+
+    Args:
+        file: Its place.
+        handle: The same file, open since then.
+    """
+
+    file: Path
+    handle: BinaryIO
+
+    def still_held(self) -> bool:
+        """Whether the file at its place is still the locked one; if not, another process may hold the new one."""
+        try:
+            return os.path.samestat(os.fstat(self.handle.fileno()), self.file.stat())
+        except FileNotFoundError:
+            return False
+
+
+@contextmanager
+def locked(file: Path, seconds: float) -> Iterator[Lock]:
+    """Hold a lock that ends with the process; where the file system has no locks, go on without.
+
+    The file stays: if it were removed, a process that waits for it and a later one could both hold the lock.
+
+    Args:
+        file: The lock; its folder must exist.
+        seconds: How long to wait for it.
+
+    Raises:
+        filelock.Timeout: If another process still holds it.
+        OSError: If the file cannot be made.
+    """
+    lock = FileLock(file, fallback_to_soft=False)  # a soft one would outlive its process
+    try:
+        lock.acquire(timeout=seconds)
+    except OSError as error:
+        if isinstance(error, Timeout) or error.errno not in _NO_LOCKS:
+            raise
+    try:
+        with file.open("ab") as handle:
+            yield Lock(file, handle)
+    finally:
+        lock.release()
+
+
+@contextmanager
+def exclusive(folder: Path, seconds: float = 3600) -> Iterator[None]:
+    """Hold the right to write ``folder``, with a lock beside it; waits for another process that holds it.
+
+    Args:
+        folder: The folder; it need not exist.
+        seconds: How long to wait.
+
+    Raises:
+        StorageError: If another process still holds it.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    file = folder.parent / f".{folder.name}.lock"
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(file, seconds))
+        except Timeout:
+            raise StorageError(
+                f"Another process has been writing to {folder} for more than {seconds:g} s: wait for its end, or "
+                f"remove {file} if no such process runs on any machine that shares the folder."
+            ) from None
+        yield
+
+
+@contextmanager
+def claimed(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Keep a file from other processes that claim it, from reading it until it is written; waits for one that has it.
+
+    The file itself is locked, so that nothing is left beside it, and the lock ends with the process. It may be replaced
+    meanwhile, as by :func:`replacing`: who waited then claims the new file. There is nothing to claim where no regular
+    file is.
+
+    Args:
+        file: The file; through a link, the one that it leads to.
+        waiting: Called once if another process has it.
+
+    Raises:
+        StorageError: If it cannot be opened.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "count"
+        >>> _ = file.write_text("1")
+        >>> with claimed(file, waiting=lambda: print("Waiting.")):
+        ...     write_text(file, str(int(file.read_text()) + 1))
+    """
+    place = Path(os.path.realpath(file))
+    with ExitStack() as stack:
+        if sys.platform == "win32":  # where an open file cannot be replaced
+            stack.enter_context(exclusive(place))
+        else:
+            try:
+                stack.enter_context(_locked_itself(place, waiting))
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise StorageError(f"Cannot open {file}: {error.strerror or error}.") from error
+        yield
+
+
+def _locked_itself(place: Path, waiting: Callable[[], None]) -> BinaryIO:
+    """The file, open and locked until it is closed.
+
+    Raises:
+        FileNotFoundError: If no regular file is there.
+    """
+    import fcntl
+
+    told = False
+    while place.is_file():
+        handle = place.open("rb+" if os.access(place, os.W_OK) else "rb")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                waiting()
+            told = True
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        if Lock(place, handle).still_held():
+            return handle
+        handle.close()  # it was replaced while it was waited for
+    raise FileNotFoundError(place)
+
+
+# The locks of the folders that this process holds.
+_held: dict[Path, Lock] = {}
+
+
+@contextmanager
+def held(folder: Path, seconds: float) -> Iterator[Lock]:
+    """Hold the right to write ``folder``, with a lock in it; leftover files of a killed holder are removed.
+
+    Until the block ends, :func:`replacing` writes to the folder only while it is still the one that was locked.
+
+    Args:
+        folder: The folder; made if needed.
+        seconds: How long to wait for another holder.
+
+    Raises:
+        filelock.Timeout: If another process still holds it.
+        OSError: If the folder cannot be made or written.
+
+    Example:
+        >>> import tempfile
+        >>> with held(Path(tempfile.mkdtemp()) / "run", seconds=1) as lock:
+        ...     lock.file.unlink()
+        ...     lock.still_held()
+        False
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".lock", seconds) as lock:
+        for rest in folder.glob(".*.tmp"):
+            rest.unlink(missing_ok=True)
+        _held[folder.absolute()] = lock
+        try:
+            yield lock
+        finally:
+            del _held[folder.absolute()]
+
+
+def _require_held(folder: Path) -> None:
+    lock = _held.get(folder.absolute())
+    if lock and not lock.still_held():
+        raise RunError(
+            f"{folder} was removed or replaced while this process wrote to it, and may be another one's now: "
+            "nothing more is written there. Start again under another name."
+        )
+
+
+def prune(folder: Path, keep: Path, pattern: str) -> None:
+    """Remove the files that a new one replaces, and what a killed process left half written a day ago or earlier.
+
+    A file that cannot be removed stays.
+
+    Args:
+        folder: Where to look.
+        keep: The new file.
+        pattern: What the names of the old ones match, for example ``"mini-test-*.safetensors"``.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("a-1", "a-2", "b-1"):
+        ...     (folder / name).touch()
+        >>> prune(folder, keep=folder / "a-2", pattern="a-*")
+        >>> sorted(file.name for file in folder.iterdir())
+        ['a-2', 'b-1']
+    """
+    stale = [file for file in folder.glob(pattern) if file != keep]
+    for file in folder.glob(".*.tmp"):
+        with suppress(OSError):
+            if file.lstat().st_mtime < time.time() - _DAY:
+                stale.append(file)
+    for file in stale:
+        with suppress(OSError):
+            file.unlink()
+
+
+def subfolder(folder: Path, name: str) -> Path:
+    """A folder within a folder, made if needed.
+
+    Args:
+        folder: The outer one.
+        name: Name of the inner one.
+
+    Raises:
+        StorageError: If it is a link, through which files elsewhere would be written, or cannot be made.
+
+    Example:
+        >>> import tempfile
+        >>> subfolder(Path(tempfile.mkdtemp()), "cache").is_dir()
+        True
+    """
+    inner = folder / name
+    if inner.is_symlink():
+        raise StorageError(f"{inner} is a link, and nothing is written through it: put a folder in its place.")
+    _make(inner)
+    return inner
+
+
+def sync(path: Path) -> None:
+    """Flush a file's content to the disk before going on."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Flush a folder's entries to the disk, where the system supports it (Windows and some networks do not)."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_text(path: Path, text: str, follow_links: bool = True) -> None:
+    """Write a text file so that it is whole or absent, making its folder if needed.
+
+    Args:
+        path: Its place.
+        text: Its content.
+        follow_links: Whether a link stays a link to the file that is replaced, and a device or a pipe is written to,
+            as is right where a user names the file. Otherwise the file takes the place of whatever is there.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    if follow_links and path.exists() and not path.is_file() and not path.is_dir():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+        return
+    if follow_links:
+        path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
+    _make(path.parent)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"Cannot make the folder {folder}: {error.strerror or error}.") from error
+
+
+def write_json(path: Path, content: Any, follow_links: bool = True) -> None:
+    """Write a JSON file so that it is whole or absent, as :func:`write_text` does."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", follow_links)
+
+
+def damaged_member(file: Path) -> str | None:
+    """Name of the first member of a zip file whose content does not fit its checksum, None if there is none.
+
+    PyTorch's files are such archives, but it does not compare the checksums when it reads them. It can also be told
+    to write none; the members of such a file are trusted.
+
+    Args:
+        file: The archive, read from its beginning to its end.
+
+    Raises:
+        zipfile.BadZipFile: If it is no whole archive, or has compressed members, which could be of any size.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise zipfile.BadZipFile("it is compressed, as PyTorch's files are not")
+            return archive.testzip() if any(member.CRC for member in members) else None
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # its directory names a position before the beginning
+            raise zipfile.BadZipFile("File is not a zip file") from error
+        raise
+
+
+def require_regular(file: Path) -> Path:
+    """The file, unless opening it could wait for ever, as a pipe's does, or reading it never end, as a device's does.
+
+    Args:
+        file: A file that a user or another file names, before it is opened; links to it are followed.
+
+    Raises:
+        DataError: If it is a folder, a pipe, a socket or a device.
+        OSError: If it is missing, or cannot be asked.
+
+    Example:
+        >>> require_regular(Path(os.devnull))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.DataError: /dev/null is a device, but a regular file was expected: copy its content to one.
+    """
+    mode = file.stat().st_mode
+    if not stat.S_ISREG(mode):
+        what = next((name for is_one, name in _NOT_REGULAR if is_one(mode)), "a device")
+        advice = "name a file" if what == "a folder" else "copy its content to one"
+        raise DataError(f"{file} is {what}, but a regular file was expected: {advice}.")
+    return file
+
+
+def read_json(file: Path) -> Any:
+    """Content of a JSON file, whose numbers are all finite.
+
+    Raises:
+        DataError: If it is missing, damaged, or no regular file.
+    """
+    try:
+        require_regular(file)
+        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"Cannot read {file}: {error}.") from error
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")

@@ -1,0 +1,719 @@
+"""``fslstm predict``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import painted
+import pytest
+import torch
+from PIL import Image
+
+from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.classifier.selection import CANDIDATES
+from fslstm_plugin.errors import RunError, StorageError
+from fslstm_plugin.pictures.gallery import _each as gallery_of_each
+from fslstm_plugin.pictures.gallery import gallery
+from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
+from fslstm_plugin.pictures.sorting import sort_into
+from fslstm_plugin.pictures.tables import path_of
+from fslstm_plugin.storage.files import claimed
+from fslstm_plugin.storage.weights import load_described, load_tensors, save_tensors
+
+
+@pytest.fixture
+def model(fslstm, tmp_path: Path) -> Path:
+    """A classifier of three colours."""
+    file = tmp_path / "colours.fslstm"
+    labelled = painted.labelled(tmp_path / "labelled")
+    done = fslstm("fit", labelled, "-o", file, "--method", "lssvm(normalize)", *painted.backbone(tmp_path))
+    assert done.code == 0, done.err
+    return file
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    return painted.unlabelled(tmp_path / "new")
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text, strict=True))
+
+
+def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new) -> None:
+    before = {file: file.read_bytes() for file in new.iterdir()}
+    done = fslstm(
+        "predict", model, new, "--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json",
+        "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted", "--coverage", 0.8,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "12 pictures." in done.out
+    assert "The prediction sets contain the true label for 80 % of the pictures of each class." in done.out
+    rows = rows_of(tmp_path / "out.csv")
+    assert [Path(row["path"]).name.split("-")[0] for row in rows] == [row["likeliest"] for row in rows]
+    classifier = FewShotClassifier.load(model)
+    likely = classifier.predict_proba([tmp_path / row["path"] for row in rows]).max(1)
+    assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
+    assert content["coverage"] == {"share": 0.8, "kind": "per-class"}
+    assert all(Path(each["nearest"]).parent.name == each["likeliest"] for each in content["pictures"])
+    assert {each["nearest"] for each in content["pictures"]} == {row["nearest"] for row in rows}
+    copies = {file for file in (tmp_path / "sorted").rglob("*") if file.is_file()}
+    assert sorted(file.name for file in copies) == sorted(file.name for file in new.iterdir())
+    assert {file.name: file.parent.name for file in copies} == {Path(row["path"]).name: row["label"] for row in rows}
+    assert {file: file.read_bytes() for file in new.iterdir()} == before
+
+
+def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
+    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--coverage", 0.6)
+    assert done.code == 0, done.err
+    rows = rows_of(tmp_path / "out.csv")
+    sets = FewShotClassifier.load(model).predict_set([tmp_path / row["path"] for row in rows], coverage=0.6)
+    assert [row["set"] for row in rows] == [";".join(each) for each in sets]
+    assert all(row["likeliest"] in row["set"].split(";") for row in rows)
+
+
+def test_sets_are_shown_only_where_a_coverage_is_asked_for(fslstm, tmp_path: Path, model, new) -> None:
+    done = fslstm(
+        "predict", model, new, "--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json", "--html",
+        tmp_path / "out.html",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert ("prediction set" in done.out, "May be" in done.out) == (False, False)
+    assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert (content["coverage"], [each["set"] for each in content["pictures"]]) == (None, [None] * 12)
+    assert "prediction set" not in (tmp_path / "out.html").read_text()
+    assert "May be" in fslstm("predict", model, new, "--coverage", 0.5).out
+
+
+def test_a_transductive_method_continues_no_table(fslstm, tmp_path: Path, new) -> None:
+    model, out = tmp_path / "c.fslstm", tmp_path / "out.csv"
+    labelled = painted.labelled(tmp_path / "labelled")
+    assert fslstm("fit", labelled, "-o", model, "--method", "lssvm+psm", *painted.backbone(tmp_path)).code == 0
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    again = fslstm("predict", model, new, "--csv", out)
+    assert (again.code, "cannot be continued" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "shots"), [("lssvm(normalize)", 1), ("lssvm(normalize)+psm", 1), ("lssvm(normalize)+psm", 4)]
+)
+def test_a_probability_is_calibrated_or_says_that_it_is_not(name, shots, fslstm, tmp_path: Path, new) -> None:
+    model, labelled = tmp_path / "c.fslstm", painted.labelled(tmp_path / "labelled")
+    for folder in labelled.iterdir():
+        for picture in sorted(folder.iterdir())[shots:]:
+            picture.unlink()
+    assert fslstm("fit", labelled, "-o", model, "--method", name, *painted.backbone(tmp_path)).code == 0
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("csv", "json", "html")}
+    done = fslstm("predict", model, new, *(each for kind, file in files.items() for each in (f"--{kind}", file)))
+    assert done.code == 0, done.err
+    content = json.loads(files["json"].read_text())
+    said = [" ".join(done.out.split()), files["html"].read_text(), str(content["uncalibrated"])]
+    assert ["one labelled point" in each for each in said] == [shots == 1] * 3
+    assert ["uncalibrated" in each for each in said[:2]] == [shots == 1] * 2
+    assert ("% (uncalibrated)" in said[0]) == (shots == 1)
+    assert {row["calibrated"] for row in rows_of(files["csv"])} == {"no" if shots == 1 else "yes"}
+    assert {each["calibrated"] for each in content["pictures"]} == {shots > 1}
+
+
+def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path: Path, model, new) -> None:
+    for number in range(3):
+        noise = np.random.default_rng(number).integers(0, 256, (40, 48, 3))
+        Image.fromarray(noise.astype(np.uint8)).save(new / f"noise-{number}.png")
+    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert (
+        'A picture is "none of these" if it is less similar to every class than 93 % of the labelled pictures are to '
+        "theirs.\nExpect this of about 6 % of the pictures of the classes, too: more of some classes"
+    ) in done.out
+    rows = rows_of(tmp_path / "out.csv")
+    familiarity = FewShotClassifier.load(model).familiarity([tmp_path / row["path"] for row in rows])
+    assert [float(row["familiarity"]) for row in rows] == pytest.approx(familiarity, abs=1e-4)
+    refused = {row["path"] for row in rows if row["label"] == NONE}
+    assert refused == {row["path"] for row, rank in zip(rows, familiarity, strict=True) if rank <= 0.07}
+    assert {f"new/noise-{number}.png" for number in range(3)} <= refused
+    done = fslstm("predict", model, new, "--json", tmp_path / "out.json", "--accept", 1)
+    assert 'No picture is labelled "none of these".' in done.out
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert all(each["label"] == each["likeliest"] for each in content["pictures"])
+    done = fslstm("predict", model, new, "--accept", 0.95)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "but there are 15: label more, or accept 0.93 or less, or 1, which accepts all" in done.err
+
+
+def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Path, new) -> None:
+    folder = painted.labelled(tmp_path / "labelled", each=4)
+    fit = ("fit", folder, "-o", tmp_path / "m", "--method", "svm", *painted.backbone(tmp_path))
+    assert fslstm(*fit).code == 0
+    Image.new("RGB", (9, 9), "black").save(new / "black.png")
+    done = fslstm("predict", tmp_path / "m", new, "--csv", tmp_path / "out.csv")
+    assert done.code == 0, done.err
+    found = {Path(row["path"]).name: (row["label"], row["set"]) for row in rows_of(tmp_path / "out.csv")}
+    assert found["black.png"] == (NONE, "")
+    for file in folder.rglob("[1-9].png"):
+        file.unlink()
+    assert fslstm(*fit).code == 0
+    done = fslstm("predict", tmp_path / "m", new)
+    assert (done.code, 'No picture is labelled "none of these".' in done.out) == (0, True)
+
+
+def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -> None:
+    before = tmp_path / "conv4.safetensors"
+    moved = before.rename(tmp_path / "moved.safetensors")
+    done = fslstm("predict", model, new)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert f"no run folder or weights file at {before}" in done.err
+    assert "give the file or the run as --weights" in done.err
+    assert fslstm("predict", model, new, "--weights", moved).code == 0
+    assert fslstm("update", model, "--forget", "red", "--weights", moved).code == 0
+    assert fslstm("suggest", model, new).code == 0  # the updated file knows the new place
+    other = load_tensors(moved)
+    other[next(iter(other))] += 1
+    save_tensors(tmp_path / "other.safetensors", other)
+    done = fslstm("predict", model, new, "--weights", tmp_path / "other.safetensors")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "of other weights" in done.err
+
+
+def test_five_pictures_of_a_class_cannot_guarantee_nine_tenths_of_it(fslstm, model, new) -> None:
+    done = fslstm("predict", model, new, "--coverage", 0.9)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert (
+        "5 labelled images per class can guarantee a coverage of at most 83.3 %, not 90 %: label 9 of each class, or "
+        "ask for 0.83 or less, or choose the coverage kind 'marginal'" in done.err
+    )
+    done = fslstm("predict", model, new, "--coverage", 0.9, "--coverage-kind", "marginal")
+    assert (
+        "The prediction sets contain the true label for 90 % of all pictures, where labelled and new ones are"
+        in done.out
+    ), done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"support": torch.ones(15, 100)}, "has features of length 100, but those of conv4 have 4,608"),
+        ({"support": torch.ones(15, 0)}, "features of length 0"),
+        ({"support": torch.ones(0, 4608), "labels": torch.ones(0, dtype=torch.int64), "classes": []}, "fewer than two"),
+        ({"classes": ["red", "red", "blue"]}, "the same class twice"),
+        ({"classes": [True, False, "True"], "class_type": "object"}, "classes of another type"),
+    ],
+)
+def test_a_model_file_that_makes_no_sense_is_one_sentence(fslstm, tmp_path: Path, model, new, change, said) -> None:
+    tensors, metadata = load_described(model)
+    tensors |= {key: value for key, value in change.items() if key in tensors}
+    described = json.loads(metadata["classifier"]) | {key: change[key] for key in change if key not in tensors}
+    if "labels" in change:
+        described["pictures"] = []
+    save_tensors(model, tensors, {**metadata, "classifier": json.dumps(described)})
+    before = model.read_bytes()
+    for command in (
+        ("predict", model, new),
+        ("suggest", model, new),
+        ("update", model, "--add", tmp_path / "labelled"),
+        ("export", model, "--onnx", tmp_path / "m.onnx"),
+    ):
+        done = fslstm(*command)
+        assert (done.code, done.err.count("\n"), done.out) == (1, 1, ""), done.err
+        assert said in done.err
+        assert str(model) in done.err
+    with pytest.raises(RunError, match=re.escape(str(model))):
+        FewShotClassifier.load(model)
+    assert model.read_bytes() == before
+
+
+def test_classes_with_too_few_pictures_are_named(fslstm, tmp_path: Path, new) -> None:
+    folder = painted.labelled(tmp_path / "uneven", each=5)
+    for file in (folder / "red").glob("[2-9].png"):
+        file.unlink()
+    assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
+    done = fslstm("predict", tmp_path / "m", new, "--coverage", 0.8)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert (
+        "The labelled images of 1 of 3 classes (red 2) can guarantee a coverage of at most 66.7 %, not 80 %: label 4"
+        in done.err
+    )
+    done = fslstm("predict", tmp_path / "m", new, "--coverage", 0.8, "--coverage-kind", "marginal")
+    assert done.code == 0, done.err
+
+
+def test_a_method_that_was_chosen_has_sets_by_one_that_was_not(fslstm, tmp_path: Path, new) -> None:
+    folder = painted.labelled(tmp_path / "labelled")
+    assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
+    assert fslstm("update", tmp_path / "m", "--forget", "red").code == 0
+    chosen = FewShotClassifier.load(tmp_path / "m")
+    assert (chosen.set_method, str(chosen.set_method_)) == (CANDIDATES[0], CANDIDATES[0])
+    given = ("fit", folder, "-o", tmp_path / "m", "--method", "nn", *painted.backbone(tmp_path))
+    assert fslstm(*given).code == 0
+    assert FewShotClassifier.load(tmp_path / "m").set_method is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--transductive", "--coverage", "0.8"], "cannot be guaranteed with --transductive"),
+        (["--link"], "give --sort-into too"),
+        (["--coverage-kind", "marginal"], "give --coverage too"),
+        (["--coverage", "0.8", "--coverage-kind", "class"], "no kind of coverage 'class'"),
+        (["--sort-into", "{new}/sorted"], "name a folder outside it"),
+        (["--coverage", "1.5"], "must be above 0 and below 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fslstm, model, new, arguments, words) -> None:
+    done = fslstm("predict", model, new, *(each.format(new=new) for each in arguments))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert words in done.err
+
+
+def test_predictions_that_use_each_other(fslstm, tmp_path: Path, model, new) -> None:
+    done = fslstm("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
+    assert done.code == 0, done.err
+    assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
+    again = fslstm("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
+    assert (again.code, "cannot be continued" in again.err) == (2, True)
+
+
+def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> None:
+    whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
+    assert fslstm("predict", model, new, "--csv", whole).code == 0
+    lines = whole.read_bytes().split(b"\r\n")
+    half = b"\r\n".join(lines[:9]) + b"\r\n" + lines[9][:20]  # eight pictures, and half of a line
+    part.write_bytes(half)
+    done = fslstm("predict", model, new, "--csv", part)
+    assert done.code == 0, done.err
+    assert "Continued: 8 pictures of 12 are already done." in done.err
+    assert part.read_bytes() == whole.read_bytes()
+    assert "Continued: 12 pictures of 12" in fslstm("predict", model, new, "--csv", part).err
+    assert part.read_bytes() == whole.read_bytes()
+
+
+def test_a_table_that_an_editor_changed_loses_nothing(fslstm, tmp_path: Path, model, new) -> None:
+    whole, other = tmp_path / "whole.csv", tmp_path / "other.csv"
+    assert fslstm("predict", model, new, "--csv", whole).code == 0
+    lines = whole.read_bytes().splitlines(keepends=True)
+    other.write_bytes(b"".join(line.replace(b"\r\n", b"\n") for line in lines[:9]))
+    assert "Continued: 8 pictures of 12" in fslstm("predict", model, new, "--csv", other).err
+    assert rows_of(other) == rows_of(whole)
+    other.write_bytes(lines[0].rstrip())
+    assert fslstm("predict", model, new, "--csv", other).code == 0
+    assert other.read_bytes() == whole.read_bytes()
+    quoted = whole.read_bytes().replace(b".png", b'.p"ng', 1)
+    other.write_bytes(quoted)
+    done = fslstm("predict", model, new, "--csv", other)
+    assert (done.code, done.err.count("\n"), "was edited and cannot be continued" in done.err) == (1, 1, True), done.err
+    assert other.read_bytes() == quoted
+
+
+def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "many", each=60)
+    out = tmp_path / "out.csv"
+    process = spawn("predict", model, new, "--csv", out)
+    while process.poll() is None and (not out.exists() or out.read_bytes().count(b"\n") < 17):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before, end, _ = out.read_bytes().rpartition(b"\r\n")  # a kill may fall within a write
+    done = fslstm("predict", model, new, "--csv", out)
+    assert done.code == 0, done.err
+    assert out.read_bytes().startswith(before + end)
+    paths = [row["path"] for row in rows_of(out)]
+    assert sorted(paths) == sorted(f"many/{file.name}" for file in new.iterdir())
+
+
+def test_three_predictions_into_one_table_predict_each_picture_once(spawn, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    out.touch()
+    with claimed(out, waiting=lambda: pytest.fail("nothing else has it")):
+        started = [spawn("predict", model, new, "--csv", out) for _ in range(3)]
+        assert all("Waiting for another command that writes" in each.stderr.readline() for each in started)
+    ended = [(each.wait(), each.communicate()) for each in started]
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    assert sorted(row["path"] for row in rows_of(out)) == sorted(f"new/{file.name}" for file in new.iterdir())
+    assert sum("Continued: 12 pictures of 12" in err for _, (_, err) in ended) == 2
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_model_that_changes_while_it_is_read_is_not_taken_for_the_other(
+    fslstm, tmp_path: Path, model, new, monkeypatch
+) -> None:
+    load = FewShotClassifier.load
+
+    def changing(file, **options):
+        classifier = load(file, **options)
+        load(file).forget("red").save(file)
+        return classifier
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FewShotClassifier, "load", changing)
+        done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert (done.code, done.err) == (1, f"fslstm: {model} changed while it was read: type the same command again.\n")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PredictionTable, "append", stopped)
+        done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert (done.code, "The same command continues" in done.err, "Traceback" in done.err) == (130, True, False)
+    assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv").code == 0
+    assert len(rows_of(tmp_path / "out.csv")) == 12
+
+
+def test_a_table_with_a_picture_twice_is_not_believed(fslstm, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    header, *lines = out.read_bytes().splitlines(keepends=True)
+    for again in (lines[3], lines[3].replace(b"new/", b"./new/"), lines[3].replace(b"new/", os.fsencode(new) + b"/")):
+        out.write_bytes(header + b"".join(lines) + again)
+        before = out.read_bytes()
+        done = fslstm("predict", model, new, "--csv", out)
+        assert (done.code, done.err.count("\n"), done.out) == (1, 1, ""), done.err
+        assert "again in line 14: two commands wrote into it at once, or it was edited" in done.err
+        assert out.read_bytes() == before
+
+
+def test_a_folder_by_another_name_is_the_same(fslstm, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    before = out.read_bytes()
+    (tmp_path / "other").symlink_to(new)
+    done = fslstm("predict", model, tmp_path / "other", "--csv", out)
+    assert "Continued: 12 pictures of 12 are already done." in done.err
+    assert "12 pictures." in done.out
+    assert out.read_bytes() == before
+    (new / "link.png").symlink_to(min(new.iterdir()))  # a picture of its own
+    assert "13 pictures." in fslstm("predict", model, tmp_path / "other", "--csv", out).out
+
+
+def test_what_was_asked_for_is_summed_up(fslstm, tmp_path: Path, model, new) -> None:
+    out, red = tmp_path / "out.csv", new / "red"
+    red.mkdir()
+    for file in new.glob("red-*.png"):
+        file.rename(red / file.name)
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    files = ("--json", tmp_path / "out.json", "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted")
+    done = fslstm("predict", model, red, "--csv", out, *files)
+    assert done.code == 0, done.err
+    assert "4 pictures." in done.out
+    assert f"Written: {out}, which has 8 further pictures." in done.out
+    assert len(rows_of(out)) == 12
+    content = json.loads((tmp_path / "out.json").read_text())
+    assert sorted(each["path"] for each in content["pictures"]) == sorted(
+        f"new/red/{file.name}" for file in red.iterdir()
+    )
+    assert "<h1>4 pictures by" in (tmp_path / "out.html").read_text()
+    assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 4
+    (tmp_path / "broken.png").touch()
+    done = fslstm("predict", model, tmp_path / "broken.png", "--csv", out)
+    assert (done.code, "None of the pictures can be read." in done.err) == (1, True)
+
+
+def test_a_gallery_says_how_many_pictures_it_shows(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    import fslstm_plugin.pictures.gallery as galleries
+
+    page = tmp_path / "out.html"
+    assert "It shows" not in fslstm("predict", model, new, "--html", page).out
+    monkeypatch.setattr(galleries.limit, "__defaults__", (7,))
+    monkeypatch.setattr(galleries.gallery, "__defaults__", (*galleries.gallery.__defaults__[:-1], 7))
+    done = fslstm("predict", model, new, "--html", page, "--accept", 1)
+    said = "It shows 6 of 12 pictures: of each label the 2 that are least sure."
+    assert f"Written: {page}. {said}" in done.out
+    assert f"<p>{said}</p>" in page.read_text()
+    assert page.read_text().count('<li class="card">') == 6
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "each"),
+    [({"a": 9, "b": 9}, 6, 3), ({"a": 1, "b": 9}, 6, 5), ({"a": 1, "b": 2, "c": 9, "d": 0}, 6, 3), ({"a": 3}, 6, 6),
+     ({"a": 3, "b": 3}, 1, 1), ({}, 6, 6)],
+)  # fmt: skip
+def test_a_gallery_has_as_many_of_each_label_as_there_is_room_for(counts, most, each) -> None:
+    assert gallery_of_each(counts, most) == each
+
+
+def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
+    foreign = tmp_path / "foreign.csv"
+    foreign.write_text("path,label\na,b\n")
+    done = fslstm("predict", model, new, "--csv", foreign)
+    assert (done.code, foreign.read_text()) == (1, "path,label\na,b\n")
+    assert "not a table of 'fslstm predict'" in done.err
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out).code == 0
+    done = fslstm("predict", model, new, "--csv", out, "--coverage", 0.7)
+    assert (done.code, "by another model or with other options" in done.err) == (2, True)
+
+
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    table.append([Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")])
+    before = table.file.read_bytes()
+
+    class Full:
+        """A file that takes ten bytes more."""
+
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, content):
+            if self.file.tell() > len(before):
+                raise OSError(28, "No space left on device")
+            return self.file.write(content[:10])
+
+    plain = Path.open
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda self, *a, **k: Full(plain(self, *a, **k)))
+        with pytest.raises(StorageError, match=r"out\.csv: No space left on device\."):
+            table.append([Prediction("/2.png", "a", "a", 0.5, 1.0, None, "")])
+    assert table.file.read_bytes() == before
+    assert PredictionTable(table.file, "m").done == {"/1.png"}
+
+
+def test_a_table_that_is_gone_or_another_is_not_written_to(tmp_path: Path) -> None:
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    table.file.rename(tmp_path / "moved.csv")
+    prediction = Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")
+    with pytest.raises(StorageError, match=r"Cannot write .*out\.csv: No such file"):
+        table.append([prediction])
+    PredictionTable(table.file, "other")
+    before = table.file.read_bytes()
+    with pytest.raises(StorageError, match=r"out\.csv was replaced while it was written"):
+        table.append([prediction])
+    assert table.file.read_bytes() == before
+    assert len(table) == 0
+
+
+STRANGE = [
+    "=1+1.png", "a,b.png", 'quote".png', "two\nlines.png", "carriage\rreturn.png",
+    "<img src=x onerror=alert(1)>.png", "\x1b[31mred.png", "-x.png",
+]  # fmt: skip
+
+
+def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
+    new = tmp_path / "strange"
+    new.mkdir()
+    for number, name in enumerate(STRANGE):
+        painted.picture("red", 300 + number).save(new / name.replace("/", "_"), format="png")
+    os.rename(new / "a,b.png", os.fsencode(new) + b"/\xff,b.png")
+    out, page = tmp_path / "out.csv", tmp_path / "out.html"
+    arguments = ("predict", model, new, "--csv", out, "--html", page, "--sort-into", tmp_path / "sorted")
+    done = fslstm(*arguments)
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out + done.err
+    rows = rows_of(out)
+    assert len(rows) == len(STRANGE)
+    assert not any(cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
+    names = {os.fsencode(path_of(row["path"])) for row in rows}
+    assert names == {os.fsencode(file.relative_to(tmp_path)) for file in new.iterdir()}
+    assert all(cell.isprintable() for row in rows for cell in row.values())
+    assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == len(STRANGE)
+    tags: set[str] = set()
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: tags.update([tag, *(name for name, _ in attributes)])
+    parser.feed(page.read_text(encoding="utf-8"))
+    assert not tags & {"script", "onerror", "onload"}
+    assert page.read_text().count('<img class="new"') == len(STRANGE)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", page.read_text())
+    assert "Continued: 8 pictures of 8" in fslstm(*arguments).err
+
+
+def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> None:
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    labels = ["{}", "=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
+    given = [
+        Prediction(f"/{number}-{len(rest)}.png", label, label, 0.5, 1.0, (label, *rest), "")
+        for number, label in enumerate(labels)
+        for rest in ([], ["b"])
+    ]
+    table.append(given)
+    assert list(PredictionTable(table.file, "m")) == given
+    assert not re.search(r"(^|,)\"?[=+@-]", table.file.read_text(), re.MULTILINE)
+
+
+def test_unreadable_pictures_are_named(fslstm, tmp_path: Path, model, new) -> None:
+    (new / "broken.jpg").write_bytes(b"nothing")
+    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert done.code == 0, done.err
+    assert "broken.jpg is damaged, or not an image" in done.err
+    assert "12 pictures; 1 picture could not be read." in done.out
+    assert len(rows_of(tmp_path / "out.csv")) == 12
+    done = fslstm("predict", model, new / "broken.jpg")
+    assert (done.code, done.out) == (1, "")
+    assert "None of the pictures can be read." in done.err
+
+
+def test_a_picture_that_is_named_twice_is_predicted_once(fslstm, tmp_path: Path, model, new) -> None:
+    first, *_ = sorted(new.iterdir())
+    (tmp_path / "twice.csv").write_text("path\n" + f"{first}\n" * 3)
+    done = fslstm("predict", model, tmp_path / "twice.csv", "--csv", tmp_path / "out.csv")
+    assert (done.code, len(rows_of(tmp_path / "out.csv"))) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (None, None),
+        (("owl",), None),
+        (("wren", "owl"), "or wren"),
+        (("owl", "wren", "tit"), "or wren, tit"),
+    ],
+)
+def test_a_card_says_the_prediction_set_where_it_is_not_the_likeliest_label_alone(labels, said) -> None:
+    page = gallery([Prediction("/1.png", "owl", "owl", 0.5, 1.0, labels, "")], {"owl": 1, "tit": 0, "wren": 0}, "Birds")
+    card = page.partition('<span class="sure"')[2].partition("</li>")[0]
+    assert re.findall("<div>(.*)</div>", card) == ([said] if said else [])
+
+
+def test_the_gallery_needs_nothing_else(fslstm, tmp_path: Path, model, new) -> None:
+    page = tmp_path / "out.html"
+    assert fslstm("predict", model, new, "--html", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "http" not in re.sub(r"http-equiv", "", text)
+    percents = {
+        label: [int(each) for each in re.findall(r"--share: (\d+)%", part)]
+        for label, part in zip(
+            ["a", *re.findall(r'<section id="(g\d)"', text)], text.split("<section")[0:], strict=True
+        )
+    }
+    assert sum(map(len, percents.values())) == 12
+    assert all(each == sorted(each) for each in percents.values())
+
+
+def test_names_of_folders_fit_every_file_system(tmp_path: Path) -> None:
+    (tmp_path / "1.png").touch()
+    groups = ["語" * 100, "語" * 101]
+    assert sort_into(tmp_path / "sorted", [(tmp_path / "1.png", group) for group in groups], groups) == []
+    assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 2
+
+
+def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
+    one, other = tmp_path / "a" / "1.png", tmp_path / "b" / "1.png"
+    for file in (one, other):
+        file.parent.mkdir()
+        file.write_bytes(str(file).encode())
+    there = tmp_path / "out" / "wren" / "1.png"
+    there.parent.mkdir(parents=True)
+    there.write_bytes(b"of another program")
+    for _ in range(2):
+        assert sort_into(tmp_path / "out", [(one, "wren"), (other, "wren")], ["wren"]) == []
+        found = {file.name: file.read_bytes() for file in there.parent.iterdir()}
+        assert found == {"1.png": b"of another program", "1-2.png": one.read_bytes(), "1-3.png": other.read_bytes()}
+    linked = tmp_path / "links"
+    for _ in range(2):
+        sort_into(linked, [(one, "../wren"), (other, "../wren")], ["../wren"], link=True)
+        assert {file.name: Path(os.readlink(file)) for file in linked.rglob("*.png")} == {
+            "1.png": one,
+            "1-2.png": other,
+        }
+    shutil.rmtree(tmp_path / "a")
+    assert "no longer exists" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_folder_that_is_a_link_is_not_followed(fslstm, tmp_path: Path, model, new, link) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "sorted"
+    elsewhere.mkdir()
+    folder.mkdir()
+    for colour in painted.COLOURS:
+        (folder / colour).symlink_to(elsewhere)
+    done = fslstm("predict", model, new, "--accept", 1, "--sort-into", folder, *["--link"] * link)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert "is a link, and nothing is written through it: put a folder in its place" in done.err
+    assert not list(elsewhere.iterdir())
+
+
+def test_paths_are_those_that_were_typed(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    (new / "deep").mkdir()
+    painted.picture("red", 900).save(tmp_path / "=1.png")
+    shutil.copy(tmp_path / "=1.png", new / "deep" / "red-0.png")
+    monkeypatch.chdir(tmp_path)
+    done = fslstm("predict", model.name, "new", "--csv", "out.csv", "--json", "out.json")
+    assert done.code == 0, done.err
+    assert "deep/red-0.png" in done.out
+    paths = {row["path"] for row in rows_of(tmp_path / "out.csv")}
+    assert paths == {str(each.relative_to(tmp_path)) for each in new.rglob("*.png")}
+    assert {each["path"] for each in json.loads((tmp_path / "out.json").read_text())["pictures"]} == paths
+    assert "Continued: 13 pictures of 13" in fslstm("predict", model, new, "--csv", "out.csv").err
+    assert fslstm("predict", model, "=1.png", "--csv", "out.csv").code == 0
+    assert rows_of(tmp_path / "out.csv")[-1]["path"] == "./=1.png"
+    monkeypatch.chdir(new)
+    assert fslstm("predict", model, ".", "--csv", tmp_path / "elsewhere" / "out.csv").code == 2
+    (tmp_path / "elsewhere").mkdir()
+    assert fslstm("predict", model, ".", "--csv", tmp_path / "elsewhere" / "out.csv").code == 0
+    assert all(Path(row["path"]).is_file() for row in rows_of(tmp_path / "elsewhere" / "out.csv"))
+
+
+def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, model, new) -> None:
+    before = model.read_bytes()
+    out = tmp_path / "out"
+    for options in (["--csv", out, "--json", out], ["--html", model], ["--json", tmp_path / "new" / ".." / model.name]):
+        done = fslstm("predict", model, new, *options)
+        assert (done.code, done.out) == (2, "")
+        assert "is named for two purposes" in done.err
+    assert "is named for two purposes" in fslstm("suggest", model, new, "--json", model).err
+    assert fslstm("predict", model, new, "--sort-into", model).code == 2
+    assert model.read_bytes() == before
+    assert not out.exists()
+    picture = min(new.iterdir())
+    pixels = picture.read_bytes()
+    for option in ("--csv", "--html", "--json"):
+        done = fslstm("predict", model, new, option, picture)
+        assert (done.code, "is a picture, and is not replaced" in done.err) == (2, True)
+    assert picture.read_bytes() == pixels
+    done = fslstm("predict", model, new, "--csv", "/dev/null")
+    assert (done.code, "is no file in which a table can be continued" in done.err) == (2, True)
+
+
+def test_json_through_a_link_and_into_a_pipe_replaces_neither(fslstm, tmp_path: Path, model, new) -> None:
+    (tmp_path / "link.json").symlink_to("real.json")
+    assert fslstm("predict", model, new, "--json", tmp_path / "link.json").code == 0
+    assert (tmp_path / "link.json").is_symlink()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert fslstm("predict", model, new, "--json", pipe).code == 0
+        assert pipe.is_fifo()
+        assert len(json.loads(os.read(descriptor, 1 << 16))["pictures"]) == 12
+    finally:
+        os.close(descriptor)
+
+
+def test_pictures_whose_names_become_one_text_are_both_predicted(fslstm, tmp_path: Path, model) -> None:
+    new = tmp_path / "names"
+    new.mkdir()
+    names = [b"x\xff.png", b"x\\xff.png"]
+    for number, name in enumerate(names):
+        painted.picture("red", 300 + number).save(new / "1.png")
+        os.rename(new / "1.png", os.fsencode(new) + b"/" + name)
+    arguments = ("predict", model, new, "--csv", tmp_path / "out.csv", "--sort-into", tmp_path / "sorted")
+    done = fslstm(*arguments)
+    assert done.code == 0, done.err
+    assert "2 pictures." in done.out
+    assert sorted(os.fsencode(path_of(row["path"])) for row in rows_of(tmp_path / "out.csv")) == sorted(
+        b"names/" + name for name in names
+    )
+    assert sorted(os.fsencode(file.name) for file in (tmp_path / "sorted").rglob("*.png")) == sorted(names)
+    assert "Continued: 2 pictures of 2" in fslstm(*arguments).err

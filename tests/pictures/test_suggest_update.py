@@ -1,0 +1,224 @@
+"""``fslstm suggest`` and ``fslstm update``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import painted
+import pytest
+import torch
+
+from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.storage.files import claimed
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> list[str]:
+    return painted.backbone(tmp_path)
+
+
+@pytest.fixture
+def model(fslstm, tmp_path: Path, small) -> Path:
+    """A classifier of three colours."""
+    file = tmp_path / "colours.fslstm"
+    done = fslstm("fit", painted.labelled(tmp_path / "labelled"), "-o", file, "--method", "lssvm(normalize)", *small)
+    assert done.code == 0, done.err
+    return file
+
+
+def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "new")
+    (new / "broken.png").write_bytes(b"")
+    done = fslstm("suggest", model, new, "--count", 3, "--json", tmp_path / "next.json")
+    assert done.code == 0, done.err
+    assert "broken.png" in done.err
+    files = sorted(file for file in new.iterdir() if file.name != "broken.png")
+    expected = FewShotClassifier.load(model).suggest(files, 3)
+    rows = json.loads((tmp_path / "next.json").read_text())["suggestions"]
+    assert [row["path"] for row in rows] == [f"new/{files[each.place].name}" for each in expected]
+    assert all(files[each.place].name in done.out and each.reason in done.out for each in expected)
+
+
+def test_labelled_pictures_are_not_suggested(fslstm, tmp_path: Path, model) -> None:
+    done = fslstm("suggest", model, tmp_path / "labelled", "--json", tmp_path / "next.json")
+    assert done.code == 0, done.err
+    assert "are labelled" in done.out
+    assert json.loads((tmp_path / "next.json").read_text())["suggestions"] == []
+
+
+def test_an_update_is_a_fit_anew(fslstm, tmp_path: Path, model, small) -> None:
+    more = tmp_path / "more"
+    for colour, numbers in (("red", (50, 51)), ("lime", (52, 53, 54))):
+        (more / colour).mkdir(parents=True)
+        for number in numbers:
+            painted.picture("green" if colour == "lime" else colour, number).save(more / colour / f"{number}.png")
+    before = model.read_bytes()
+    done = fslstm("update", model, "--add", more, "--forget", "green", "-o", tmp_path / "updated")
+    assert done.code == 0, done.err
+    assert model.read_bytes() == before
+    assert "15 pictures, 3 classes, saved in" in done.out
+    whole = tmp_path / "whole"
+    for folder in (tmp_path / "labelled", more):
+        for file in folder.rglob("*.png"):
+            target = whole / file.parent.name / f"{folder.name}-{file.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if file.parent.name != "green":
+                os.link(file, target)
+    (whole / "green").rmdir()
+    assert fslstm("fit", whole, "-o", tmp_path / "anew", "--method", "lssvm(normalize)", *small).code == 0
+    new = sorted(painted.unlabelled(tmp_path / "new").iterdir())
+    updated, anew = (FewShotClassifier.load(tmp_path / name) for name in ("updated", "anew"))
+    assert updated.classes_.tolist() == anew.classes_.tolist() == ["blue", "lime", "red"]
+    X = anew.open_backbone()(
+        torch.stack([anew.open_backbone().preprocess(painted.Image.open(file)) for file in new])
+    ).numpy()
+    np.testing.assert_allclose(updated.predict_proba(X), anew.predict_proba(X), atol=1e-6)
+
+
+def test_the_file_is_replaced_and_pictures_are_added_once(fslstm, tmp_path: Path, model) -> None:
+    done = fslstm("update", model, "--add", tmp_path / "labelled", "--forget", "blue")
+    assert done.code == 0, done.err
+    assert "10 pictures of" in done.err
+    assert "used once" not in done.err
+    assert len(FewShotClassifier.load(model).support_) == 15
+
+
+def test_a_copy_of_another_name_and_format_is_told(fslstm, tmp_path: Path, model) -> None:
+    copy = tmp_path / "more" / "red" / "copy.bmp"
+    copy.parent.mkdir(parents=True)
+    painted.picture("red", 0).save(copy)
+    painted.picture("red", 60).save(copy.with_name("new.png"))
+    done = fslstm("update", model, "--add", tmp_path / "more")
+    assert done.code == 0, done.err
+    assert f"used once: {tmp_path}/labelled/red/0.png, {copy}." in done.err
+    assert "16 pictures, 3 classes" in done.out
+
+
+def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> None:
+    before = model.read_bytes()
+    for arguments, words, code in (
+        ((), "There is nothing to update", 2),
+        (("--forget", "blu"), "Did you mean 'blue'?", 2),
+        (("--forget", "blue", "--forget", "red"), "at least two classes", 2),
+        (("--add", tmp_path / "nowhere"), "There is no folder of pictures or CSV file", 1),
+    ):
+        done = fslstm("update", model, *arguments)
+        assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
+    (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
+    done = fslstm("update", model, "--add", tmp_path / "none.csv")
+    assert (done.code, "leave out this class, or give it another name" in done.err) == (1, True)
+    picture = f"{tmp_path}/labelled/red/1.png"
+    (tmp_path / "wrong.csv").write_text(f"path,label\n{picture},blue\n{picture},red\n")
+    done = fslstm("update", model, "--add", tmp_path / "wrong.csv")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "The same picture is in two classes" in done.err
+    assert "1.png as 'red'" in done.err
+    assert "1.png as 'blue'" in done.err
+    every = "".join(f"{file},red\n" for file in (tmp_path / "labelled").rglob("*.png"))
+    (tmp_path / "one.csv").write_text(f"path,label\n{every}")
+    done = fslstm("update", model, "--add", tmp_path / "one.csv")
+    assert (done.code, "at least two classes, but got only one class, red" in done.err) == (2, True)
+    assert model.read_bytes() == before
+
+
+def test_the_newer_label_of_a_picture_counts(fslstm, tmp_path: Path, model, small) -> None:
+    corrected = tmp_path / "corrected" / "blue"
+    corrected.mkdir(parents=True)
+    for name in ("1", "2"):
+        (tmp_path / "labelled" / "red" / f"{name}.png").rename(corrected / f"{name}.png")
+    painted.picture("blue", 60).save(corrected / "new.png")
+    done = fslstm("update", model, "--add", tmp_path / "corrected")
+    assert done.code == 0, done.err
+    assert done.err == (
+        f"The new label counts for 2 pictures: {corrected}/1.png (red, now blue), {corrected}/2.png (red, now blue).\n"
+    )
+    assert "16 pictures, 3 classes" in done.out
+    found = FewShotClassifier.load(model)
+    names = [Path(name) for name in found.pictures_]
+    assert {names[place].name for place in np.flatnonzero(found.support_labels_ == 0)} == {
+        "0.png", "1.png", "2.png", "3.png", "4.png", "new.png"
+    }  # fmt: skip
+    assert sum(name.parent == corrected for name in names) == 3
+    assert all(name.is_file() for name in names)
+    again = fslstm("update", model, "--add", tmp_path / "corrected")
+    assert (again.code, again.err.count("\n"), "3 pictures of" in again.err) == (0, 1, True)
+
+
+def test_a_model_and_its_pictures_are_moved_together(fslstm, tmp_path: Path, model) -> None:
+    assert str(tmp_path).encode() not in model.read_bytes()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in ("labelled", "conv4.safetensors", model.name):
+        (tmp_path / name).rename(moved / name)
+    painted.unlabelled(tmp_path / "new")
+    done = fslstm("predict", moved / model.name, tmp_path / "new", "--json", moved / "out.json")
+    assert done.code == 0, done.err
+    nearest = {each["nearest"] for each in json.loads((moved / "out.json").read_text())["pictures"]}
+    assert all((moved / each).is_file() and not Path(each).is_absolute() for each in nearest)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_waiting_can_be_stopped(spawn, fslstm, tmp_path: Path, model, number) -> None:
+    before = model.read_bytes()
+    with claimed(model, waiting=lambda: pytest.fail("nothing else has it")):
+        waiting = spawn("update", model, "--forget", "red")
+        assert "Waiting" in waiting.stderr.readline()
+        waiting.send_signal(number)
+        _, err = waiting.communicate(timeout=60)
+    assert (waiting.returncode, "nothing was left half-written" in err, "Traceback" in err) == (
+        128 + number,
+        True,
+        False,
+    )
+    assert model.read_bytes() == before
+    assert fslstm("update", model, "--forget", "red").code == 0
+
+
+def test_three_updates_at_once_lose_nothing(spawn, tmp_path: Path, model) -> None:
+    folders = []
+    for number in range(3):
+        folders.append(tmp_path / f"more-{number}")
+        (folders[-1] / "red").mkdir(parents=True)
+        painted.picture("red", 70 + number).save(folders[-1] / "red" / "new.png")
+    with claimed(model, waiting=lambda: pytest.fail("nothing else has it")):
+        started = [spawn("update", model, "--add", folder) for folder in folders]
+        assert all("Waiting for another command that writes" in each.stderr.readline() for each in started)
+    ended = [(each.wait(), each.communicate()) for each in started]
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    added = {Path(name).parent.parent for name in FewShotClassifier.load(model).pictures_} - {tmp_path / "labelled"}
+    assert added == set(folders)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_class_in_another_form_of_unicode_is_the_same_class(fslstm, tmp_path: Path, small) -> None:
+    def named(folder: Path, *names: str) -> Path:
+        for number, (colour, name) in enumerate(zip(painted.COLOURS, names, strict=False)):
+            (folder / name).mkdir(parents=True)
+            painted.picture(colour, number + len(folder.name)).save(folder / name / "1.png")
+        return folder
+
+    model, decomposed = tmp_path / "m.fslstm", unicodedata.normalize("NFD", "Käfer")
+    assert fslstm("fit", named(tmp_path / "in", "Käfer", "Fox", "owl"), "-o", model, *small).code == 0
+    done = fslstm("update", model, "--add", named(tmp_path / "more", decomposed, "fox"))
+    assert done.code == 0, done.err
+    assert "5 pictures, 4 classes" in done.out
+    assert "Two classes differ only by case: Fox and fox." in done.err
+    assert fslstm("update", model, "--forget", decomposed).code == 0
+    assert FewShotClassifier.load(model).classes_.tolist() == ["Fox", "fox", "owl"]
+
+
+def test_labels_of_a_caller_are_kept_as_they_are() -> None:
+    decomposed = unicodedata.normalize("NFD", "Käfer")
+    X = np.eye(4)
+    classifier = FewShotClassifier("nn").fit(X[:2], [decomposed, "owl"])
+    assert classifier.predict(X[:1]).tolist() == [decomposed]
+    with pytest.raises(UsageError, match="'Käfer' is there in two forms of Unicode"):
+        classifier.partial_fit(X[2:3], ["Käfer"])
+    with pytest.raises(UsageError, match="'Käfer' is there in two forms of Unicode"):
+        FewShotClassifier("nn").fit(X[:3], [decomposed, "owl", "Käfer"])
