@@ -120,19 +120,6 @@ def _accepted(name: str, value: Any, default: Any, text: str) -> Any:
     return value
 
 
-_SIZES = ("dim", "backbone")
-
-
-def sizes_asked(part: Callable[..., Any]) -> list[str]:
-    """What a constructor asks of a model to know the sizes of its weights: ``dim``, ``backbone``, or nothing."""
-    return [name for name in _SIZES if name in inspect.signature(part).parameters]
-
-
-def needs_dim(part: Callable[..., Any]) -> bool:
-    """Whether a constructor asks for the length of the features or for the backbone, as parts with weights do."""
-    return bool(sizes_asked(part))
-
-
 def part_text(name: str, part: object, words: Sequence[str] = (), **changed: Any) -> str:
     """A part as typed: its name, and the arguments that are not their defaults.
 

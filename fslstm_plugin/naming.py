@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import nn
 
 from .adapters import FeatureAdapter
-from .arguments import agrees, build, needs_dim, options, options_of, read_arguments, sizes_asked
+from .arguments import agrees, build, options, options_of, read_arguments
 from .errors import UnknownNameError, UntrainedError, UsageError
 from .grammar import BARE, Part, parse
 from .methods.base import Method
@@ -55,7 +55,7 @@ def parse_method(
 
 def whole_methods() -> list[str]:
     """Names of the registered methods that are not heads and need no training."""
-    return [name for name, kind in METHODS.loadable()[0].items() if not needs_dim(kind) and not _learns(kind, name)]
+    return [name for name, kind in METHODS.loadable()[0].items() if not kind.sizes and not _learns(kind, name)]
 
 
 def _learns(kind: type[Method], name: str) -> bool:
@@ -103,14 +103,14 @@ class _Maker:
     def _is_adapter(self, head: Part, name: str) -> bool:
         own = {each.name for each in options(HEADS.get(head.name))}
         if name not in own and name not in ADAPTERS.names():
-            plain = {each for each, kind in ADAPTERS.loadable()[0].items() if not needs_dim(kind)}
+            plain = {each for each, kind in ADAPTERS.loadable()[0].items() if not kind.sizes}
             raise UnknownNameError(f"argument of {head.name}", name, own | plain)
         return name not in own
 
     def _adapter(self, name: str, value: Any) -> FeatureAdapter:
         """An adapter among a head's arguments: a bare word, with its first argument's value, or with its own ones."""
         kind = ADAPTERS.get(name)
-        if needs_dim(kind):
+        if kind.sizes:
             raise UsageError(f"'{name}' has weights: write it after the head, as in 'lssvm+{name}'.")
         known = options(kind)
         if isinstance(value, Part):
@@ -121,14 +121,14 @@ class _Maker:
             arguments = {} if value is BARE else {known[0].name: value}
         adapter = build(kind, arguments, str(value) if isinstance(value, Part) else name)
         if has_weights(adapter):
-            raise UsageError(f"The adapter '{name}' has weights: its constructor must take dim, the features' length.")
+            raise UsageError(f"The adapter '{name}' has weights: its class must say which sizes they need, as in sizes = ('dim',).")
         return adapter
 
     def _learned_adapter(
         self, part: Part, head: str, trained: KernelMethod | None, before: Sequence[FeatureAdapter]
     ) -> FeatureAdapter:
         kind = ADAPTERS.get(part.name)
-        if not needs_dim(kind):
+        if not kind.sizes:
             raise UsageError(f"'{part.name}' belongs to the head's arguments: {head}({part.name}).")
         if any(type(other) is kind for other in before):
             raise UsageError(f"'{self.text}' names '{part.name}' twice.")
@@ -146,7 +146,7 @@ class _Maker:
         mine = next((each for each in trained if each is not None and type(each) is kind and has_weights(each)), None)
         if mine is None:
             return self._fresh(kind, part, head)
-        if agrees(mine, read_arguments(kind, part.arguments, str(part), sizes_asked(kind))):
+        if agrees(mine, read_arguments(kind, part.arguments, str(part), kind.sizes)):
             return mine
         if self._unknown(kind):
             raise self._untrained(part, head)
@@ -158,7 +158,7 @@ class _Maker:
         return other
 
     def _fresh(self, kind: Any, part: Part, head: str | None) -> Any:
-        if needs_dim(kind) and self.learned is not None:
+        if kind.sizes and self.learned is not None:
             raise self._untrained(part, head)
         if self._unknown(kind):
             raise UntrainedError(
@@ -171,12 +171,12 @@ class _Maker:
         return made
 
     def _built(self, kind: Any, part: Part, arguments: Mapping[str, Any]) -> Any:
-        given = {name: self.sizes[name] for name in sizes_asked(kind)}
+        given = {name: self.sizes[name] for name in kind.sizes}
         return build(kind, {**arguments, **part.arguments}, str(part), **given)
 
     def _unknown(self, kind: Any) -> list[str]:
-        """What a constructor asks for and was not given."""
-        return [name for name in sizes_asked(kind) if self.sizes[name] is None]
+        """The sizes that a part's weights need and that were not given."""
+        return [name for name in kind.sizes if self.sizes[name] is None]
 
     def _untrained(self, part: Part, head: str | None) -> UsageError:
         needs, algorithm = (f"{part} trained with {head}", f"{head}+{part}") if head else ("weights", part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
+from typing import ClassVar
 
 from torch import nn
 
@@ -15,14 +16,17 @@ class FeatureAdapter(nn.Module, ABC):
     """A change of features before a head or another method sees them; a subclass says which in `adapt`.
 
     One without weights is written among the head's arguments, ``lssvm(normalize)``; with a value, as its first argument
-    has, ``lssvm(center=episode)``. One whose constructor takes the feature length ``dim`` has weights that are trained:
-    it is written after the head, ``lssvm+iam``.
+    has, ``lssvm(center=episode)``. One with weights says which ``sizes`` they need, and is written after the head,
+    ``lssvm+iam``.
 
     Attributes:
         is_transductive: Whether a point's new features depend on the queries. Default False.
+        sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the
+            features, or ``"backbone"``, the backbone. Default none: it has no weights.
     """
 
     is_transductive: bool = False
+    sizes: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:

@@ -81,6 +81,7 @@ class Head(nn.Module, ABC):
     """
 
     is_transductive: ClassVar[bool] = False
+    sizes: ClassVar[tuple[str, ...]] = ()  # see `FeatureAdapter`
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
 
     def __init__(

@@ -32,8 +32,7 @@ class Method(nn.Module, ABC):
 
     Training, evaluation, comparison and tuning take methods and nothing else. A method is named once, in the registry
     (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as typed, and are
-    kept as attributes of the same names. A constructor with an argument ``dim`` gets the length of the features, one
-    with ``backbone`` the backbone, whose sizes it may ask for; it registers no part of it. Heads with adapters and
+    kept as attributes of the same names. One with weights says which ``sizes`` they need. Heads with adapters and
     transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
     `fslstm_plugin.testing.check_method` tests one.
 
@@ -42,6 +41,9 @@ class Method(nn.Module, ABC):
 
     Attributes:
         is_transductive: Whether a query's prediction depends on the other queries.
+        sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the
+            features, ``"backbone"``, the backbone, whose sizes it may ask for and of which it registers no part.
+            Default none.
         uses_gram: Which Gram matrices are needed, so that they can be computed, and timed, beforehand:
             ``"none"`` (default), ``"support"`` for those without the queries' own block, or ``"all"``.
         episode_statistics: Whether the backbone's batch normalisation uses the statistics of each episode's own images
@@ -64,6 +66,7 @@ class Method(nn.Module, ABC):
     """
 
     is_transductive: bool
+    sizes: ClassVar[tuple[str, ...]] = ()
     adapters: Sequence[FeatureAdapter]
     uses_gram: Gram = "none"
     episode_statistics: bool = False

@@ -82,6 +82,8 @@ class FEAT(Method):
         (torch.Size([9, 5]), True)
     """
 
+    sizes = ("dim", "backbone")
+
     def __init__(
         self,
         dim: int,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 
 from ..adapters import FeatureAdapter
-from ..arguments import needs_dim, options, options_of, part_text
+from ..arguments import options, options_of, part_text
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import value_text
@@ -107,7 +107,7 @@ class KernelMethod(Method):
     @property
     def adapter_texts(self) -> tuple[str, ...]:
         """The adapters without weights, as they stand among the head's arguments."""
-        return tuple(_adapter_text(part) for part in self.adapters if not needs_dim(type(part)))
+        return tuple(_adapter_text(part) for part in self.adapters if not part.sizes)
 
     @property
     def learned_texts(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class KernelMethod(Method):
 
     def _learned(self) -> list[FeatureAdapter]:
         """The adapters with weights."""
-        return [part for part in self.adapters if needs_dim(type(part))]
+        return [part for part in self.adapters if part.sizes]
 
     def variants(self) -> list[str]:
         """See `Method`; the head's arguments, each with the features as they are and changed."""

@@ -69,6 +69,8 @@ class RelationNet(Method):
         (torch.Size([3, 4096]), torch.Size([1, 2]))
     """
 
+    sizes = ("backbone",)
+
     def __init__(
         self,
         backbone: nn.Module,

@@ -70,6 +70,8 @@ class Reptile(Method):
     follows_autocast = True
     search_space: ClassVar = {"test_steps": (10, 50), "rate": (3e-4, 1e-3, 3e-3)}
 
+    sizes = ("backbone",)
+
     def __init__(
         self,
         backbone: nn.Module,

@@ -13,9 +13,14 @@ from ..heads.validation import check_query, check_support
 
 
 class TransductiveModule(nn.Module, ABC):
-    """A way to refit any head by its own predictions; a subclass says how in `refine`."""
+    """A way to refit any head by its own predictions; a subclass says how in `refine`.
+
+    Attributes:
+        sizes: See `FeatureAdapter`. Default none.
+    """
 
     is_transductive: ClassVar[bool] = True
+    sizes: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:

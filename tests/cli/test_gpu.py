@@ -18,7 +18,7 @@ from pretended import PretendedGPU, paused
 from safetensors.torch import load_file
 
 from fslstm_plugin import parse_method
-from fslstm_plugin.arguments import needs_dim, options
+from fslstm_plugin.arguments import options
 from fslstm_plugin.backbones import Conv4, ResNet12
 from fslstm_plugin.data.images import Augmentation, make_images
 from fslstm_plugin.episodes import Episodes
@@ -41,7 +41,7 @@ HEAD_NAMES = [
     "lssvm(ridge=loo)",
 ]
 ADAPTER_NAMES = [
-    *(f"lssvm+{name}" if needs_dim(ADAPTERS.get(name)) else f"lssvm({name})" for name in ADAPTERS.names()),
+    *(f"lssvm+{name}" if ADAPTERS.get(name).sizes else f"lssvm({name})" for name in ADAPTERS.names()),
     "lssvm(power,center=episode,normalize)",
     "lssvm(power(negative=signed))",
 ]

@@ -38,6 +38,8 @@ class Clip(FeatureAdapter):
 class Rescale(FeatureAdapter):
     """A factor for every feature, learned."""
 
+    sizes = ("dim",)
+
     def __init__(self, dim, start=1.0):
         super().__init__()
         self.start = start
@@ -71,6 +73,7 @@ class LearnedSimilarity(Method):
     """Similarity to the class means after a linear map, which a loss of its own keeps near the identity."""
 
     is_transductive = False
+    sizes = ("dim",)
     search_space = {"temperature": (0.1, 10.0)}
 
     def __init__(self, dim, temperature=1.0):
@@ -97,6 +100,7 @@ class Projected(Method):
     """Class means after a layer for each image alone, trained by Adam on the distances to the right ones."""
 
     is_transductive = False
+    sizes = ("backbone",)
 
     def __init__(self, backbone, size=8):
         super().__init__()

@@ -490,7 +490,7 @@ def test_tuning_tries_arguments_and_changes_of_the_features() -> None:
 
 
 class Weighted(FeatureAdapter):
-    """Weights without dim: they could not be told from an adapter that is not trained."""
+    """Weights without sizes: they could not be told from an adapter that is not trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -501,14 +501,16 @@ class Weighted(FeatureAdapter):
 
 
 @pytest.mark.parametrize("name", ["nn(weighted)", "nn(weighted())"])
-def test_an_adapter_with_weights_must_take_dim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_with_weights_must_say_which_sizes_they_need(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ADAPTERS._others, "weighted", EntryPoint("weighted", f"{__name__}:Weighted", "adapters"))
-    with pytest.raises(UsageError, match="adapter 'weighted' has weights: its constructor must take dim"):
+    with pytest.raises(UsageError, match="adapter 'weighted' has weights: its class must say which sizes"):
         parse_method(name)
 
 
 class Shifted(FeatureAdapter):
     """Changes features in a way that no key tells apart, but for its weights."""
+
+    sizes = ("dim",)
 
     def __init__(self, dim: int) -> None:
         super().__init__()
