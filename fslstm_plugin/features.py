@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,8 +16,16 @@ from .heads import one_hot
 from .heads.validation import check_query, check_support, require_tensor
 from .tracing import values_known
 
-if TYPE_CHECKING:
-    from .adapters import FeatureAdapter
+
+class Adapter(Protocol):
+    """What `EpisodeFeatures.adapted` asks of a `FeatureAdapter`."""
+
+    @property
+    def key(self) -> Hashable:
+        """Adapters with equal keys do the same."""
+
+    def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """The same episodes with other features."""
 
 
 class EpisodeFeatures:
@@ -63,11 +71,10 @@ class EpisodeFeatures:
             raise UsageError(f"Maps of shape {tuple(map_shape)} do not make {support.shape[-1]} features.")
         both = torch.promote_types(support.dtype, query.dtype)
         self.support, self.query = support.to(both), query.to(both)
-        self._set(lambda: torch.cat([self.support, self.query], -2), one_hot(labels, ways), base_mean, map_shape)
+        self._set(one_hot(labels, ways), base_mean, map_shape)
 
-    @classmethod
+    @staticmethod
     def from_points(
-        cls,
         points: Tensor,
         targets: Tensor,
         base_mean: Tensor | None = None,
@@ -81,20 +88,11 @@ class EpisodeFeatures:
             base_mean: See the class.
             map_shape: See the class.
         """
-        features = cls.__new__(cls)
-        features._set(lambda: points, targets, base_mean, map_shape)
-        return features
+        return _Together(points, targets, base_mean, map_shape)
 
-    def _set(
-        self,
-        make_points: Callable[[], Tensor],
-        targets: Tensor,
-        base_mean: Tensor | None,
-        map_shape: tuple[int, int, int] | None,
-        gram_of: Callable[[bool], EpisodeGram] | None = None,
-    ) -> None:
-        self._make_points, self._gram_of = make_points, gram_of
+    def _set(self, targets: Tensor, base_mean: Tensor | None, map_shape: tuple[int, int, int] | None) -> None:
         self.targets, self.base_mean, self.map_shape = targets, base_mean, map_shape
+        self._grams: dict[bool, EpisodeGram] = {}  # with the queries' own block, and without
         self._adapted: dict[Hashable, EpisodeFeatures] = {}
 
     @property
@@ -120,7 +118,7 @@ class EpisodeFeatures:
     @cached_property
     def points(self) -> Tensor:
         """Features ``(..., n + m, d)`` of support and queries, the support first."""
-        return self._make_points()
+        return torch.cat([self.support, self.query], -2)
 
     @cached_property
     def support(self) -> Tensor:
@@ -154,27 +152,30 @@ class EpisodeFeatures:
             )
         return vectors.unflatten(-1, self.map_shape)
 
-    @cached_property
+    @property
     def gram(self) -> EpisodeGram:
         """The Gram matrices, with the queries' own block."""
-        return self._product(transductive=True)
+        return self._gram(whole=True)
 
-    @cached_property
+    @property
     def support_gram(self) -> EpisodeGram:
         """The Gram matrices without the queries' own block, which costs most; `gram`'s where that is there."""
-        return self.gram if "gram" in self.__dict__ else self._product(transductive=False)
+        return self._gram(whole=True in self._grams)
 
-    def _product(self, transductive: bool) -> EpisodeGram:
-        if self._gram_of is not None:
-            return self._gram_of(transductive)
-        return EpisodeGram.from_points(self.points, self.num_support, transductive)
+    def _gram(self, whole: bool) -> EpisodeGram:
+        if whole not in self._grams:
+            self._grams[whole] = self._product(whole)
+        return self._grams[whole]
+
+    def _product(self, whole: bool) -> EpisodeGram:
+        return EpisodeGram.from_points(self.points, self.num_support, whole)
 
     @property
     def has_own_product(self) -> bool:
         """Whether the Gram matrices are multiplied out from these features, and do not follow from others."""
-        return self._gram_of is None
+        return True
 
-    def adapted(self, adapter: FeatureAdapter) -> EpisodeFeatures:
+    def adapted(self, adapter: Adapter) -> EpisodeFeatures:
         """These features after an adapter: the same object for the same adapter."""
         if adapter.key not in self._adapted:
             self._adapted[adapter.key] = adapter.adapt(self)
@@ -197,14 +198,7 @@ class EpisodeFeatures:
             gram: The new Gram matrices from these ones, where they follow without features. Default None: they are
                 multiplied out.
         """
-        features = EpisodeFeatures.__new__(EpisodeFeatures)
-        gram_of = None
-        if gram is not None:
-            gram_of = lambda transductive: gram(self.gram if transductive else self.support_gram)  # noqa: E731
-        features._set(
-            lambda: change(_single_at_least(self.points)), self.targets, self.base_mean, self.map_shape, gram_of
-        )
-        return features
+        return _Derived(self, change, gram)
 
     @staticmethod
     def join(parts: Sequence[EpisodeFeatures]) -> EpisodeFeatures:
@@ -225,22 +219,57 @@ def _single_at_least(points: Tensor) -> Tensor:
     return points.to(torch.promote_types(points.dtype, torch.float32))
 
 
+class _Together(EpisodeFeatures):
+    """Features of support and queries that lie together."""
+
+    def __init__(
+        self, points: Tensor, targets: Tensor, base_mean: Tensor | None, map_shape: tuple[int, int, int] | None
+    ) -> None:
+        self.points = points
+        self._set(targets, base_mean, map_shape)
+
+
+class _Derived(EpisodeFeatures):
+    """Features that are made of others; see `EpisodeFeatures.derived`."""
+
+    def __init__(
+        self,
+        origin: EpisodeFeatures,
+        change: Callable[[Tensor], Tensor],
+        gram: Callable[[EpisodeGram], EpisodeGram] | None,
+    ) -> None:
+        self._origin, self._change, self._gram_of = origin, change, gram
+        self._set(origin.targets, origin.base_mean, origin.map_shape)
+
+    @cached_property
+    def points(self) -> Tensor:
+        return self._change(_single_at_least(self._origin.points))
+
+    def _product(self, whole: bool) -> EpisodeGram:
+        if self._gram_of is None:
+            return super()._product(whole)
+        return self._gram_of(self._origin.gram if whole else self._origin.support_gram)
+
+    @property
+    def has_own_product(self) -> bool:
+        return self._gram_of is None
+
+
 class _Joined(EpisodeFeatures):
-    """Batches of episodes as one; everything is theirs, joined when it is asked for."""
+    """Batches of episodes as one; everything is that of the parts, joined when it is asked for."""
 
     def __init__(self, parts: Sequence[EpisodeFeatures]) -> None:
         self._parts = parts
-        self._set(
-            lambda: torch.cat([part.points for part in parts]),
-            torch.cat([part.targets for part in parts]),
-            parts[0].base_mean,
-            parts[0].map_shape,
-        )
+        self._set(torch.cat([part.targets for part in parts]), parts[0].base_mean, parts[0].map_shape)
 
-    def _product(self, transductive: bool) -> EpisodeGram:
-        return EpisodeGram.cat([part.gram if transductive else part.support_gram for part in self._parts])
+    @cached_property
+    def points(self) -> Tensor:
+        return torch.cat([part.points for part in self._parts])
 
-    def adapted(self, adapter: FeatureAdapter) -> EpisodeFeatures:
+    def _product(self, whole: bool) -> EpisodeGram:
+        return EpisodeGram.cat([part.gram if whole else part.support_gram for part in self._parts])
+
+    def adapted(self, adapter: Adapter) -> EpisodeFeatures:
         if adapter.key not in self._adapted:
             self._adapted[adapter.key] = _Joined([part.adapted(adapter) for part in self._parts])
         return self._adapted[adapter.key]

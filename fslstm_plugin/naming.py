@@ -121,7 +121,9 @@ class _Maker:
             arguments = {} if value is BARE else {known[0].name: value}
         adapter = build(kind, arguments, str(value) if isinstance(value, Part) else name)
         if has_weights(adapter):
-            raise UsageError(f"The adapter '{name}' has weights: its class must say which sizes they need, as in sizes = ('dim',).")
+            raise UsageError(
+                f"The adapter '{name}' has weights: its class must say which sizes they need, as in sizes = ('dim',)."
+            )
         return adapter
 
     def _learned_adapter(

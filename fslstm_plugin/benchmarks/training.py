@@ -18,12 +18,12 @@ from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
-from ..naming import parse_method
 from ..recipes import MetaRecipe, meta_training
 from ..registry import BACKBONES, DATASETS
 from ..runs.folder import Run, TrainConfig, Validation
 from ..training.engine import EngineOptions, TrainingProgress, fit, resolve_precision
 from ..training.episodic import EpisodicModule
+from ..training.meta_training import episodic_module
 from ..training.streams import EpisodeStream
 from .agreement import Agreement, Disagreement, compare
 from .ceiling import Work, flops_of, shares
@@ -127,9 +127,7 @@ class _OurSteps:
         recipe, split = config.recipe, load_split(config.dataset, "train", root)
         self.config = config
         backbone = build_backbone(config.backbone, config.image_size)
-        self.module = EpisodicModule(
-            backbone, recipe=recipe, method=parse_method(config.algorithm), label_smoothing=recipe.label_smoothing
-        )
+        self.module = episodic_module(config, backbone)
         self.clock = _StepClock()
         self.stream = EpisodeStream(
             split,
@@ -216,7 +214,7 @@ def _agreement(module: EpisodicModule, stock: StockTasks, episodes: int) -> Agre
         torch.stack(parts)
         for parts in zip(*(stock.logits(backbone, exact(paper_lssvm), *task) for task in tasks), strict=True)
     )
-    their_loss = module.loss(logits.flatten(0, 1), labels.flatten())
+    their_loss = module.criterion(logits.flatten(0, 1), labels.flatten())
     ordered = [(images[order], labels[order]) for images, labels in tasks for order in [stock.ordered(labels)]]
     batch = Episodes(
         torch.stack([images for images, _ in ordered]),
@@ -225,7 +223,7 @@ def _agreement(module: EpisodicModule, stock: StockTasks, episodes: int) -> Agre
         stock.ways,
     )
     our_logits = module(batch)
-    our_loss, _ = module.meta_learn(batch, 0, stock.ways, stock.shots, stock.queries)
+    our_loss, _ = module.learn(batch)
     agreement = compare("train", our_logits.argmax(-1)[None], logits.detach()[None])
     our_gradient, their_gradient = (_gradient(loss, backbone) for loss in (our_loss, their_loss))
     for what, mine, other in (("loss", our_loss, their_loss), ("gradient", our_gradient, their_gradient)):

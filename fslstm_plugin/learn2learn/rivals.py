@@ -9,8 +9,8 @@ from torch import nn
 
 from ..methods.base import Method
 from ..naming import parse_method
-from ..recipes import Augmentation, MetaRecipe
-from .few_shot import LightningFewShot
+from ..recipes import MetaRecipe
+from .few_shot import _STANDARD, LightningFewShot
 
 
 class LightningRival(LightningFewShot):
@@ -53,9 +53,6 @@ class LightningRival(LightningFewShot):
         options["lr"] = recipe.lr
         options["label_smoothing"] = recipe.label_smoothing if label_smoothing is None else label_smoothing
         super().__init__(features, loss, recipe, method, **options)
-
-
-_STANDARD = MetaRecipe(augmentation=Augmentation.published(84), lr=0.1, method_lr=0.1)
 
 
 class LightningRelationNet(LightningRival):

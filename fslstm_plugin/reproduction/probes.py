@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ..backbones.base import build_backbone
 from ..data.base import Split
+from ..episodes import Episodes
 from ..evaluation.runner import indexed, run_methods
 from ..evaluation.setting import Setting
 from ..model import FewShotModel
@@ -69,10 +70,11 @@ def _seconds_per_task(config: TrainConfig, device: torch.device) -> float:
     module.to(device, memory_format=torch.channels_last).train()
     labels = torch.arange(recipe.ways, device=device).repeat(recipe.shots + recipe.queries)
     images = _images(len(labels), config.image_size, device)
+    episodes = Episodes(images[None], labels[None], recipe.ways * recipe.shots, recipe.ways)
 
     def step() -> None:
         with _precision(config, device):
-            loss, _ = module.meta_learn((images, labels), 0, recipe.ways, recipe.shots, recipe.queries)
+            loss, _ = module.learn(episodes)
         loss.backward()
 
     return _seconds(step, device)

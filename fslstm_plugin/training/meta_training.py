@@ -20,8 +20,7 @@ from ..evaluation.features import extract_features
 from ..evaluation.runner import FeatureSource, indexed, run_methods
 from ..evaluation.statistics import estimate
 from ..methods.base import Method
-from ..model import Embedding, feature_size
-from ..naming import parse_method
+from ..model import Embedding, FewShotModel
 from ..pretrained.loading import load_backbone
 from ..runs.folder import Run, TrainConfig, Validation
 from .engine import EngineOptions, TrainingProgress, fit
@@ -86,15 +85,8 @@ class KeepBest(pl.Callback):
 def episodic_module(config: TrainConfig, backbone: nn.Module) -> EpisodicModule:
     """The module that a configuration trains, around its backbone."""
     recipe = config.recipe
-    return EpisodicModule(
-        backbone,
-        recipe=recipe,
-        method=parse_method(config.algorithm, dim=feature_size(backbone), backbone=backbone),
-        label_smoothing=recipe.label_smoothing,
-        train_ways=recipe.ways,
-        train_shots=recipe.shots,
-        train_queries=recipe.queries,
-    )
+    model = FewShotModel.from_backbone(backbone, config.algorithm)
+    return EpisodicModule(model, nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing), recipe)
 
 
 def train(

@@ -168,7 +168,7 @@ def test_prediction_is_refined_as_testing_is_and_the_forward_pass_is_not():
     module = LightningFSLSTM(TinyBackbone(32), psm_iterations=2, test_ways=4, test_shots=1).eval()
     module.model.scale.data.fill_(3.0)
     task = torch.rand(12, 3, 32, 32), torch.arange(4).repeat(3)
-    features, _ = module._embedded(task, 4, 1)
+    features = module.features(Episodes.from_task(*task, ways=4, shots=1))
     method, trained = parse_method("lssvm+iam+psm(iterations=2)", learned=module.model.method), module.model.method
     torch.testing.assert_close(module.predict_step(task), 3 * method.logits(features))
     torch.testing.assert_close(module(task), 3 * trained.logits(features))

@@ -25,17 +25,23 @@ def test_times_of_a_busy_machine_and_of_an_idle_one_are_the_same(monkeypatch):
 @pytest.mark.parametrize("algorithm", ["lssvm+iam", "sib", "reptile(steps=1)"])
 def test_a_training_is_estimated_by_steps_of_its_own(algorithm, precision, monkeypatch):
     seen = []
-    learn = EpisodicModule.meta_learn
+    learn = EpisodicModule.learn
 
-    def noted(module, batch, *shape):
-        seen.append((torch.is_autocast_enabled("cpu"), module.model.backbone.training, tuple(batch[0].shape)))
-        return learn(module, batch, *shape)
+    def noted(module, episodes):
+        seen.append(
+            (
+                torch.is_autocast_enabled("cpu"),
+                module.model.backbone.training,
+                tuple(episodes.samples.flatten(0, 1).shape),
+            )
+        )
+        return learn(module, episodes)
 
     def worked(work, *_):
         work()
         return 2.0
 
-    monkeypatch.setattr(EpisodicModule, "meta_learn", noted)
+    monkeypatch.setattr(EpisodicModule, "learn", noted)
     monkeypatch.setattr(probes, "_seconds", worked)
     config = train_config("cifar-fs", "conv4", algorithm, precision=precision, seed=7)
     recipe = config.recipe
