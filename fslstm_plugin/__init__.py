@@ -5,16 +5,51 @@ After "Few-Shot Learning with LSSVM Base Learner and Transductive Modules" (Wang
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .classifier.estimator import FewShotClassifier
+    from .errors import FSLSTMError
+    from .evaluation.evaluate import evaluate
+    from .features import EpisodeFeatures
+    from .heads import Head
+    from .methods.base import Method
+    from .methods.kernel import KernelMethod
+    from .model import FewShotModel
+    from .naming import parse_method
+    from .pretrained import open_backbone
+    from .testing import check_head, check_method
 
 __version__ = "0.2.0"
 
+__all__ = [
+    "EpisodeFeatures",
+    "FSLSTMError",
+    "FewShotClassifier",
+    "FewShotModel",
+    "Head",
+    "KernelMethod",
+    "Method",
+    "check_head",
+    "check_method",
+    "evaluate",
+    "open_backbone",
+    "parse_method",
+    "register",
+]
+
 _EXPORTS = {
     "EpisodeFeatures": "features",
+    "FSLSTMError": "errors",
     "FewShotClassifier": "classifier.estimator",
     "FewShotModel": "model",
+    "Head": "heads",
     "KernelMethod": "methods.kernel",
     "Method": "methods.base",
+    "check_head": "testing",
+    "check_method": "testing",
+    "evaluate": "evaluation.evaluate",
+    "open_backbone": "pretrained",
     "parse_method": "naming",
 }
 

@@ -12,13 +12,16 @@ listing names costs nothing. Other packages add parts through entry points of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions, entry_points
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TypeVar, overload
 
-from .errors import PartError, UnknownNameError
+from .errors import PartError, UnknownNameError, UsageError
+from .grammar import Part
+
+T = TypeVar("T")
 
 
 class Registry:
@@ -48,6 +51,7 @@ class Registry:
         self._instances = instances
         self._builtin = dict(builtin)
         self._known: dict[type, str] = {}
+        self._here: dict[str, Any] = {}  # of this process
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
@@ -56,7 +60,53 @@ class Registry:
 
     def names(self) -> list[str]:
         """All registered names, sorted; nothing is imported."""
-        return sorted({*self._builtin, *self._others})
+        return sorted({*self._builtin, *self._here, *self._others})
+
+    @overload
+    def register(self, name: str, part: T) -> T: ...
+
+    @overload
+    def register(self, name: str) -> Callable[[T], T]: ...
+
+    def register(self, name: str, part: T | None = None) -> T | Callable[[T], T]:
+        """Name a part for the rest of the program, where an entry point of a package would be too much.
+
+        A name that was registered so before means the new part from then on, so that a cell of a notebook can be run
+        again.
+
+        Args:
+            name: A word.
+            part: The part. Default None: what is returned is a decorator of a class.
+
+        Raises:
+            UsageError: If the name is no word, or another part's, or the part is of another kind.
+
+        Example:
+            >>> from fslstm_plugin.heads import PrototypeClassifier
+            >>> @HEADS.register("nearest")
+            ... class Nearest(PrototypeClassifier):
+            ...     pass
+            >>> HEADS.name_of(Nearest()), "nearest" in HEADS.names()
+            ('nearest', True)
+            >>> HEADS.forget("nearest")
+        """
+        if part is None:
+            return lambda each: self.register(name, each)
+        if Part.parse(name) != Part(name, {}) or "+" in name:
+            raise UsageError(f"The name of a {self.kind} must be a word, but got '{name}'.")
+        if name in self._builtin or name in self._others:
+            raise UsageError(f"There is a {self.kind} '{name}' already: choose another name.")
+        if (unlike := self._unlike(part)) is not None:
+            raise UsageError(f"The {self.kind} '{name}' {unlike}.")
+        self.forget(name)
+        self._here[name] = part
+        if isinstance(part, type):
+            self._known[part] = name
+        return part
+
+    def forget(self, name: str) -> None:
+        """Take back a `register`."""
+        self._known.pop(self._here.pop(name, None), None)
 
     def get(self, name: str) -> Any:
         """The part with this name.
@@ -67,6 +117,8 @@ class Registry:
         """
         if name in self._builtin:
             return resolve_name(self._builtin[name])
+        if name in self._here:
+            return self._here[name]
         if name not in self._others:
             raise UnknownNameError(self.kind, name, self.names())
         part = self._load(self._others[name])
@@ -82,12 +134,18 @@ class Registry:
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {error}".rstrip(": ")
             raise PartError(self.kind, entry.name, package, f"cannot be imported ({reason})") from error
+        if (unlike := self._unlike(part)) is not None:
+            raise PartError(self.kind, entry.name, package, unlike)
+        return part
+
+    def _unlike(self, part: Any) -> str | None:
+        """Why something is no part of this kind; None if it is one."""
         base = resolve_name(self._base)
         if isinstance(part, base) if self._instances else isinstance(part, type) and issubclass(part, base):
-            return part
+            return None
         wanted = f"{'an instance' if self._instances else 'a subclass'} of {base.__name__}"
         found = f"the class {part.__name__}" if isinstance(part, type) else f"an object of type {type(part).__name__}"
-        raise PartError(self.kind, entry.name, package, f"must be {wanted}, but is {found}")
+        return f"must be {wanted}, but is {found}"
 
     def loadable(self) -> tuple[dict[str, Any], list[PartError]]:
         """All parts by name, and for each that fails, why."""

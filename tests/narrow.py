@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+from collections.abc import Iterator
 
 import pytest
 from torch import nn
@@ -24,7 +24,8 @@ class Narrow(Conv4):
 
 
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> str:
+def narrow() -> Iterator[str]:
     """Name of the small backbone."""
-    monkeypatch.setitem(BACKBONES._others, "narrow", EntryPoint("narrow", f"{__name__}:Narrow", "backbones"))
-    return "narrow"
+    BACKBONES.register("narrow", Narrow)
+    yield "narrow"
+    BACKBONES.forget("narrow")

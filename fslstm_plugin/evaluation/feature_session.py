@@ -106,8 +106,8 @@ class FeatureSession(Session):
         """LSSVM: it is not known what the features were trained for."""
         return parse_method("lssvm")
 
-    def methods(self, names: Iterable[str]) -> list[Method]:
-        """Methods by name, each once, on the device.
+    def methods(self, names: Iterable[str | Method]) -> list[Method]:
+        """Methods by name, each once, on the device; or those that are there.
 
         Raises:
             UsageError: If a name is wrong, or needs trained weights, images, or base classes.
@@ -115,7 +115,7 @@ class FeatureSession(Session):
         methods = []
         for name in names:
             try:
-                method = parse_method(name)
+                method = parse_method(name) if isinstance(name, str) else name
             except UntrainedError as error:
                 raise UsageError(
                     f"{name} has weights that are trained with a backbone, and there is no run here: choose a method "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -212,8 +211,15 @@ class Forgetful(FeatureAdapter):
         return features.derived(lambda points: points.clamp(max=self.limit))
 
 
-def test_an_argument_that_is_not_kept_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ADAPTERS._others, "forgetful", EntryPoint("forgetful", f"{__name__}:Forgetful", "adapters"))
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    ADAPTERS.register("forgetful", Forgetful)
+    yield
+    ADAPTERS.forget("forgetful")
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_an_argument_that_is_not_kept_is_named() -> None:
     check_method(lambda: KernelMethod(PrototypeClassifier(), [Forgetful()]))
     with pytest.raises(AssertionError, match="each argument must be kept in an attribute of its name"):
         check_method(lambda: KernelMethod(PrototypeClassifier(), [Forgetful(most=0.3)]))

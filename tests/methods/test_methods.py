@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -500,9 +499,16 @@ class Weighted(FeatureAdapter):
         return features.derived(lambda points: points * self.weight)
 
 
+@pytest.fixture
+def weighted() -> Iterator[None]:
+    ADAPTERS.register("weighted", Weighted)
+    yield
+    ADAPTERS.forget("weighted")
+
+
+@pytest.mark.usefixtures("weighted")
 @pytest.mark.parametrize("name", ["nn(weighted)", "nn(weighted())"])
-def test_an_adapter_with_weights_must_say_which_sizes_they_need(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ADAPTERS._others, "weighted", EntryPoint("weighted", f"{__name__}:Weighted", "adapters"))
+def test_an_adapter_with_weights_must_say_which_sizes_they_need(name: str) -> None:
     with pytest.raises(UsageError, match="adapter 'weighted' has weights: its class must say which sizes"):
         parse_method(name)
 

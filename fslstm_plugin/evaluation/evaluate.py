@@ -1,0 +1,90 @@
+"""Evaluation from Python: methods on features that are there, as the command line does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import UsageError
+from ..methods.base import Method
+from .feature_session import FeatureSession
+from .rows import Row
+from .session import measure_together
+from .setting import Setting
+
+
+def evaluate(
+    features: Any,
+    labels: Any,
+    methods: Sequence[str | Method],
+    *,
+    ways: int = 5,
+    shots: int = 1,
+    queries: int = 15,
+    episodes: int = 1000,
+    seed: int = 0,
+    query_balance: str = "uniform",
+    interval: str = "episodes",
+    base_mean: Any = None,
+    device: torch.device | str = "cpu",
+) -> list[Row]:
+    """Accuracy of methods on the same episodes of features, with 95 % intervals and paired differences.
+
+    Args:
+        features: Features ``(N, d)`` of any backbone, a tensor or an array, floating point.
+        labels: Their labels ``(N,)``, of any type that can be sorted.
+        methods: Names that `parse_method` reads, or methods.
+        ways: Classes per episode. Default 5.
+        shots: Support points per class. Default 1.
+        queries: Query points per class. Default 15.
+        episodes: Number of episodes. Default 1000.
+        seed: Seed of the episodes. Default 0.
+        query_balance: ``"uniform"`` (default), or ``"dirichlet:A"`` with a number A.
+        interval: What the intervals are over: ``"episodes"`` (default) or ``"classes"``.
+        base_mean: Mean feature ``(d,)`` of other classes, for methods that subtract it. Default None.
+        device: Where to compute. Default the CPU.
+
+    Returns:
+        A row for each method, each once: ``row.method``, ``row.accuracy`` and ``row.ci95`` in percent, and more, see
+        `Row`.
+
+    Raises:
+        UsageError: If an argument is wrong, or a method needs images or weights that are trained with a backbone.
+
+    Example:
+        >>> from fslstm_plugin.benchmarks.clusters import clusters
+        >>> rows = evaluate(*clusters(dim=64, seed=0), ["nn", "lssvm+psm"], shots=1, episodes=50)
+        >>> [row.method for row in rows], rows[0].accuracy > 20
+        (['nn', 'lssvm+psm'], True)
+    """
+    points = _finite("features", features)
+    if points.ndim != 2 or not points.numel():
+        raise UsageError(f"The features must be of shape (N, d), but are of shape {tuple(points.shape)}.")
+    classes = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if classes.shape != (len(points),):
+        raise UsageError(f"There must be {len(points)} labels, one for each feature, but got {classes.shape}.")
+    mean = None if base_mean is None else _finite("base_mean", base_mean)
+    if mean is not None and mean.shape != points.shape[1:]:
+        raise UsageError(f"base_mean must be of shape ({points.shape[1]},), but is of shape {tuple(mean.shape)}.")
+    if isinstance(methods, (str, Method)):
+        raise UsageError(f"methods must be a list, such as ['nn', 'tim'], but got {methods}.")
+    made_by = f"features of length {points.shape[1]}"
+    session = FeatureSession.of("features", "given", points, classes, made_by, device, base_mean=mean)
+    setting = Setting(ways, shots, queries, episodes, seed, query_balance, interval)
+    setting.check(session.split)
+    return measure_together([(session, session.methods(methods))], setting)
+
+
+def _finite(name: str, values: Any) -> Tensor:
+    """Numbers in single precision."""
+    found = torch.as_tensor(values)
+    if not found.is_floating_point():
+        raise UsageError(f"The {name} must be floating point, but are {found.dtype}.")
+    single = found.detach().float()
+    if not single.isfinite().all():
+        raise UsageError(f"The {name} hold infinite values, or what is not a number, or too large for float32.")
+    return single
