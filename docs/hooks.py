@@ -14,19 +14,28 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
+from fslstm_plugin.registry import METHODS
+
 # Page of the reference: title and the modules whose public names it shows.
 REFERENCE = {
     "heads": ("Heads", ["fslstm_plugin.heads", "fslstm_plugin.kernels", "fslstm_plugin.gram"]),
     "methods": (
         "Methods and models",
-        ["fslstm_plugin.features", "fslstm_plugin.methods", "fslstm_plugin.model", "fslstm_plugin.adapters"],
+        [
+            "fslstm_plugin.features",
+            "fslstm_plugin.methods.base",
+            "fslstm_plugin.methods.kernel",
+            "fslstm_plugin.naming",
+            "fslstm_plugin.model",
+            "fslstm_plugin.adapters",
+        ],
     ),
     "transduction": ("Transduction", ["fslstm_plugin.transduction"]),
-    "baselines": ("Other methods", ["fslstm_plugin.methods"]),
+    "other-methods": ("Other methods", METHODS.modules()),
     "classifier": (
         "Your own pictures",
         [
-            "fslstm_plugin.classifier",
+            "fslstm_plugin.classifier.estimator",
             "fslstm_plugin.pretrained",
             "fslstm_plugin.pictures",
             "fslstm_plugin.classifier.selection",
@@ -36,10 +45,18 @@ REFERENCE = {
     ),
     "backbones": ("Backbones", ["fslstm_plugin.backbones"]),
     "data": ("Data", ["fslstm_plugin.data.base", "fslstm_plugin.data.sets.folders", "fslstm_plugin.data.sampler"]),
-    "training": ("Training", ["fslstm_plugin.recipes", "fslstm_plugin.learn2learn"]),
+    "training": (
+        "Training",
+        ["fslstm_plugin.recipes", "fslstm_plugin.learn2learn.few_shot", "fslstm_plugin.learn2learn.trained"],
+    ),
     "evaluation": (
         "Evaluation",
-        ["fslstm_plugin.evaluation.setting", "fslstm_plugin.evaluation.runner", "fslstm_plugin.evaluation.statistics"],
+        [
+            "fslstm_plugin.evaluation.evaluate",
+            "fslstm_plugin.evaluation.setting",
+            "fslstm_plugin.evaluation.runner",
+            "fslstm_plugin.evaluation.statistics",
+        ],
     ),
     "testing": ("Testing a part", ["fslstm_plugin.testing"]),
 }

@@ -55,12 +55,17 @@ def parse_method(
 
 def whole_methods() -> list[str]:
     """Names of the registered methods that are not heads and need no training."""
-    return [name for name, kind in METHODS.loadable()[0].items() if not kind.sizes and not _learns(kind, name)]
+    return [name for name, kind in METHODS.loadable()[0].items() if not _learns(kind, name)]
+
+
+def trained_methods() -> dict[str, type[Method]]:
+    """The registered methods with weights, by name."""
+    return {name: kind for name, kind in METHODS.loadable()[0].items() if _learns(kind, name)}
 
 
 def _learns(kind: type[Method], name: str) -> bool:
     try:
-        return has_weights(build(kind, {}, name))
+        return bool(kind.sizes) or has_weights(build(kind, {}, name))
     except UsageError:  # which is said where it is used
         return False
 

@@ -108,6 +108,10 @@ class Registry:
         """Take back a `register`."""
         self._known.pop(self._here.pop(name, None), None)
 
+    def modules(self) -> list[str]:
+        """The modules of the plugin's own parts, by name of the part."""
+        return [self._builtin[name].partition(":")[0] for name in sorted(self._builtin)]
+
     def get(self, name: str) -> Any:
         """The part with this name.
 
@@ -204,10 +208,10 @@ HEADS = Registry(
     "fslstm_plugin.heads",
     "fslstm_plugin.heads:Head",
     {
-        "nn": "fslstm_plugin.heads:PrototypeClassifier",
-        "rr": "fslstm_plugin.heads:RidgeClassifier",
-        "svm": "fslstm_plugin.heads:SVMClassifier",
-        "lssvm": "fslstm_plugin.heads:LSSVMClassifier",
+        "nn": "fslstm_plugin.heads.prototype:PrototypeClassifier",
+        "rr": "fslstm_plugin.heads.ridge:RidgeClassifier",
+        "svm": "fslstm_plugin.heads.svm:SVMClassifier",
+        "lssvm": "fslstm_plugin.heads.lssvm:LSSVMClassifier",
     },
 )
 
@@ -216,10 +220,10 @@ ADAPTERS = Registry(
     "fslstm_plugin.adapters",
     "fslstm_plugin.adapters:FeatureAdapter",
     {
-        "center": "fslstm_plugin.adapters:Center",
-        "iam": "fslstm_plugin.adapters:InverseAttentionModule",
-        "normalize": "fslstm_plugin.adapters:Normalize",
-        "power": "fslstm_plugin.adapters:Power",
+        "center": "fslstm_plugin.adapters.center:Center",
+        "iam": "fslstm_plugin.adapters.iam:InverseAttentionModule",
+        "normalize": "fslstm_plugin.adapters.normalize:Normalize",
+        "power": "fslstm_plugin.adapters.power:Power",
     },
 )
 
@@ -228,8 +232,8 @@ TRANSDUCTION = Registry(
     "fslstm_plugin.transduction",
     "fslstm_plugin.transduction:TransductiveModule",
     {
-        "psm": "fslstm_plugin.transduction:PseudoSupportModule",
-        "can": "fslstm_plugin.transduction:CandidateSelection",
+        "psm": "fslstm_plugin.transduction.psm:PseudoSupportModule",
+        "can": "fslstm_plugin.transduction.can:CandidateSelection",
     },
 )
 
@@ -262,8 +266,8 @@ BACKBONES = Registry(
     "fslstm_plugin.backbones",
     "torch.nn:Module",
     {
-        "conv4": "fslstm_plugin.backbones:Conv4",
-        "resnet12": "fslstm_plugin.backbones:ResNet12",
+        "conv4": "fslstm_plugin.backbones.conv4:Conv4",
+        "resnet12": "fslstm_plugin.backbones.resnet12:ResNet12",
     },
 )
 

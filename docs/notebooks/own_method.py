@@ -63,8 +63,8 @@ for row in evaluate((X - X.mean()) / X.std(), y, methods, shots=1, episodes=300)
     print(f"{row.method:24s} {row.accuracy:.2f} ± {row.ci95:.2f} %")
 
 # %% [markdown]
-# The command line knows the methods of installed packages. With `pip install` of one
-# whose `pyproject.toml` has
+# The command line knows the methods of installed packages. With `pip install` of
+# one whose `pyproject.toml` has
 #
 # ```toml
 # [project.entry-points."fslstm_plugin.methods"]

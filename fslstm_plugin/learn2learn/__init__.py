@@ -1,4 +1,8 @@
-"""The bridge to learn2learn: Lightning modules in its form, its tasksets, and the registration of both."""
+"""The bridge to learn2learn: Lightning modules in its form, its tasksets, and the registration of both.
+
+Besides the names below there is a class for each registered method with weights, such as ``LightningFEAT``; see
+`algorithms`.
+"""
 
 from .few_shot import (
     LightningFewShot,
@@ -8,28 +12,16 @@ from .few_shot import (
     LightningRidge,
     LightningSVM,
 )
-from .rivals import (
-    LightningDPGN,
-    LightningFEAT,
-    LightningRelationNet,
-    LightningReptile,
-    LightningSIB,
-    LightningTEAM,
-    LightningTPN,
-)
+from .trained import LightningTrained, algorithms
 
 __all__ = [
-    "LightningDPGN",
-    "LightningFEAT",
     "LightningFSLSTM",
     "LightningFewShot",
     "LightningLSSVM",
     "LightningPrototype",
-    "LightningRelationNet",
-    "LightningReptile",
     "LightningRidge",
-    "LightningSIB",
     "LightningSVM",
-    "LightningTEAM",
-    "LightningTPN",
+    "LightningTrained",
+    *(_algorithms := algorithms()),
 ]
+globals().update(_algorithms)

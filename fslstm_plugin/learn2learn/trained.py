@@ -1,4 +1,4 @@
-"""The rivals of the paper's table 1 in the form of learn2learn's algorithms, each with its published recipe."""
+"""Methods with weights in the form of learn2learn's algorithms, each with its published recipe."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from torch import nn
 
 from ..methods.base import Method
-from ..naming import parse_method
+from ..naming import parse_method, trained_methods
 from ..recipes import MetaRecipe
 from .few_shot import _STANDARD, LightningFewShot
 
 
-class LightningRival(LightningFewShot):
+class LightningTrained(LightningFewShot):
     """A method that is trained by a recipe of its own; see :class:`LightningFewShot`.
 
     Args:
@@ -55,43 +55,16 @@ class LightningRival(LightningFewShot):
         super().__init__(features, loss, recipe, method, **options)
 
 
-class LightningRelationNet(LightningRival):
-    """Relation networks (Sung et al. 2018); see :class:`LightningRival`."""
+def algorithms() -> dict[str, type[LightningTrained]]:
+    """A class for each registered method with weights, named after the method's: ``LightningTPN`` for `TPN`.
 
-    algorithm = "relation-net"
-
-
-class LightningTPN(LightningRival):
-    """Transductive propagation networks (Liu et al. 2019); see :class:`LightningRival`."""
-
-    algorithm = "tpn"
-
-
-class LightningTEAM(LightningRival):
-    """TEAM (Qiao et al. 2019), our reconstruction: adaptive metrics for each episode; see :class:`LightningRival`."""
-
-    algorithm = "team"
-
-
-class LightningFEAT(LightningRival):
-    """Embedding adaptation with set-to-set functions (Ye et al. 2020); see :class:`LightningRival`."""
-
-    algorithm = "feat"
-
-
-class LightningSIB(LightningRival):
-    """Synthetic information bottleneck (Hu et al. 2020); see :class:`LightningRival`."""
-
-    algorithm = "sib"
-
-
-class LightningDPGN(LightningRival):
-    """Distribution propagation graph networks (Yang et al. 2020); see :class:`LightningRival`."""
-
-    algorithm = "dpgn"
-
-
-class LightningReptile(LightningRival):
-    """Reptile (Nichol et al. 2018) with episode batch norm; see :class:`LightningRival`."""
-
-    algorithm = "reptile"
+    Example:
+        >>> sorted(algorithms())[:3]
+        ['LightningDPGN', 'LightningFEAT', ...]
+    """
+    found = {}
+    for name, kind in trained_methods().items():
+        doc = f"{(kind.__doc__ or kind.__name__).strip().splitlines()[0]} See `LightningTrained`."
+        members = {"algorithm": name, "__doc__": doc, "__module__": __package__}
+        found[f"Lightning{kind.__name__}"] = type(f"Lightning{kind.__name__}", (LightningTrained,), members)
+    return found
