@@ -1295,6 +1295,8 @@ def test_the_digest_of_the_code_is_of_what_it_computes(tmp_path):
         return sorted(outcomes._definitions(file))
 
     code = definitions("import a\n\n\ndef f(x):\n    return x + 1\n\n\nclass C:\n    y = 2\n")
-    moved = '"""Words."""\nfrom b import c\n\nclass C:\n    """More words."""\n    y = 2\n\ndef f(x):\n    return x + 1\n'
+    moved = (
+        '"""Words."""\nfrom b import c\n\nclass C:\n    """More words."""\n    y = 2\n\ndef f(x):\n    return x + 1\n'
+    )
     assert definitions(moved) == code
     assert definitions("def f(x):\n    return x + 2\n\n\nclass C:\n    y = 2\n") != code
