@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ...features import EpisodeFeatures
 
-if TYPE_CHECKING:
-    from ..base import Method
-
 _FOLDS = 10  # At 20 shots twenty give the same temperature.
 _NUMBERS = 2**24  # Features and Gram matrices of one part.
 
 
-def moved_logits(method: Method, features: EpisodeFeatures) -> Tensor:
+class Classifies(Protocol):
+    """What is asked of a `Method`."""
+
+    @property
+    def is_transductive(self) -> bool:
+        """Whether a query's prediction depends on the other queries."""
+
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        """Logits of the queries."""
+
+
+def moved_logits(method: Classifies, features: EpisodeFeatures) -> Tensor:
     """Logits of each support point by the method that finds it among the queries; see `Method.leave_one_out`.
 
     In each of at most ten folds one point of each class moves from the support to the queries, or every tenth where a
