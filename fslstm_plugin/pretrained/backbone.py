@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -12,40 +11,13 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..data.reading.decode import fit_square
 from ..errors import UsageError, is_out_of_memory
-from ..normalization import Normalization
 from ..storage.weights import checksum
 from .preprocessing import Preprocessing, described
 
 _LONGEST = 10  # Times the shorter side; a whole strip of 1 x 50,000 pixels, resized, would fill the memory.
 # More than 4 take up to twice as long on a CPU, which asks the system for new memory in every layer.
 _BATCH_ON_CPU, _BATCH = 4, 64
-
-
-@dataclass(frozen=True)
-class CentreCrop:
-    """Preprocessing of the plugin's own backbones, the same as that of prepared data sets.
-
-    Args:
-        image_size: The shorter side is resized to it (bicubic), and the centre of the longer one kept.
-        normalization: Of the pixels.
-
-    Example:
-        >>> crop = CentreCrop(32, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
-        >>> crop(Image.new("RGB", (80, 60), "white")).shape
-        torch.Size([3, 32, 32])
-    """
-
-    image_size: int
-    normalization: Normalization
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
-        from torchvision.transforms.functional import normalize, to_tensor
-
-        pixels = to_tensor(fit_square(image, self.image_size))
-        return normalize(pixels, self.normalization.mean, self.normalization.std)
 
 
 class PictureBackbone(nn.Module):

@@ -11,8 +11,9 @@ from torch import nn
 from ..backbones.base import build_backbone, normalization_of
 from ..errors import RunError, UnknownNameError, UsageError
 from ..registry import BACKBONES
-from .backbone import CentreCrop, PictureBackbone
+from .backbone import PictureBackbone
 from .embedded import DEFAULT, open_embedded
+from .preprocessing import CentreCrop
 from .timm_models import PREFIX as TIMM
 from .timm_models import open_timm
 from .torchvision_models import PREFIX as TORCHVISION

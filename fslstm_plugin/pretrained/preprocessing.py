@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Struct
 from PIL import Image
 from torch import Tensor
 
+from ..data.reading.decode import fit_square
 from ..errors import UsageError
+from ..normalization import Normalization
 
 _RESIZE_FIRST = ("resize", "crop", "scale", "normalize")
 _CROP_FIRST = ("crop", "resize", "scale", "normalize")
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """Preprocessing of the plugin's own backbones, the same as that of prepared data sets.
+
+    Args:
+        image_size: The shorter side is resized to it (bicubic), and the centre of the longer one kept.
+        normalization: Of the pixels.
+
+    Example:
+        >>> crop = CentreCrop(32, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
+        >>> crop(Image.new("RGB", (80, 60), "white")).shape
+        torch.Size([3, 32, 32])
+    """
+
+    image_size: int
+    normalization: Normalization
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
+        from torchvision.transforms.functional import normalize, to_tensor
+
+        pixels = to_tensor(fit_square(image, self.image_size))
+        return normalize(pixels, self.normalization.mean, self.normalization.std)
 
 
 class Preprocessing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,8 +88,6 @@ def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preproce
         >>> found.resize, found.interpolation, found.crop, found.mean
         (256, 'bicubic', (224, 224), (0.5, 0.5, 0.5))
     """
-    from .backbone import CentreCrop
-
     if isinstance(transform, CentreCrop):
         size, pixels = transform.image_size, transform.normalization
         return Preprocessing((size, size), _CROP_FIRST, (size, size), "bicubic", None, pixels.mean, pixels.std)

@@ -32,7 +32,7 @@ from fslstm_plugin.pictures import (
 )
 from fslstm_plugin.pictures.embedding import CENTRE
 from fslstm_plugin.pretrained import PictureBackbone
-from fslstm_plugin.pretrained.backbone import CentreCrop
+from fslstm_plugin.pretrained.preprocessing import CentreCrop
 
 ORIENTATION = 0x0112
 WHOLE = Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))

@@ -24,8 +24,7 @@ from fslstm_plugin.data.images import make_images
 from fslstm_plugin.data.reading.decode import read_rgb
 from fslstm_plugin.errors import MissingExtraError, RunError, UnknownNameError, UsageError
 from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, embedded, open_backbone, timm_models
-from fslstm_plugin.pretrained.backbone import CentreCrop
-from fslstm_plugin.pretrained.preprocessing import Preprocessing
+from fslstm_plugin.pretrained.preprocessing import CentreCrop, Preprocessing
 from fslstm_plugin.recipes import PretrainRecipe
 from fslstm_plugin.runs.folder import PretrainConfig, Run
 from fslstm_plugin.storage.weights import unwrapped
