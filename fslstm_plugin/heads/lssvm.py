@@ -149,7 +149,7 @@ class LSSVMClassifier(SmootherHead):
         if self.decoding != "hamming":
             return scores
         code = self.code(targets.shape[-1]).to(targets)
-        soft = scores @ code.mT
+        soft = scores.detach() @ code.mT
         soft = soft - soft.mean(-1, keepdim=True)
         greatest = soft.abs().amax(-1, keepdim=True)
         return scores.sign() @ code.mT + _OF_EQUAL_VOTES * soft / torch.where(greatest > 0, greatest, 1)
