@@ -4,6 +4,8 @@ Within `PretendedGPU`, ``cuda`` is a name for PyTorch's lazy device, which has n
 modules move, optimisers step and gradients flow as on a GPU. What a GPU refuses is refused: an operation on tensors of
 two devices, and NumPy's access to a tensor on ``cuda``.
 
+It counts, since `PretendedGPU.forget`, what a GPU would be given and what Python would wait for, see `Counts`.
+
 Not pretended: streams, ``autocast`` (entered, but everything stays in single precision), optimisers' fused and foreach
 kernels (left out, as for any subclass of Tensor), memory, checkpoints with tensors on ``cuda`` (they are read onto the
 CPU, as Lightning does), and rounding.
@@ -11,10 +13,15 @@ CPU, as Lightning does), and rounding.
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -29,6 +36,11 @@ COPIES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
 OF_NAMES = {torch.device, torch._C._nn._parse_to}
 FROM_NUMBERS = {torch.tensor, torch.as_tensor, torch.asarray}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
+# What Python waits for, beside blocking copies and masks as indices: sizes and values that depend on values.
+WAITING = {
+    *("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
+    *("bincount", "repeat_interleave", "_linalg_check_errors", "_linalg_eigh"),
+}
 TAKES_SCALARS = {"where", "masked_fill", "masked_fill_", "fill", "fill_", "index_fill", "index_fill_"}
 
 
@@ -76,6 +88,7 @@ class OnGPU(Tensor):
         return torch.tensor(data, dtype=dtype or self.dtype, device=CUDA)
 
     def tolist(self):
+        PretendedGPU.counts.wait("tolist")
         return self.values.tolist()
 
     def __format__(self, form):
@@ -85,15 +98,62 @@ class OnGPU(Tensor):
         return f"{self.values!r} on {CUDA}"
 
 
+@dataclass
+class Counts:
+    """What was asked of the pretended GPU.
+
+    Attributes:
+        operations: Of each name, how many; views are none.
+        copies: To the GPU.
+        waits: For the GPU, by operation and the place in the package that asked for it.
+    """
+
+    operations: Counter[str] = field(default_factory=Counter)
+    copies: int = 0
+    waits: Counter[str] = field(default_factory=Counter)
+
+    def wait(self, name: str) -> None:
+        """Count one, at the innermost line of the package."""
+        frame = sys._getframe(1)
+        while frame.f_back and "fslstm_plugin" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        self.waits[f"{name} in {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"] += 1
+
+    def count(self, operation, arguments, options) -> None:
+        """Count one operation that has to do with the GPU."""
+        name = operation.overloadpacket.__name__
+        if operation in COPIES:
+            into = operation is torch.ops.aten.copy_.default
+            source = arguments[1] if into else arguments[0]
+            device = arguments[0].device if into else options.get("device") or source.device
+            free = options.get("non_blocking") or (into and arguments[2:] == (True,))
+            if device.type != "cpu" and source.device.type == "cpu":
+                self.copies += 1
+                free = free and source.untyped_storage().data_ptr() in PretendedGPU.pinned
+            if "cpu" in (device.type, source.device.type):
+                return None if free else self.wait("copy")
+        indices = [each for each in arguments[1] if each is not None] if name in INDEXING else []
+        on_cpu = isinstance(arguments[0], OnGPU) and any(not isinstance(each, OnGPU) for each in indices)
+        if name in WAITING or on_cpu or any(each.dtype in (torch.bool, torch.uint8) for each in indices):
+            self.wait(name)
+        if not any(each.alias_info is not None and not each.alias_info.is_write for each in operation._schema.returns):
+            self.operations[name] += 1
+        return None
+
+
 class PretendedGPU:
     """Within it there is one GPU, for this thread and those that it starts.
 
     Attributes:
         used: Whether it computed anything.
+        counts: What was asked of it.
+        pinned: Tensors on the CPU that it reads without waiting, by their storage.
     """
 
     kind = "pretended"
     used = False
+    counts = Counts()
+    pinned: dict[int, Tensor] = {}
 
     def __enter__(self) -> PretendedGPU:
         self.forget()
@@ -103,13 +163,20 @@ class PretendedGPU:
             with _Renaming(), _Computing():
                 run(thread)
 
+        idle = SimpleNamespace(is_capturing=lambda: False)
         cuda = {
             "_lazy_init": lambda: None,
             "is_available": lambda: True,
             "device_count": lambda: 1,
             "current_device": lambda: 0,
             "set_device": lambda device: None,
-            "synchronize": lambda device=None: None,
+            "synchronize": lambda device=None: self.counts.wait("synchronize"),
+            "Event": _Event,
+            "current_stream": lambda device=None: idle,
+            "memory_allocated": lambda device=None: 0,
+            "max_memory_allocated": lambda device=None: 0,
+            "reset_peak_memory_stats": lambda device=None: None,
+            "mem_get_info": lambda device=None: (2**33, 2**33),
             "empty_cache": lambda: None,
             "is_current_stream_capturing": lambda: False,
             "is_bf16_supported": lambda including_emulation=True: True,
@@ -119,21 +186,45 @@ class PretendedGPU:
             "get_rng_state_all": list,
         }
         self.within = ExitStack()
-        idle = SimpleNamespace(is_capturing=lambda: False)
         anything = {"synchronize": lambda device=None: None, "current_stream": lambda device=None: idle}
         self.within.enter_context(mock.patch.multiple(torch.accelerator, **anything))
         self.within.enter_context(mock.patch.multiple(torch.cuda, **cuda))
         self.within.enter_context(mock.patch.object(threading.Thread, "run", run_too))
+        self.within.enter_context(mock.patch.object(Tensor, "pin_memory", _pinned))
         self.within.enter_context(_Renaming())
         self.within.enter_context(_Computing())
         return self
 
     def forget(self) -> None:
         """Nothing was computed."""
-        PretendedGPU.used = False
+        PretendedGPU.used, PretendedGPU.counts, PretendedGPU.pinned = False, Counts(), {}
 
     def __exit__(self, *error: object) -> None:
         self.within.close()
+
+
+def _pinned(tensor: Tensor, device: object = None) -> Tensor:
+    copy = tensor.clone()
+    PretendedGPU.pinned[copy.untyped_storage().data_ptr()] = copy  # Kept, so that no other tensor gets its place.
+    return copy
+
+
+class _Event:
+    """A point in time."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self.timing, self.began = enable_timing, 0.0
+
+    def record(self, stream: object = None) -> None:
+        self.began = time.perf_counter()
+
+    def synchronize(self) -> None:
+        PretendedGPU.counts.wait("event")
+
+    def elapsed_time(self, end: _Event) -> float:
+        if not (self.timing and end.timing):
+            raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+        return 1e3 * (end.began - self.began)
 
 
 class _Renaming(TorchFunctionMode):
@@ -179,6 +270,7 @@ def _computed(operation, arguments, options):
     if not on_gpu and not to_gpu:
         return operation(*arguments, **options)
     PretendedGPU.used = True
+    PretendedGPU.counts.count(operation, arguments, options)
     _require_one_device(operation, arguments, tensors)
     if options.get("generator") is not None:
         raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")

@@ -75,6 +75,41 @@ def test_what_a_gpu_allows_is_computed(operation, on_gpu):
     assert torch.equal(found.cpu(), operation(cpu, cpu).cpu())
 
 
+WAITS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "copied there": lambda gpu, cpu: cpu.to("cuda"),
+    "copied there, not pinned": lambda gpu, cpu: cpu.to("cuda", non_blocking=True),
+    "copied back": lambda gpu, cpu: gpu.cpu(),
+    "read": lambda gpu, cpu: bool((gpu > 1).any()),
+    "as a list": lambda gpu, cpu: gpu.tolist(),
+    "as many as are above": lambda gpu, cpu: gpu[gpu > 1],
+    "indexed from the CPU": lambda gpu, cpu: gpu[torch.tensor([1, 0])],
+    "solved and checked": lambda gpu, cpu: torch.linalg.solve(gpu[:, :2], gpu),
+    "compared": lambda gpu, cpu: torch.equal(gpu, gpu),
+    "awaited": lambda gpu, cpu: torch.cuda.synchronize(),
+}
+GOES_ON: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "copied there": lambda gpu, cpu: cpu.pin_memory().to("cuda", non_blocking=True),
+    "copied back": lambda gpu, cpu: gpu.to("cpu", non_blocking=True),
+    "computed": lambda gpu, cpu: torch.where(gpu > 1, gpu @ gpu.mT @ gpu, 0).sum(-1),
+    "factorised": lambda gpu, cpu: torch.linalg.cholesky_ex(gpu @ gpu.mT),
+    "timed": lambda gpu, cpu: torch.cuda.Event(enable_timing=True).record(),
+}
+
+
+@pytest.mark.parametrize("operation", WAITS.values(), ids=WAITS)
+def test_what_waits_for_a_gpu_is_counted(operation, on_gpu):
+    PretendedGPU.counts.waits.clear()
+    operation(*on_gpu)
+    assert PretendedGPU.counts.waits.total() == 1, PretendedGPU.counts.waits
+
+
+@pytest.mark.parametrize("operation", GOES_ON.values(), ids=GOES_ON)
+def test_what_waits_for_no_gpu_is_not(operation, on_gpu):
+    PretendedGPU.counts.waits.clear()
+    operation(*on_gpu)
+    assert not PretendedGPU.counts.waits
+
+
 @pytest.mark.parametrize("part", ["query", "labels"])
 def test_parts_of_an_episode_on_two_devices_are_named(part):
     parts = {"support": torch.eye(2), "query": torch.ones(3, 2), "labels": torch.arange(2)}
