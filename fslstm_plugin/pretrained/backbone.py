@@ -42,6 +42,7 @@ class PictureBackbone(nn.Module):
 
     Example:
         >>> from fslstm_plugin.backbones import Conv4
+        >>> from fslstm_plugin.pretrained.preprocessing import CentreCrop
         >>> network = Conv4(image_size=32)
         >>> backbone = PictureBackbone(network, CentreCrop(32, network.normalization), "conv4", (32, 32))
         >>> picture = backbone.preprocess(Image.new("L", (300, 200)))
