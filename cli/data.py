@@ -18,11 +18,13 @@ app = typer.Typer(no_args_is_help=True, help="Prepare data sets, and list them."
 PREPARE_EXAMPLES = """
 [bold]Examples[/bold]
 
-fslstm data prepare cifar-fs --archive cifar100.zip
-
 fslstm data prepare cifar-fs  (downloads CIFAR-100)
 
-fslstm data prepare mini --from ~/mini-imagenet
+fslstm data prepare cifar-fs --from cifar100.zip
+
+fslstm data prepare mini --from ~/mini-imagenet  (pickles, parquet files or class folders)
+
+fslstm data prepare tiered --from ~/imagenet/train
 """
 
 LIST_EXAMPLES = """
@@ -43,23 +45,32 @@ def prepare(
             autocompletion=complete(DATASETS),
         ),
     ],
-    archive: Annotated[
+    source: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Archive that holds the data set.", show_default=False),
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="The data set as you have it: an archive, or a folder of pickles, parquet files or class folders "
+            "(ImageNet's train folder).",
+            show_default=False,
+        ),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="DIR", help="Folder that holds the data set.", show_default=False),
+    archive: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same as --from, for an archive.", show_default=False)
     ] = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Prepare a data set in the format that the other commands read; needed only once."""
-    if archive and folder:
+    """Prepare a data set in the format that the other commands read; needed only once.
+
+    Classes and numbers of images are compared with the published ones. Another split becomes another data set, such as
+    mini-other, so that no table mixes the two.
+    """
+    if source and archive:
         raise UsageError("--archive and --from cannot be used together: a data set has one source.")
     dataset = DATASETS.get(name)
     from fslstm_plugin.data.root import data_root as resolve
 
-    dataset.prepare(resolve(data_root), archive or folder, lambda message: typer.echo(message, err=True))
+    dataset.prepare(resolve(data_root), source or archive, lambda message: typer.echo(message, err=True))
 
 
 @app.command("list", cls=Command, epilog=LIST_EXAMPLES)
@@ -90,14 +101,17 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 
 
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:
-    """One row per split; a data set that is not prepared has no numbers."""
+    """One row per split; a data set that is not prepared has no numbers, and another version of one no rows."""
     from fslstm_plugin.data.base import SPLITS
+    from fslstm_plugin.data.sets.published import OtherVersion
     from fslstm_plugin.errors import DataError, PartError
 
     try:
         dataset = DATASETS.get(name)
     except PartError as error:
         return [_row(name, "", state=str(error))]
+    if isinstance(dataset, OtherVersion) and not dataset.folder(root).exists():
+        return []
     dataset.clean(root)
     try:
         index, state = dataset.index(root), "prepared"

@@ -277,11 +277,15 @@ DATASETS = Registry(
     "fslstm_plugin.data.base:Dataset",
     {
         "cifar-fs": "fslstm_plugin.data.sets.cifarfs:CIFAR_FS",
+        "cifar-fs-other": "fslstm_plugin.data.sets.cifarfs:CIFAR_FS_OTHER",
         "mini": "fslstm_plugin.data.sets.mini:MINI",
+        "mini-other": "fslstm_plugin.data.sets.mini:MINI_OTHER",
         "glyphs": "fslstm_plugin.data.sets.glyphs:GLYPHS",
         "glyphs-84": "fslstm_plugin.data.sets.glyphs:GLYPHS_84",
         "fc100": "fslstm_plugin.data.sets.l2l_benchmarks:FC100",
+        "fc100-other": "fslstm_plugin.data.sets.l2l_benchmarks:FC100_OTHER",
         "tiered": "fslstm_plugin.data.sets.l2l_benchmarks:TIERED",
+        "tiered-other": "fslstm_plugin.data.sets.l2l_benchmarks:TIERED_OTHER",
     },
     instances=True,
 )

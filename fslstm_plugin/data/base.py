@@ -67,7 +67,7 @@ class Split:
         return replace(self, images=images, labels=labels)
 
 
-def _silent(message: str) -> None:
+def silent(message: str) -> None:
     """Tell nobody."""
 
 
@@ -118,7 +118,7 @@ class Dataset(ABC):
         """Where the prepared form is."""
         return root / "fslstm" / self.name
 
-    def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = _silent) -> None:
+    def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
         """Make the prepared form, unless it is there. Several processes may do so at once.
 
         Args:

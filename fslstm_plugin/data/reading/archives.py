@@ -76,17 +76,17 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
 
 @contextmanager
 def opened(source: Path, scratch: Path, max_bytes: int) -> Iterator[Path]:
-    """The folder that a source is: itself, or, extracted into ``scratch`` for a while, an archive.
+    """The folder or parquet file that a source is: itself, or, extracted into ``scratch`` for a while, an archive.
 
     Args:
-        source: A folder or an archive.
+        source: A folder, a parquet file or an archive.
         scratch: A path for :func:`~fslstm_plugin.data.prepared.scratch_folder`.
         max_bytes: See :func:`extract`.
 
     Raises:
         DataError: See :func:`extract`.
     """
-    if source.is_dir():
+    if source.is_dir() or source.suffix.lower() == ".parquet":
         yield source
         return
     with scratch_folder(scratch) as folder:

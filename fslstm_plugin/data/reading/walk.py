@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,7 +184,7 @@ def walk(folder: Path, passed: PassedOver, seen: Iterable[tuple[int, int]] = ())
         waiting += reversed(folders)
 
 
-def class_folders(source: Path, report: Report) -> dict[str, list[Path]]:
+def class_folders(source: Path, report: Report, only: Container[str] | None = None) -> dict[str, list[Path]]:
     """The pictures of each class folder in a folder, by the names of the classes, in their order.
 
     Pictures in folders within a class folder are of its class, too. Folders whose names are one `class_name` are one
@@ -194,6 +194,7 @@ def class_folders(source: Path, report: Report) -> dict[str, list[Path]]:
         source: The folder.
         report: Gets a sentence on what a user may not expect: what is passed over, and which folders are taken
             together.
+        only: The classes to look for; other folders are not entered. Default None: all.
 
     Returns:
         Their paths, at least one of each class.
@@ -215,7 +216,8 @@ def class_folders(source: Path, report: Report) -> dict[str, list[Path]]:
     folders: dict[str, list[Path]] = defaultdict(list)
     for entry in entries(source, passed):
         if _is_dir(entry):
-            folders[class_name(entry.name)].append(Path(entry.path))
+            if only is None or class_name(entry.name) in only:
+                folders[class_name(entry.name)].append(Path(entry.path))
         elif is_picture(entry):
             passed.beside += 1
         else:

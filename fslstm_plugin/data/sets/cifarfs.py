@@ -1,6 +1,6 @@
 """CIFAR-FS: the 100 classes of CIFAR-100, 64/16/20, 600 images each (Bertinetto et al. 2019).
 
-Every source is first brought into learn2learn's own folders, so that ``learn2learn.vision.datasets.CIFARFS(root)``
+An archive is first brought into learn2learn's own folders, so that ``learn2learn.vision.datasets.CIFARFS(root)``
 finds its data too, and the prepared form is made from these: both archives give identical arrays.
 """
 
@@ -14,11 +14,12 @@ import numpy as np
 from PIL import Image
 
 from ...errors import DataError
-from ..base import SPLITS, Dataset
+from ..base import SPLITS
 from ..prepared import RawSplit, partial_folder, scratch_folder, whole_folder
 from ..reading.archives import extract
 from ..reading.decode import read_rgb
 from ..reading.pickles import load_dict
+from .published import OtherVersion, PublishedDataset, published_classes
 
 MAX_BYTES = 1 << 30  # the original archive holds 178 MB, learn2learn's 134 MB
 
@@ -36,13 +37,13 @@ def split_classes(split: str) -> list[str]:
         >>> split_classes("val")[:3]
         ['beaver', 'beetle', 'butterfly']
     """
-    return (Path(__file__).parent / "splits" / f"cifarfs_{split}.txt").read_text(encoding="utf-8").split()
+    return published_classes("cifarfs", split)
 
 
-class CIFARFS(Dataset):
-    """CIFAR-FS from learn2learn's ``cifar100.zip`` or the original ``cifar-100-python.tar.gz``.
+class CIFARFS(PublishedDataset):
+    """CIFAR-FS from learn2learn's ``cifar100.zip``, the original ``cifar-100-python.tar.gz``, class folders or parquet.
 
-    Without an archive: what learn2learn left under the root, if it is complete, else, if there is nothing,
+    Without a source: what learn2learn left under the root, if it is complete, else, if there is nothing,
     torchvision's verified download. An archive replaces what is there.
 
     Example:
@@ -55,11 +56,17 @@ class CIFARFS(Dataset):
     image_size = 32
     classes: ClassVar = {"train": 64, "val": 16, "test": 20}
     images_per_class = 600
+    lists = "cifarfs"
+    name_form = "[a-z_]+"
+    other = "cifar-fs-other"
     source_option = "--archive cifar100.zip"
-    source_files = "learn2learn's cifar100.zip (or the original cifar-100-python.tar.gz)"
+    source_files = "learn2learn's cifar100.zip (or the original cifar-100-python.tar.gz, class folders, parquet files)"
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits, the images of a class ordered by file name; see :meth:`Dataset.read`."""
+        if source and (source.is_dir() or source.suffix.lower() == ".parquet"):
+            yield from self.read_source(source, report)
+            return
         folder = self._images_folder(root)
         if source is None and folder.exists():
             report(f"Using the images in {folder}.")
@@ -207,3 +214,15 @@ def _write_split_list(path: Path, split: str) -> None:
 
 
 CIFAR_FS = CIFARFS()
+
+
+class OtherCIFARFS(OtherVersion):
+    """Images of CIFAR-100's classes, or of others, in another split or number."""
+
+    of = CIFAR_FS
+    name = "cifar-fs-other"
+    title = "Another version of CIFAR-FS"
+    image_size = 32
+
+
+CIFAR_FS_OTHER = OtherCIFARFS()

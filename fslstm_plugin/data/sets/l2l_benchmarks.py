@@ -1,4 +1,4 @@
-"""learn2learn's other image benchmarks, from its own files."""
+"""learn2learn's other image benchmarks, from its own files, from parquet files or class folders."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...errors import DataError
-from ..base import SPLITS, Dataset
+from ..base import SPLITS
 from ..prepared import RawSplit
 from ..reading.archives import find_file, opened
 from ..reading.decode import read_rgb
 from ..reading.pickles import load_arrays, load_dict
 from .mini import image_array, index_array
+from .published import OtherVersion, PublishedDataset
 
 
-class _PickledBenchmark(Dataset):
+class _PickledBenchmark(PublishedDataset):
     """A data set whose splits learn2learn keeps in pickles, their names with the split in them."""
 
     file_names: ClassVar[tuple[str, ...]]
@@ -28,6 +29,9 @@ class _PickledBenchmark(Dataset):
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
         with opened(source or root, self.archive_folder(root), self.max_bytes) as folder:
+            if source and not any(find_file(folder, name.format(split="train")) for name in self.file_names):
+                yield from self.read_source(folder, report)
+                return
             for split in SPLITS:
                 report(f"Reading the {split} images.")
                 yield self.read_split(split, *(self._find(folder, name, split, root) for name in self.file_names))
@@ -44,9 +48,9 @@ class _PickledBenchmark(Dataset):
 
 
 class FC100Benchmark(_PickledBenchmark):
-    """FC100 (Oreshkin et al. 2018): CIFAR-100 split by superclass, from learn2learn's ``fc100.zip``.
+    """FC100 (Oreshkin et al. 2018): CIFAR-100 split by superclass, from learn2learn's ``fc100.zip`` or from CIFAR-100.
 
-    The files have no class names; the numbers of CIFAR-100 stand for them.
+    The files of learn2learn have no class names; numbers stand for them.
 
     Example:
         >>> FC100.is_prepared(Path("nowhere"))
@@ -58,7 +62,13 @@ class FC100Benchmark(_PickledBenchmark):
     image_size = 32
     classes: ClassVar = {"train": 60, "val": 20, "test": 20}
     images_per_class = 600
-    source_files = "learn2learn's FC100_{train,val,test}.pickle (from its fc100.zip)"
+    lists = "fc100"
+    name_form = "[a-z_]+"
+    other = "fc100-other"
+    source_files = (
+        "learn2learn's FC100_{train,val,test}.pickle (from its fc100.zip), or CIFAR-100 as cifar100.zip, class folders "
+        "or parquet files,"
+    )
     file_names = ("FC100_{split}.pickle",)
     max_bytes = 1 << 29  # the pickles hold 184 MB
 
@@ -71,10 +81,10 @@ class FC100Benchmark(_PickledBenchmark):
 
 
 class TieredImageNet(_PickledBenchmark):
-    """tieredImageNet (Ren et al. 2018): 608 classes of ImageNet, split by category, from learn2learn's files.
+    """tieredImageNet (Ren et al. 2018): 608 classes of ImageNet, split by category; from learn2learn's files, ImageNet.
 
-    The numbers of the classes stand for their names. Preparing needs memory for the PNG files of one split,
-    as learn2learn itself does.
+    In learn2learn's files the numbers of the classes stand for their names; they need memory for the PNG files of one
+    split, as in learn2learn itself.
 
     Example:
         >>> TIERED.is_prepared(Path("nowhere"))
@@ -86,7 +96,14 @@ class TieredImageNet(_PickledBenchmark):
     image_size = 84
     classes: ClassVar = {"train": 351, "val": 97, "test": 160}
     images_per_class = None
-    source_files = "learn2learn's {train,val,test}_images_png.pkl and {train,val,test}_labels.pkl"
+    images_per_split: ClassVar = {"train": 448_695, "val": 124_261, "test": 206_209}
+    lists = "tiered"
+    name_form = r"n\d{8}"
+    other = "tiered-other"
+    source_files = (
+        "learn2learn's {train,val,test}_images_png.pkl and {train,val,test}_labels.pkl, or ImageNet's train folder or "
+        "parquet files,"
+    )
     file_names = ("{split}_images_png.pkl", "{split}_labels.pkl")
     max_bytes = 16 << 30  # 779,165 PNG files of 84x84 hold about 13 GB
 
@@ -114,3 +131,25 @@ def _by_label(labels: Any, count: int, path: Path) -> dict[str, np.ndarray]:
 
 FC100 = FC100Benchmark()
 TIERED = TieredImageNet()
+
+
+class OtherFC100(OtherVersion):
+    """Images of CIFAR-100's classes, or of others, in another split or number."""
+
+    of = FC100
+    name = "fc100-other"
+    title = "Another version of FC100"
+    image_size = 32
+
+
+class OtherTiered(OtherVersion):
+    """Images of tieredImageNet's classes, or of others, in another split or number."""
+
+    of = TIERED
+    name = "tiered-other"
+    title = "Another version of tieredImageNet"
+    image_size = 84
+
+
+FC100_OTHER = OtherFC100()
+TIERED_OTHER = OtherTiered()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Generator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,11 +12,12 @@ import numpy as np
 
 from ...errors import DataError
 from ...recipes import DatasetRecipe
-from ..base import SPLITS, Dataset
+from ..base import SPLITS
 from ..prepared import RawSplit
 from ..reading.archives import find_file, opened
 from ..reading.decode import read_rgb
 from ..reading.pickles import load_dict
+from .published import OtherVersion, PublishedDataset
 
 MAX_BYTES = 10 << 30  # the pickles hold 1.3 GB, the original photographs about 7
 
@@ -24,16 +25,19 @@ MAX_BYTES = 10 << 30  # the pickles hold 1.3 GB, the original photographs about 
 _MODES = {"train": "train", "val": "validation", "test": "test"}
 
 
-class MiniImageNet(Dataset):
-    """miniImageNet from learn2learn's three pickles or from a folder of images.
+class MiniImageNet(PublishedDataset):
+    """miniImageNet from learn2learn's three pickles, a folder of images, ImageNet or parquet files.
 
-    The source is a folder or an archive with either
+    The source is a folder or an archive with one of
 
-    * ``mini-imagenet-cache-{train,validation,test}.pkl``, or
+    * ``mini-imagenet-cache-{train,validation,test}.pkl``;
     * the split lists ``{train,val,test}.csv`` (columns ``filename`` and ``label``) and the images, as
       ``<label>/<filename>``, ``images/<filename>``, ``images/<label>/<filename>`` or
-      ``<split>/<label>/<filename>`` beside the lists. Their shorter side is resized to 84 pixels (bicubic)
-      and the centre of the longer one kept.
+      ``<split>/<label>/<filename>`` beside the lists, or as ImageNet's own files, ``<label>/<label>_<number>.JPEG`` or
+      ``train/<label>/<label>_<number>.JPEG``: ``n0153282900000005.jpg`` is the fifth of its class by number;
+    * what :meth:`PublishedDataset.read_source` reads; classes are named by their WordNet ids.
+
+    Images of another size have their shorter side resized to 84 pixels (bicubic) and the centre of the longer one kept.
 
     Example:
         >>> MINI.is_prepared(Path("nowhere"))
@@ -45,13 +49,23 @@ class MiniImageNet(Dataset):
     image_size = 84
     classes: ClassVar = {"train": 64, "val": 16, "test": 20}
     images_per_class = 600
+    lists = "mini"
+    name_form = r"n\d{8}"
+    other = "mini-other"
     recipe = DatasetRecipe(many_shots=15, iam_reduction=16)
     source_option = "--from DIR"
-    source_files = "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl"
+    source_files = (
+        "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl (or parquet files, class folders, or ImageNet's "
+        "train folder with the lists {train,val,test}.csv of Ravi and Larochelle)"
+    )
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
         with opened(source or root, self.archive_folder(root), MAX_BYTES) as folder:
+            found = [name for name in ("mini-imagenet-cache-train.pkl", "train.csv") if find_file(folder, name)]
+            if source and not found:
+                yield from self.read_source(folder, report)
+                return
             for split in SPLITS:
                 report(f"Reading the {split} images.")
                 pickled = find_file(folder, f"mini-imagenet-cache-{_MODES[split]}.pkl")
@@ -133,7 +147,36 @@ def _image_path(folder: Path, split: str, label: str, name: str) -> Path | None:
     if Path(name).name != name or Path(label).name != label:
         return None
     places = (Path(label), Path("images"), Path("images", label), Path(split, label))
-    return next((folder / place / name for place in places if (folder / place / name).is_file()), None)
+    found = next((folder / place / name for place in places if (folder / place / name).is_file()), None)
+    return found or _of_imagenet(folder, label, name)
+
+
+def _of_imagenet(folder: Path, label: str, name: str) -> Path | None:
+    """ImageNet's file for a name of the lists, which has the position among its class's files, by number."""
+    position = Path(name).stem.removeprefix(label)
+    if not position.isdecimal():
+        return None
+    files = _by_number(folder / label, label) or _by_number(folder / "train" / label, label)
+    return files[int(position) - 1] if 0 < int(position) <= len(files) else None
+
+
+@lru_cache(maxsize=1)  # the lists have the images of one class after another
+def _by_number(folder: Path, label: str) -> list[Path]:
+    numbered = {path: path.stem.removeprefix(f"{label}_") for path in folder.glob(f"{label}_*")}
+    return sorted((path for path in numbered if numbered[path].isdecimal()), key=lambda path: int(numbered[path]))
 
 
 MINI = MiniImageNet()
+
+
+class OtherMini(OtherVersion):
+    """Images of miniImageNet's classes, or of others, in another split or number."""
+
+    of = MINI
+    name = "mini-other"
+    title = "Another version of miniImageNet"
+    image_size = 84
+    recipe = MiniImageNet.recipe
+
+
+MINI_OTHER = OtherMini()

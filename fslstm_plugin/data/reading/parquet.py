@@ -1,0 +1,110 @@
+"""Parquet files of encoded images and labels, as hubs keep them: one row per image."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...errors import DataError, needs_extra
+
+_LABELS = ("label", "labels", "fine_label", "class", "class_name", "target")
+
+
+class ParquetTable:
+    """The parquet files of one split. Labels are read at once, the encoded images when the first is asked for.
+
+    Args:
+        paths: The files, in the order of their rows.
+
+    Raises:
+        DataError: If a file is damaged, or has no column of images or of labels.
+        MissingExtraError: If pyarrow is not installed.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self.paths = list(paths)
+        with needs_extra(f"The parquet file {self.paths[0]}", "parquet"):
+            import pyarrow.parquet as parquet
+        self._parquet = parquet
+        with _naming(self.paths[0]):
+            schema = parquet.read_schema(self.paths[0])
+        self._image = _image_column(schema, self.paths[0])
+        self._label = next((name for name in _LABELS if name in schema.names), "")
+        if not self._label:
+            raise DataError(
+                f"{self.paths[0]} has the columns {', '.join(schema.names)}, expected labels in one named "
+                f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}."
+            )
+        self._names = _class_names(schema, self._label)
+
+    def classes(self) -> dict[str, list[int]]:
+        """The numbers of the rows of each class, by its name: that of the file's metadata, or else the label itself."""
+        found: dict[str, list[int]] = {}
+        for row, label in enumerate(self._column(self._label).to_pylist()):
+            if label is None:
+                raise DataError(f"{self.paths[0]} has a row without a label (row {row}, counted from 0).")
+            named = self._names and isinstance(label, int) and 0 <= label < len(self._names)
+            found.setdefault(self._names[label] if named else str(label), []).append(row)
+        return found
+
+    def image(self, row: int) -> bytes:
+        """The encoded image of a row.
+
+        Raises:
+            DataError: If the row has none.
+        """
+        content = self._images[row].as_py()
+        content = content.get("bytes") if isinstance(content, dict) else content
+        if not content:
+            raise DataError(f"{self.paths[0]} has no image in row {row} (counted from 0).")
+        return bytes(content)
+
+    @cached_property
+    def _images(self) -> Any:
+        return self._column(self._image)
+
+    def _column(self, name: str) -> Any:
+        import pyarrow
+
+        chunks = []
+        for path in self.paths:
+            with _naming(path):
+                chunks += self._parquet.read_table(path, columns=[name]).column(name).chunks
+        return pyarrow.chunked_array(chunks)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
+        raise DataError(f"{path} is damaged, or not a parquet file like the others ({error}).") from error
+
+
+def _image_column(schema: Any, path: Path) -> str:
+    """The first column of bytes, or of a structure with ``bytes`` in it."""
+    import pyarrow.types as types
+
+    for field in schema:
+        kind = field.type
+        if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+            kind = kind.field("bytes").type
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            return str(field.name)
+    raise DataError(f"{path} has the columns {', '.join(schema.names)}, expected encoded images (bytes) in one.")
+
+
+def _class_names(schema: Any, label: str) -> list[str]:
+    """The names of the numbered labels, where the metadata of the library ``datasets`` has them."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        names = features[label]["names"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    return [str(name) for name in names]

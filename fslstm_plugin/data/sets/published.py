@@ -1,0 +1,178 @@
+"""Data sets whose classes are published, and what their images become where a source has another split of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from ...errors import DataError
+from ...storage.files import exclusive
+from ..base import Dataset, silent
+from ..prepared import SPLITS, RawSplit
+from ..reading.sources import Images, are_disjoint, pixels, read_images
+
+
+class AnotherVersion(DataError):
+    """The source is sound, but has other classes or images than the published data set."""
+
+
+def published_classes(lists: str, split: str) -> list[str]:
+    """The classes of a published split, sorted.
+
+    Args:
+        lists: ``"cifarfs"``, ``"fc100"``, ``"mini"`` or ``"tiered"``.
+        split: ``"train"``, ``"val"`` or ``"test"``.
+
+    Example:
+        >>> published_classes("mini", "test")[:2]
+        ['n01930112', 'n01981276']
+    """
+    return (Path(__file__).parent / "splits" / f"{lists}_{split}.txt").read_text(encoding="utf-8").split()
+
+
+class PublishedDataset(Dataset):
+    """A data set with published classes per split, and another name for every other split or choice of images.
+
+    Attributes:
+        lists: The files ``splits/<lists>_{train,val,test}.txt`` name the classes.
+        name_form: Regular expression of the published names. A split in which no name has this form, as where classes
+            are numbered, is compared by its numbers of classes and images alone.
+        images_per_split: Number of images of each split, where it is published and classes have unequal numbers.
+        other: Name of the data set that another split becomes.
+    """
+
+    lists: ClassVar[str]
+    name_form: ClassVar[str]
+    images_per_split: ClassVar[Mapping[str, int]] = {}
+    other: ClassVar[str]
+
+    def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
+        """Make the prepared form, or, of another split or choice of images, that of the data set :attr:`other`.
+
+        See :meth:`Dataset.prepare`.
+        """
+        from ...registry import DATASETS
+
+        try:
+            super().prepare(root, source, report)
+        except AnotherVersion as error:
+            report(f"{error} It becomes the data set {self.other}, so that no table mixes the two.")
+            DATASETS.get(self.other).prepare(root, source, report)
+
+    def split_classes(self, split: str) -> list[str]:
+        """The published classes of a split, sorted."""
+        return published_classes(self.lists, split)
+
+    def read_source(self, source: Path, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
+        """The splits of parquet files or class folders.
+
+        Splits that share no class stay as they are. Otherwise the published classes are picked from them together: from
+        the ones that hold as many images as were published, if there are such, or else from the training split, as
+        ImageNet's validation images belong to no few-shot data set.
+
+        Raises:
+            DataError: If a published class is missing, or see
+                :func:`~fslstm_plugin.data.reading.sources.read_images`.
+        """
+        published = {split: self.split_classes(split) for split in SPLITS}
+        images = read_images(source, {name for names in published.values() for name in names}, report)
+        if not are_disjoint(images):
+            images = self._picked(images, published, source)
+        elif missing := [split for split in SPLITS if split not in images]:
+            raise DataError(f"{source} has the splits {', '.join(images)}, but not {' and '.join(missing)}.")
+        if not any(re.fullmatch(self.name_form, name) for name in images["train"]):
+            names = ", ".join(list(images["train"])[:3])
+            report(f"The classes have names such as {names}: only their numbers are compared with {self.title}'s.")
+        for split in SPLITS:
+            report(f"Reading the {split} images.")
+            yield RawSplit(split, images[split], partial(pixels, image_size=self.image_size))
+
+    def _picked(self, images: Images, published: Mapping[str, Sequence[str]], source: Path) -> Images:
+        every = {name for names in published.values() for name in names}
+        found = set().union(*images.values())
+        if missing := sorted(every - found):
+            named = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+            raise DataError(
+                f"{source} has {len(every) - len(missing)} of the {len(every)} classes of {self.title}; missing: "
+                f"{named}. The names of its classes are such as {', '.join(sorted(found)[:3])}."
+            )
+        choices: list[Images] = [
+            {
+                split: {name: [each for part in parts for each in images[part].get(name, [])] for name in names}
+                for split, names in published.items()
+            }
+            for parts in (tuple(images), ("train", "val"), ("train",))
+            if set(parts) <= set(images)
+        ]
+        return next((each for each in choices if self._is_published(each)), choices[-1])
+
+    def _is_published(self, images: Images) -> bool:
+        counts = {split: [len(each) for each in classes.values()] for split, classes in images.items()}
+        if self.images_per_class is None:
+            return all(sum(counts[split]) == number for split, number in self.images_per_split.items())
+        return all(set(each) == {self.images_per_class} for each in counts.values())
+
+    def _checked(self, split: RawSplit) -> RawSplit:
+        """The same split, if its classes and the numbers of their images are the published ones."""
+        counts = split.counts()
+        named = any(re.fullmatch(self.name_form, name) for name in counts)
+        names = set(self.split_classes(split.name)) if named else set()
+        if names and not set(counts) <= names:
+            strange = sorted(set(counts) - names)
+            raise AnotherVersion(
+                f"The source has {split.name} classes that are not {self.title}'s ({', '.join(strange[:3])}"
+                f"{', ...' if len(strange) > 3 else ''})."
+            )
+        if names and (missing := sorted(names - set(counts))):
+            raise DataError(f"The source lacks {split.name} classes of {self.title}: {', '.join(missing)}.")
+        total, published = sum(counts.values()), self.images_per_split.get(split.name) if names else None
+        most = max(counts.values(), default=0)
+        if self.images_per_class and most > self.images_per_class and min(counts.values()) >= self.images_per_class:
+            raise AnotherVersion(
+                f"The source has up to {most:,} {split.name} images per class, {self.title} {self.images_per_class:,}."
+            )
+        if published and total > published:
+            raise AnotherVersion(f"The source has {total:,} {split.name} images, {self.title} {published:,}.")
+        if published and total < published:
+            raise DataError(f"{self.title} has {published:,} {split.name} images, but the source has {total:,}.")
+        return super()._checked(split)
+
+
+class OtherVersion(Dataset):
+    """The images of a published data set in another split, or others of its classes.
+
+    Attributes:
+        of: The published data set.
+    """
+
+    of: ClassVar[PublishedDataset]
+    classes: ClassVar = {}
+    images_per_class = None
+    source_option = "--from DIR"
+
+    def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
+        """Make the prepared form while nothing else extracts an archive for :attr:`of`. See :meth:`Dataset.prepare`."""
+        with exclusive(self.of.folder(root)):
+            super().prepare(root, source, report)
+
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
+        """The splits as the source has them. See :meth:`Dataset.read`."""
+        if source is None:
+            raise DataError(f"{self.title} has no source of its own: name one with --from.")
+        seen: dict[str, str] = {}
+        for split in self.of.read(root, source, report):
+            if twice := next((name for name in split.classes if name in seen), None):
+                raise DataError(
+                    f"The class '{twice}' is in {seen[twice]} and in {split.name}: the splits must not share a class."
+                )
+            seen |= dict.fromkeys(split.classes, split.name)
+            yield split
+
+    def _checked(self, split: RawSplit) -> RawSplit:
+        """The same split, if no class is empty."""
+        if empty := [name for name, count in split.counts().items() if not count]:
+            raise DataError(f"The class '{empty[0]}' ({split.name}) has no images.")
+        return split
