@@ -124,6 +124,22 @@ class EpisodeGram:
             None if self.query is None else self.query * left.unsqueeze(-1) * left.unsqueeze(-2),
         )
 
+    @property
+    def whole(self) -> Tensor:
+        """The inner products of all points with all, ``(..., n + m, n + m)``, the support first.
+
+        Raises:
+            UsageError: If the query block is missing.
+
+        Example:
+            >>> EpisodeGram.from_features(torch.eye(2), torch.ones(1, 2), transductive=True).whole
+            tensor([[1., 0., 1.],
+                    [0., 1., 1.],
+                    [1., 1., 2.]], dtype=torch.float64)
+        """
+        query = self._query_block()
+        return torch.cat([torch.cat([self.support, self.cross.mT], -1), torch.cat([self.cross, query], -1)], -2)
+
     def append(self, mix: Tensor) -> EpisodeGram:
         """Extend the support by mixtures of queries.
 

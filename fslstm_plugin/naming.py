@@ -25,7 +25,7 @@ def parse_method(
     Args:
         text: A head with its arguments and, among them, adapters: ``"lssvm"``, ``"rr(ridge=1,center=episode)"``; then
             ``+bn``, adapters with weights (``+iam``), and one transductive module (``+psm(iterations=3)``), where
-            wanted. Or a method of its own kind, ``"tim(steps=50)"``.
+            wanted. Or a method of its own kind, ``"tim(steps=50)"``, with adapters too if it has no weights.
         dim: Length of the features, for parts with weights. Default None.
         learned: A trained method, whose parts with weights are used in place of fresh ones; one that is named with
             other arguments than it was trained with takes the weights, if they fit and dim is given. Default None.
@@ -77,15 +77,19 @@ class _Maker:
         self.text, self.sizes, self.learned = text, sizes, learned
 
     def method(self, part: Part) -> Method:
-        return self._made(METHODS.get(part.name), part, [self.learned] if self.learned is not None else [])
+        kind = METHODS.get(part.name)
+        plain, inside = self._split(kind, part)
+        if inside and _learns(kind, part.name):
+            raise UsageError(f"'{part.name}' in '{self.text}' is trained on the backbone's own features: no adapters.")
+        made = self._made(kind, plain, [self.learned] if self.learned is not None else [])
+        return made.after(inside) if inside else made
 
     def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
-        arguments = {name: value for name, value in first.arguments.items() if not self._is_adapter(first, name)}
-        inside = [self._adapter(name, value) for name, value in first.arguments.items() if name not in arguments]
+        plain, inside = self._split(HEADS.get(first.name), first)
         # Parts are trained for each other: those of another head are of no use.
         same = isinstance(self.learned, KernelMethod) and self.learned.family == first.name
         trained = cast(KernelMethod, self.learned) if same else None
-        head = self._made(HEADS.get(first.name), Part(first.name, arguments), [trained.head] if trained else [])
+        head = self._made(HEADS.get(first.name), plain, [trained.head] if trained else [])
         before: list[FeatureAdapter] = []
         refits: list[TransductiveModule] = []
         bn = False
@@ -105,15 +109,18 @@ class _Maker:
                 raise UnknownNameError("module", part.name, {BATCH_NORM, *ADAPTERS.names(), *TRANSDUCTION.names()})
         return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
 
-    def _is_adapter(self, head: Part, name: str) -> bool:
-        own = {each.name for each in options(HEADS.get(head.name))}
-        if name not in own and name not in ADAPTERS.names():
-            plain = {each for each, kind in ADAPTERS.loadable()[0].items() if not kind.sizes}
-            raise UnknownNameError(f"argument of {head.name}", name, own | plain)
-        return name not in own
+    def _split(self, kind: Any, part: Part) -> tuple[Part, list[FeatureAdapter]]:
+        """A part without the adapters among its arguments, and these, in the order written."""
+        own = {each.name for each in options(kind)}
+        for name in part.arguments:
+            if name not in own and name not in ADAPTERS.names():
+                plain = {each for each, adapter in ADAPTERS.loadable()[0].items() if not adapter.sizes}
+                raise UnknownNameError(f"argument of {part.name}", name, own | plain)
+        inside = [self._adapter(name, value) for name, value in part.arguments.items() if name not in own]
+        return Part(part.name, {name: value for name, value in part.arguments.items() if name in own}), inside
 
     def _adapter(self, name: str, value: Any) -> FeatureAdapter:
-        """An adapter among a head's arguments: a bare word, with its first argument's value, or with its own ones."""
+        """An adapter among a part's arguments: a bare word, with its first argument's value, or with its own ones."""
         kind = ADAPTERS.get(name)
         if kind.sizes:
             raise UsageError(f"'{name}' has weights: write it after the head, as in 'lssvm+{name}'.")

@@ -220,6 +220,7 @@ ADAPTERS = Registry(
     "fslstm_plugin.adapters",
     "fslstm_plugin.adapters:FeatureAdapter",
     {
+        "bpa": "fslstm_plugin.adapters.bpa:BalancedAffinities",
         "center": "fslstm_plugin.adapters.center:Center",
         "iam": "fslstm_plugin.adapters.iam:InverseAttentionModule",
         "normalize": "fslstm_plugin.adapters.normalize:Normalize",

@@ -1,9 +1,10 @@
-"""Feature adapters: from an episode's features to others of the same shape, before any head."""
+"""Feature adapters: from an episode's features to others, before any head."""
 
 from .base import FeatureAdapter
+from .bpa import BalancedAffinities
 from .center import Center
 from .iam import InverseAttentionModule
 from .normalize import Normalize
 from .power import Power
 
-__all__ = ["Center", "FeatureAdapter", "InverseAttentionModule", "Normalize", "Power"]
+__all__ = ["BalancedAffinities", "Center", "FeatureAdapter", "InverseAttentionModule", "Normalize", "Power"]

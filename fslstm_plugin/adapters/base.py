@@ -21,11 +21,16 @@ class FeatureAdapter(nn.Module, ABC):
 
     Attributes:
         is_transductive: Whether a point's new features depend on the queries. Default False.
+        is_label_free: Whether no label enters and support and queries are treated alike. Default True.
+        needs_gram: Whether the new features are made of the Gram matrices, the queries' own block included. Default
+            False.
         sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the
             features, or ``"backbone"``, the backbone. Default none: it has no weights.
     """
 
     is_transductive: bool = False
+    is_label_free: bool = True
+    needs_gram: bool = False
     sizes: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

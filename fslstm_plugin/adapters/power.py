@@ -14,6 +14,10 @@ _NEGATIVE = ("refuse", "signed")
 _OFFSET = 1e-6  # As published; keeps the derivative at 0 finite.
 
 
+class NegativeFeaturesError(UsageError):
+    """Features below 0 have no power."""
+
+
 class Power(FeatureAdapter):
     """``(x + 1e-6)^exponent`` of every feature, which makes the skewed features of a ReLU more Gaussian.
 
@@ -47,10 +51,10 @@ class Power(FeatureAdapter):
         """See `FeatureAdapter.adapt`.
 
         Raises:
-            UsageError: If some features are below 0, and these are refused.
+            NegativeFeaturesError: If some features are below 0, and these are refused.
         """
         if self.negative == "refuse" and features.points.numel() and features.points.amin() < 0:
-            raise UsageError(
+            raise NegativeFeaturesError(
                 "power needs features that are not negative, as after a ReLU, but these have negative ones: use "
                 "power(negative=signed), or leave the power out."
             )

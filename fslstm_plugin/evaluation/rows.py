@@ -173,7 +173,7 @@ def _described(method: Method) -> dict[str, Any]:
         "head": method.family,
         "modules": list(method.module_names),
         "options": {name: _plain(value) for name, value in options.items()},
-        "adapters": list(method.adapter_texts) if isinstance(method, KernelMethod) else [],
+        "adapters": list(method.adapter_texts),
         "transductive": method.is_transductive,
         "iterations": getattr(method.transduction, "iterations", None) if kernel else None,
     }

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..adapters import FeatureAdapter
 from ..data.sampler import EpisodeSampler
 from ..errors import DataError, UsageError
 from ..features import EpisodeFeatures
 from ..heads import one_hot
-from ..methods.base import Method
+from ..methods.base import Gram, Method
 from .parallel import map_in_threads
 from .ranks import ALONE, Ranks
 
@@ -202,15 +203,16 @@ class _Group:
     def __init__(self, methods: Sequence[Method], whole: bool, share: float) -> None:
         self.methods, self.whole, self.share = methods, whole, share
         self.adapting = self.multiplying = 0.0
-        self.follows = False
+        self.follows = self.relates = any(adapter.needs_gram for adapter in methods[0].adapters)
 
     def prepare(self, part: EpisodeFeatures) -> None:
         """Compute what the methods share, while the features are in the cache."""
-        adapted = self.methods[0].prepare(part)
-        self.follows = not adapted.has_own_product
         uses = {method.uses_gram for method in self.methods}
         with _Clock(part.targets.device) as adapting:
-            found = [] if self.follows and uses != {"none"} else [adapted.points]
+            adapted = self.methods[0].prepare(part)
+            own = adapted.has_own_product
+            found = [adapted.points] if own or uses == {"none"} else []
+        self.follows = self.relates or not own
         with _Clock(part.targets.device) as multiplying:
             if uses != {"none"}:
                 gram = adapted.gram if self.whole else adapted.support_gram
@@ -225,10 +227,11 @@ class _Group:
         self.adapting += adapting.seconds
         self.multiplying += multiplying.seconds
 
-    def charge(self, method: Method, parent: _Group | None) -> float:
-        """Seconds charged to a method; to one that needs the support's rows alone, no more than their share."""
-        before = parent.charge(method, None) if parent is not None and self.follows else 0.0
-        share = {"none": 0.0, "support": self.share if self.whole else 1.0, "all": 1.0}[method.uses_gram]
+    def charge(self, uses: Gram, origin: _Group | None) -> float:
+        """Seconds charged to a method, and for what its features are made of; for the support's rows, their share."""
+        made_of = origin if self.follows else None
+        before = made_of.charge("all" if self.relates else uses, None) if made_of is not None else 0.0
+        share = {"none": 0.0, "support": self.share if self.whole else 1.0, "all": 1.0}[uses]
         return before + self.adapting + share * self.multiplying
 
 
@@ -256,7 +259,7 @@ def _run_batch(
             raise UsageError(
                 f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale."
             )
-        seconds = groups[key].charge(method, groups.get(key[:-1]) if key else None) + own.seconds
+        seconds = groups[key].charge(method.uses_gram, _origin(groups, method)) + own.seconds
         predictions = predictions.cpu()
         correct = (predictions == query_labels).double().mean(-1)
         share_errors = (class_shares(predictions, targets.shape[-1]) - true_shares).abs().mean(-1)
@@ -288,9 +291,21 @@ def _groups(methods: Sequence[Method], share: float) -> dict[Adapters, _Group]:
     keys = sorted({_adapter_keys(method) for method in methods}, key=len)
     groups = {}
     for key in keys:
-        whole = any(_adapter_keys(each)[: len(key)] == key and each.uses_gram == "all" for each in methods)
+        behind = [each for each in methods if _adapter_keys(each)[: len(key)] == key]
+        whole = any(each.uses_gram == "all" or _first_related(each.adapters[len(key) :]) is not None for each in behind)
         groups[key] = _Group([each for each in methods if _adapter_keys(each) == key], whole, share)
     return groups
+
+
+def _origin(groups: Mapping[Adapters, _Group], method: Method) -> _Group | None:
+    """The group whose Gram matrices those of a method's group are made of."""
+    key, first = _adapter_keys(method), _first_related(method.adapters)
+    return (groups.get(key[:-1]) if key else None) or (None if first is None else groups.get(key[:first]))
+
+
+def _first_related(adapters: Sequence[FeatureAdapter]) -> int | None:
+    """Place of the first adapter that makes its features of all Gram matrices."""
+    return next((place for place, adapter in enumerate(adapters) if adapter.needs_gram), None)
 
 
 def _adapter_keys(method: Method) -> Adapters:

@@ -8,11 +8,13 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from ..adapters import FeatureAdapter
-from ..arguments import options_of, part_text
+from ..arguments import options, options_of, part_text
 from ..features import EpisodeFeatures
-from ..registry import METHODS
+from ..grammar import value_text
+from ..registry import ADAPTERS, METHODS
 from .shared.leaving_out import moved_logits
 
 if TYPE_CHECKING:
@@ -77,6 +79,15 @@ class Method(nn.Module, ABC):
     def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:
         super().__init__()
         self.adapters = nn.ModuleList(adapters)  # type: ignore[assignment]  # a sequence of them
+        self._named = 0  # of the adapters, which a name gave; the others belong to the method
+
+    def after(self, adapters: Sequence[FeatureAdapter]) -> Self:
+        """This method, on features that go through further adapters first."""
+        self.adapters = nn.ModuleList([*adapters, *self.adapters])  # type: ignore[assignment]
+        self._named += len(adapters)
+        if any(adapter.is_transductive for adapter in adapters):
+            self.is_transductive = True
+        return self
 
     @abstractmethod
     def logits(self, features: EpisodeFeatures) -> Tensor:
@@ -194,22 +205,46 @@ class Method(nn.Module, ABC):
         return ()
 
     @property
+    def adapter_texts(self) -> tuple[str, ...]:
+        """The adapters that stand among the arguments, as typed."""
+        return tuple(adapter_text(part) for part in self.adapters[: self._named])
+
+    @property
     def references(self) -> tuple[str, ...]:
         """Names of what this method is measured against, the first that is there: `plain`, its own defaults, LSSVM."""
-        own = (self.family,) if options_of(self) else ()
+        own = (self.family,) if str(self) != self.family else ()
         return (*((self.plain,) if self.plain else ()), *own, LSSVM)
 
     def variants(self) -> list[str]:
         """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""
-        return [part_text(self.family, self, **values) for values in combinations_of(self)]
+        found = [
+            part_text(self.family, self, texts, **values)
+            for values in ({}, *combinations_of(self))
+            for texts in adapter_choices(self.adapters[: self._named])
+        ]
+        return [name for name in found if name != str(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
-        return part_text(self.family, self)
+        return part_text(self.family, self, self.adapter_texts)
+
+
+def adapter_text(adapter: FeatureAdapter, **changed: Any) -> str:
+    """An adapter among a method's arguments: ``normalize``, ``center=episode``, ``power(exponent=0.3,...)``."""
+    name, given = ADAPTERS.name_of(adapter), options_of(adapter, **changed)
+    if len(given) == 1 and next(iter(given)) == options(type(adapter))[0].name:
+        return f"{name}={value_text(*given.values())}"
+    return part_text(name, adapter, **changed)
+
+
+def adapter_choices(adapters: Iterable[FeatureAdapter]) -> list[tuple[str, ...]]:
+    """Adapters as typed, with every combination of the arguments that tuning may choose."""
+    each = ([adapter_text(one, **values) for values in ({}, *combinations_of(one))] for one in adapters)
+    return list(product(*each))
 
 
 def combinations_of(part: Any) -> list[dict[str, Any]]:
     """The search space's combinations of arguments that are not the part's own already."""
-    space = part.search_space
+    space = getattr(part, "search_space", {})
     found = [dict(zip(space, values, strict=True)) for values in product(*space.values())] if space else []
     return [values for values in found if any(getattr(part, name) != value for name, value in values.items())]

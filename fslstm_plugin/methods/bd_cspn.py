@@ -12,7 +12,7 @@ from ..checks import require_positive
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .shared.preprocessing import cl2n
-from .shared.prototypes import class_means, root, squared_distances, whole
+from .shared.prototypes import class_means, root, squared_distances
 
 
 class BDCSPN(Method):
@@ -58,7 +58,7 @@ class BDCSPN(Method):
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
-        gram = whole(self.prepare(features).gram)
+        gram = self.prepare(features).gram.whole
         mix, shift = rectified_prototypes(gram, features.targets, self.temperature)
         if self.shifted:
             mix = mix - shift

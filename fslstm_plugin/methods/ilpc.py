@@ -15,7 +15,7 @@ from ..features import EpisodeFeatures
 from ..heads import one_hot
 from .base import Gram, Method
 from .shared.batches import in_chunks
-from .shared.prototypes import class_means, whole
+from .shared.prototypes import class_means
 
 _BALANCED = 1e-6  # Greatest change of a row's sum at which balancing stops, as published; so are these:
 _SWEEPS = 1000
@@ -109,7 +109,7 @@ class ILPC(Method):
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; 0 or 1, in double precision."""
         features = self.prepare(features)
-        return in_chunks(self._solve, whole(features.gram), features.targets)
+        return in_chunks(self._solve, features.gram.whole, features.targets)
 
     def _solve(self, gram: Tensor, targets: Tensor) -> Tensor:
         """The rounds of a chunk of episodes; those that have ended are left out of the next."""

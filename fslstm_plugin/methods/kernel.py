@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from torch import Tensor, nn
 
 from ..adapters import FeatureAdapter
-from ..arguments import options, options_of, part_text
+from ..arguments import part_text
 from ..errors import UsageError
 from ..features import EpisodeFeatures
-from ..grammar import value_text
 from ..heads import Head
 from ..registry import ADAPTERS, HEADS, TRANSDUCTION
 from ..transduction import TransductiveModule
-from .base import LSSVM, Gram, Method, combinations_of
+from .base import LSSVM, Gram, Method, adapter_choices, adapter_text, combinations_of
 
 # Changes of a head's features that tuning tries.
 _CHANGES = (("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
@@ -107,7 +106,7 @@ class KernelMethod(Method):
     @property
     def adapter_texts(self) -> tuple[str, ...]:
         """The adapters without weights, as they stand among the head's arguments."""
-        return tuple(_adapter_text(part) for part in self.adapters if not part.sizes)
+        return tuple(adapter_text(part) for part in self.adapters if not part.sizes)
 
     @property
     def learned_texts(self) -> tuple[str, ...]:
@@ -146,23 +145,16 @@ class KernelMethod(Method):
         return [part for part in self.adapters if part.sizes]
 
     def variants(self) -> list[str]:
-        """See `Method`; the head's arguments, each with the features as they are and changed."""
+        """See `Method`; the head's arguments and its adapters', or where it has no adapter, changes of the features."""
         around = [text for _, text in self._around()]
+        plain = [part for part in self.adapters if not part.sizes]
         found = [
-            "+".join([part_text(self.family, self.head, [*self.adapter_texts, *change], **values), *around])
+            "+".join([part_text(self.family, self.head, words, **values), *around])
             for values in ({}, *combinations_of(self.head))
-            for change in ((), *_CHANGES)
+            for words in (adapter_choices(plain) if plain else ((), *_CHANGES))
         ]
         return [name for name in found if name != str(self)]
 
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
         return "+".join([self.head_text, *(text for _, text in self._around())])
-
-
-def _adapter_text(adapter: FeatureAdapter) -> str:
-    """An adapter among a head's arguments: ``normalize``, ``center=episode``, ``power(exponent=0.3,...)``."""
-    name, changed = ADAPTERS.name_of(adapter), options_of(adapter)
-    if len(changed) == 1 and next(iter(changed)) == options(type(adapter))[0].name:
-        return f"{name}={value_text(*changed.values())}"
-    return part_text(name, adapter)

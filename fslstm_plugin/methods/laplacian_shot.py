@@ -13,7 +13,7 @@ from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .bd_cspn import rectified_prototypes
 from .shared.preprocessing import cl2n
-from .shared.prototypes import class_means, squared_distances, whole
+from .shared.prototypes import class_means, squared_distances
 
 
 class LaplacianShot(Method):
@@ -75,7 +75,7 @@ class LaplacianShot(Method):
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
-        gram, num_support = whole(self.prepare(features).gram), features.num_support
+        gram, num_support = self.prepare(features).gram.whole, features.num_support
         mix = class_means(features.targets, gram.shape[-1] - num_support)
         if self.rectify:
             mix, shift = rectified_prototypes(gram, features.targets, self.temperature)

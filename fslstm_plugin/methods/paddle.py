@@ -12,7 +12,7 @@ from ..adapters import FeatureAdapter
 from ..checks import require_not_negative, require_whole
 from ..features import EpisodeFeatures
 from .base import Gram, Method
-from .shared.prototypes import class_means, squared_distances, whole
+from .shared.prototypes import class_means, squared_distances
 
 _SMALLEST_SHARE = 1e-6  # Keeps the logarithm of an absent class's share finite.
 
@@ -84,7 +84,7 @@ class PADDLE(Method):
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
-        gram, num_support = whole(self.prepare(features).gram), features.num_support
+        gram, num_support = self.prepare(features).gram.whole, features.num_support
         mix = class_means(features.targets, gram.shape[-1] - num_support)
         scores = squared_distances(gram, mix)[..., num_support:] / -2
         for _ in range(self.iterations - 1):

@@ -9,7 +9,7 @@ from ..checks import require_positive, require_share, require_whole
 from ..features import EpisodeFeatures
 from .base import Gram
 from .shared.preprocessing import PowerMethod
-from .shared.prototypes import class_means, complete_squares, whole
+from .shared.prototypes import class_means, complete_squares
 from .shared.sinkhorn import balanced_plan, log_plan
 
 _NOTHING = 1e-12  # Square below which a length among unit vectors is rounding.
@@ -80,7 +80,7 @@ class ProtoLP(PowerMethod):
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
-        points = principal_coordinates(whole(self.prepare(features).gram), self.directions)
+        points = principal_coordinates(self.prepare(features).gram.whole, self.directions)
         points = _unit(points - points.mean(-2, keepdim=True))
         support, query = points.tensor_split([features.num_support], dim=-2)
         labelled = features.targets.mT

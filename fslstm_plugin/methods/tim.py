@@ -15,7 +15,6 @@ from ..errors import UnknownNameError
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .shared.batches import in_chunks
-from .shared.prototypes import whole
 from .shared.tim_adm import alternate
 from .shared.tim_gd import descend
 
@@ -101,7 +100,7 @@ class TIM(Method):
                 marginal_weight=self.marginal_weight,
                 conditional_weight=self.conditional_weight,
             )
-            return in_chunks(solve, whole(features.gram), features.targets)
+            return in_chunks(solve, features.gram.whole, features.targets)
         solve = partial(
             descend,
             slope=self._slope,

@@ -12,7 +12,6 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
 from fslstm_plugin.methods.ilpc import ILPC, balance, cleanest, neighbour_graph, propagate
-from fslstm_plugin.methods.shared.prototypes import whole
 from fslstm_plugin.naming import parse_method
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
@@ -38,7 +37,7 @@ def episodes(seed: int, *leading: int, shots=(2, 2, 2), queries: int = 15, dim: 
 @pytest.mark.parametrize("case", CASES)
 def test_published_first_round(case):
     method, features = ILPC(), golden(case)
-    gram, n, m = whole(method.prepare(features).gram), features.num_support, features.num_query
+    gram, n, m = method.prepare(features).gram.whole, features.num_support, features.num_query
     labels = torch.cat([features.targets.mT, torch.zeros(len(gram), 5, m, dtype=gram.dtype)], -1)
     spread = propagate(neighbour_graph(gram, 20, 3), labels, 0.8)[..., n:]
     np.testing.assert_allclose(spread.mT, GOLDEN[f"{case}/ilpc/propagated_1"], atol=3e-6, rtol=0)
@@ -181,7 +180,7 @@ def test_losses_are_those_of_the_linear_classifier():
     features = method.prepare(EpisodeFeatures(support.double(), query.double(), labels))
     every = torch.cat([labels, torch.tensor([0, 1, 0, 1, 1])])
     known = torch.cat([features.targets.mT, torch.zeros(2, 5, dtype=torch.float64)], -1)[None]
-    found = method.losses(whole(features.gram)[None], known, one_hot(every, 2).mT[None])[0]
+    found = method.losses(features.gram.whole[None], known, one_hot(every, 2).mT[None])[0]
     linear = torch.nn.Linear(24, 2, dtype=torch.float64)
     means = torch.stack([features.support[labels == c].mean(0) for c in range(2)])
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...adapters import Center, FeatureAdapter, Normalize, Power
+from ...adapters.power import NegativeFeaturesError
 from ...errors import UsageError
 from ...features import EpisodeFeatures
 from ..base import Method
@@ -37,7 +38,7 @@ class PowerMethod(Method):
         """
         try:
             return super().prepare(features)
-        except UsageError as error:
+        except NegativeFeaturesError as error:
             raise UsageError(
                 f"{self.family} takes a power of the features, but some are negative, as after a LeakyReLU: use "
                 f"{self.family}(negative=signed)."

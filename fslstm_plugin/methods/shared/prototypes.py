@@ -6,11 +6,8 @@ columns first: sums over the few classes are then sums of long rows, which is wh
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-from ...gram import EpisodeGram
 
 _SMALLEST = 1e-24  # Squared distance below which points are one.
 
@@ -31,22 +28,6 @@ def class_means(targets: Tensor, num_query: int = 0) -> Tensor:
                 [0.0000, 0.5000, 0.5000, 0.0000]])
     """
     return F.pad((targets / targets.sum(-2, keepdim=True)).mT, (0, num_query))
-
-
-def whole(gram: EpisodeGram) -> Tensor:
-    """The inner products of all points with all, ``(..., n + m, n + m)``.
-
-    Args:
-        gram: With the queries' own block.
-
-    Example:
-        >>> whole(EpisodeGram.from_features(torch.eye(2), torch.ones(1, 2), transductive=True))
-        tensor([[1., 0., 1.],
-                [0., 1., 1.],
-                [1., 1., 2.]], dtype=torch.float64)
-    """
-    assert gram.query is not None
-    return torch.cat([torch.cat([gram.support, gram.cross.mT], -1), torch.cat([gram.cross, gram.query], -1)], -2)
 
 
 def squared_distances(gram: Tensor, mix: Tensor) -> Tensor:
