@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
-from fslstm_plugin.recipes import Augmentation, PretrainRecipe
-from fslstm_plugin.stopping import stoppable
 
 from . import evaluation, options
-from .signatures import only_given, with_recipe
 
 if TYPE_CHECKING:
     import torch
@@ -36,38 +33,28 @@ fslstm bench heads --run train-cifar-fs-conv4-lssvm+iam --table3-episodes 10000
 fslstm bench train --backbone resnet12 --rounds 3
 
 fslstm bench --json bench.json
-
-fslstm bench accuracy --backbone conv4
-
-fslstm bench accuracy --mark 70 --epochs 20 --label-smoothing 0
 """
 
 GROUPS = ("heads", "transduction", "sets", "eval", "train")
-RECIPE = "Recipe of accuracy (defaults: those of fslstm pretrain)"
 _DIMS = {"heads": 2560, "transduction": 640, "sets": 640}
-_OF = {  # The benchmarks of options that not all have; those of the recipe are of accuracy.
-    "rounds": GROUPS,
+_OF = {  # The benchmarks of options that not all have.
     "shots": ("heads", "transduction"),
     "features": ("heads", "transduction", "sets"),
     "table3_episodes": ("heads",),
     "episodes": ("eval",),
-    "backbone": ("eval", "train", "accuracy"),
+    "backbone": ("eval", "train"),
     "run": ("heads", "transduction", "eval"),
-    "dataset": ("accuracy",),
-    "mark": ("accuracy",),
-    "max_steps": ("accuracy",),
 }
 
 
-@with_recipe(RECIPE, PretrainRecipe, Augmentation)
 def bench(
     context: typer.Context,
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[heads|transduction|sets|eval|train|all|accuracy]",
-            help="eval and train read CIFAR-FS, accuracy --dataset; the others need no data. all leaves out accuracy.",
-            autocompletion=lambda: [*GROUPS, "all", "accuracy"],
+            metavar="[heads|transduction|sets|eval|train|all]",
+            help="eval and train read CIFAR-FS; the others need no data.",
+            autocompletion=lambda: [*GROUPS, "all"],
         ),
     ] = "all",
     rounds: Annotated[int, typer.Option(min=2, help="How often each side is timed; the sides alternate.")] = 5,
@@ -88,7 +75,7 @@ def bench(
     backbone: Annotated[
         str,
         typer.Option(
-            help="eval, train and accuracy: the backbone, with random weights; for eval that of --run, if given.",
+            help="eval and train: the backbone, with random weights; for eval that of --run, if given.",
             autocompletion=options.complete(options.BACKBONES),
         ),
     ] = "conv4",
@@ -100,37 +87,23 @@ def bench(
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
-    dataset: Annotated[
-        str, typer.Option(help="accuracy: the data set.", autocompletion=options.complete(options.DATASETS))
-    ] = "cifar-fs",
-    mark: Annotated[
-        float, typer.Option(min=0, max=100, help="accuracy: 5-shot validation accuracy to reach, in percent.")
-    ] = 68.0,
-    max_steps: options.MaxSteps = None,
     data_root: options.DataRoot = None,
     seed: options.Seed = 0,
     json: options.Json = None,
-    **recipe: Any,
 ) -> None:
     """Time heads, transductive methods, prediction sets, evaluation and training against the existing alternatives.
 
     Both sides run alternately in this process on the same data, and their predictions are compared: if one differs and
     is not a tie, the command fails. Prediction sets have no alternative. Runs on the CPU. The column Target says what
     we aim at; missing it is no failure.
-
-    accuracy measures how long a pretraining takes until LSSVM reaches a given accuracy on validation classes.
     """
-    if what not in (*GROUPS, "all", "accuracy"):
-        raise UnknownNameError("benchmark", what, (*GROUPS, "all", "accuracy"))
+    if what not in (*GROUPS, "all"):
+        raise UnknownNameError("benchmark", what, (*GROUPS, "all"))
     groups = GROUPS if what == "all" else (what,)
-    owners = {**dict.fromkeys(recipe, ("accuracy",)), **_OF}
-    useless = {name for name, of in owners.items() if not set(of) & set(groups)}
+    useless = {name for name, of in _OF.items() if not set(of) & set(groups)}
     options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "it belongs to another one")
     # torch.utils.benchmark would warn that no GPU was found.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    if what == "accuracy":
-        _accuracy(backbone, dataset, mark, max_steps, data_root, seed, json, only_given(recipe))
-        return
 
     from rich.console import Console
 
@@ -197,36 +170,6 @@ def bench(
         output.print(figure_table(figures))
     if json:
         write_json(json, result.as_dict())
-
-
-@stoppable()
-def _accuracy(
-    backbone: str,
-    dataset: str,
-    mark: float,
-    max_steps: int | None,
-    data_root: Path | None,
-    seed: int,
-    json: Path | None,
-    given: dict[str, Any],
-) -> None:
-    """Train until the mark is passed."""
-    from rich.console import Console
-
-    from fslstm_plugin.benchmarks.accuracy import bench_accuracy
-    from fslstm_plugin.storage.files import write_json
-    from fslstm_plugin.training.configuration import pretrain_config
-
-    console = Console(stderr=True)
-
-    def report(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True)
-
-    config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
-    curve = bench_accuracy(config, mark, data_root, report)
-    Console().print(curve.table())
-    if json:
-        write_json(json, curve.as_dict(config))
 
 
 def _features(

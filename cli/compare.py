@@ -12,7 +12,7 @@ from fslstm_plugin.registry import HEADS
 
 from . import evaluation, options, terminal
 from .signatures import split, with_fields
-from .sources import Source
+from .sources import PANEL, Source
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
 
 
 @with_fields(evaluation.Evaluation)
-@with_fields(Source)
+@with_fields(Source, PANEL)
 def compare(
     methods: Annotated[
         Optional[list[str]],
@@ -119,7 +119,7 @@ def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[t
 
 
 @with_fields(evaluation.Evaluation)
-@with_fields(Source)
+@with_fields(Source, PANEL)
 def compare_heads(
     run: evaluation.RunOption = None,
     head: Annotated[

@@ -12,7 +12,7 @@ from fslstm_plugin.registry import HEADS, TRANSDUCTION
 from . import evaluation, options, terminal
 from .further import Further
 from .signatures import split, with_fields
-from .sources import Source
+from .sources import PANEL, Source
 
 if TYPE_CHECKING:
     from fslstm_plugin.methods.base import Method
@@ -26,7 +26,7 @@ fslstm eval --run train-mini-resnet12-lssvm+iam --shots 1 --episodes 10000 --jso
 
 fslstm eval --no-iam --can --head "rr(normalize)"
 
-fslstm eval --method lssvm+iam --method "lssvm(center,normalize)+psm" --method tim
+fslstm eval lssvm+iam "lssvm(center,normalize)+psm" tim
 
 fslstm eval --query-balance dirichlet:2 --interval classes
 
@@ -34,24 +34,28 @@ fslstm eval --calibration --coverage 0.8 --coverage-kind per-class --shots 5
 
 fslstm eval --open-ways 5 --split val
 
-fslstm eval --features dinov3.npz --method "lssvm(normalize)" --method tim
+fslstm eval "lssvm(normalize)" tim --features dinov3.npz
 
 fslstm eval --pictures birds/ --backbone timm:vit_small_patch16_dinov3 --pooling token
 """
 
+PRESET = {"head", "psm_iters", "can", "transduction", "iam", "bn"}  # Options that make names of methods.
+
 
 @with_fields(evaluation.Evaluation)
-@with_fields(Source)
+@with_fields(Source, PANEL)
 @with_fields(Further)
 def evaluate(
-    run: evaluation.RunOption = None,
-    method: Annotated[
+    context: typer.Context,
+    methods: Annotated[
         Optional[list[str]],
-        typer.Option(
-            help="Name of a method, in place of the rows that the options below make; repeat it for several.",
+        typer.Argument(
+            metavar="[METHOD]...",
+            help="Names of methods. Default: the run's own, with and without IAM and PSM, as the options below say.",
             show_default=False,
         ),
     ] = None,
+    run: evaluation.RunOption = None,
     head: Annotated[
         Optional[str],
         typer.Option(
@@ -90,8 +94,9 @@ def evaluate(
     On request, further tables say how good the probabilities are, how often prediction sets contain the true label,
     and how well queries of unknown classes are detected.
     """
-    if method and (head or can or transduction or iam is not None or bn or psm_iters != 10):
-        raise UsageError("--method names whole methods: write head, modules and their arguments in its name.")
+    if methods:
+        others = {*context.params} - PRESET
+        options.refuse_beside(context, "METHOD", others, "a method's name says all, as lssvm+iam+psm(iterations=5)")
 
     from rich.console import Console
 
@@ -106,7 +111,7 @@ def evaluate(
     (session,) = asked.sessions([run] if run else None, source, console)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
-    names = method or rows_for(session.method, head, refits, iam, bn)
+    names = methods or rows_for(session.method, head, refits, iam, bn)
     asked.finish("eval", [(session, names)], console, beside)
 
 

@@ -191,12 +191,10 @@ class Evaluation:
         from fslstm_plugin.errors import UsageError
         from fslstm_plugin.runs.folder import Run
 
-        if (option := source.option) is not None:
-            if runs or self.dataset is not None:
-                raise UsageError(f"{option} takes the place of a run and its data set: leave out --run and --dataset.")
+        if source.replaces(runs, self.dataset):
             for name, usual in (("split", "test"), ("precision", "32")):
                 if getattr(self, name) != usual:
-                    raise UsageError(f"{option} has no {name}, which is a run's: leave out --{name}.")
+                    raise UsageError(f"{source.option} has no {name}, which is a run's: leave out --{name}.")
             return [source.session(self.runs, self.device, console)]
         chosen = Run.find_each(runs, self.runs) if runs else [Run.newest(self.runs)]
         names = [run.name for run in chosen]

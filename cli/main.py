@@ -20,6 +20,7 @@ from fslstm_plugin.stopping import listening
 
 from . import (
     bench,
+    bench_accuracy,
     compare,
     data,
     demo,
@@ -72,6 +73,7 @@ _add("Evaluation", "compare", compare.compare, compare.COMPARE_EXAMPLES)
 _add("Evaluation", "compare-heads", compare.compare_heads, compare.HEADS_EXAMPLES)
 _add("Evaluation", "tune", tune.tune, tune.EXAMPLES)
 _add("Evaluation", "bench", bench.bench, bench.EXAMPLES)
+_add("Evaluation", "bench-accuracy", bench_accuracy.bench_accuracy, bench_accuracy.EXAMPLES)
 _add("Reproduction", "reproduce", reproduce.reproduce, reproduce.EXAMPLES)
 _add("Reproduction", "report", report.report, report.EXAMPLES)
 _add("Getting started", "demo", demo.demo, demo.EXAMPLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import typing
@@ -15,20 +16,30 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _LARGE = 10_000  # Larger bounds are checked with the configuration; in the help they would be clutter.
 
 
-def with_fields(kind: type) -> Callable[..., Any]:
+def with_fields(kind: type, panel: str | None = None) -> Callable[..., Any]:
     """Give a command an option for each field of a dataclass, whose types are annotated with Typer's options.
 
     The values reach the command by name, to be collected in the dataclass again.
 
     Args:
         kind: The dataclass; every field has a default.
+        panel: Heading of the options in the help. Default None: with the command's own.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
+    if panel is not None:
+        hints = {name: _in_panel(hint, panel) for name, hint in hints.items()}
     fields = [
         inspect.Parameter(each.name, _BY_NAME, default=each.default, annotation=hints[each.name])
         for each in dataclasses.fields(kind)
     ]
     return lambda command: _with_parameters(command, fields)
+
+
+def _in_panel(hint: Any, panel: str) -> Any:
+    plain, option = typing.get_args(hint)
+    option = copy.copy(option)
+    option.rich_help_panel = panel
+    return Annotated[plain, option]
 
 
 def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:

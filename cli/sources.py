@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from fslstm_plugin.errors import UsageError
+
 from . import pictures, terminal
+from .pictures import BackboneName, Pooling, Weights
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.evaluation.session import Session
 
-_PANEL = "In place of a run"
+PANEL = "In place of a run"
 _IMAGENET = (
     "{name} was trained on ImageNet, which has miniImageNet's test classes in it, and classes like those of other "
     "benchmarks: on pictures of a benchmark these are not accuracies of classes that it never saw."
@@ -28,7 +32,6 @@ Features = Annotated[
         help="Features of any backbone: .npz or .safetensors with 'features' (N, d) and 'labels' (N,).",
         show_default=False,
         dir_okay=False,
-        rich_help_panel=_PANEL,
     ),
 ]
 Pictures = Annotated[
@@ -36,34 +39,6 @@ Pictures = Annotated[
     typer.Option(
         help="A folder with a folder of pictures for each class, or a CSV file of path and label.",
         show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-BackboneName = Annotated[
-    Optional[str],
-    typer.Option(
-        "--backbone",
-        help="For --pictures: timm:NAME, torchvision:NAME, a run, or a registered one with --weights; "
-        "EfficientNet-Lite0, which is installed, if not given.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-Weights = Annotated[
-    Optional[Path],
-    typer.Option(
-        help="The backbone's weights: safetensors, or tensors only.",
-        show_default=False,
-        dir_okay=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-Pooling = Annotated[
-    Optional[str],
-    typer.Option(
-        help="The backbone's: avg, max, avgmax, catavgmax, or token, as for DINOv3.",
-        show_default=False,
-        rich_help_panel=_PANEL,
     ),
 ]
 
@@ -85,8 +60,6 @@ class Source:
         Raises:
             UsageError: If both are given, or an option for pictures without --pictures.
         """
-        from fslstm_plugin.errors import UsageError
-
         if self.pictures is not None:
             if self.features is not None:
                 raise UsageError("--pictures and --features are two sources: give one of them.")
@@ -95,6 +68,18 @@ class Source:
             if getattr(self, name) is not None:
                 raise UsageError(f"--{name} says how --pictures become features: give them too.")
         return None if self.features is None else "--features"
+
+    def replaces(self, run: str | Sequence[str] | None, dataset: str | None) -> bool:
+        """Whether these take the place of a run.
+
+        Raises:
+            UsageError: If they do, and a run or a data set is named too, or as `option` has it.
+        """
+        if self.option is None:
+            return False
+        if run or dataset is not None:
+            raise UsageError(f"{self.option} takes the place of a run and its data set: leave out --run and --dataset.")
+        return True
 
     def session(self, runs: Path, device: str, console: Console) -> Session:
         """The features, those of pictures computed first.

@@ -11,7 +11,7 @@ from fslstm_plugin.errors import UsageError
 
 from . import evaluation, options, results, terminal
 from .signatures import with_fields
-from .sources import Source
+from .sources import PANEL, Source
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ fslstm tune lssvm nn --pictures birds/ --ways 4 --queries 5
 """
 
 
-@with_fields(Source)
+@with_fields(Source, PANEL)
 def tune(
     methods: Annotated[
         Optional[list[str]],
@@ -74,9 +74,7 @@ def tune(
     setting = Setting(ways=ways, queries=queries, episodes=episodes, seed=seed)
     session: Session
     source = Source(**more)
-    if (option := source.option) is not None:
-        if run is not None or dataset is not None:
-            raise UsageError(f"{option} takes the place of a run and its data set: leave out --run and --dataset.")
+    if source.replaces(run, dataset):
         session = source.session(runs, device, console)
     else:
         session = evaluation.open_session(Run.find(run, runs), dataset, tuning.SPLIT, data_root, device, console)

@@ -47,7 +47,7 @@ FEATURES = ("--features", "features.npz", "--ways", "2", "--queries", "5", "--ep
 FIT, PICTURES = ("fit", "labelled", "-o", "colours.fslstm"), ("colours.fslstm", "pictures")
 ALONE: tuple[tuple[str, ...], ...] = (
     ("data", "list"),
-    ("eval", "--method", "lssvm", "--method", "tim", "--calibration", *FEATURES),
+    ("eval", "lssvm", "tim", "--calibration", *FEATURES),
     ("compare", "nn", "lssvm+psm", *FEATURES),
     ("tune", "rr", *FEATURES),
 )

@@ -115,7 +115,7 @@ def test_commands_that_do_not_use_them_go_on(site: Path, features: Path, picture
     assert compared.code == 0, compared.err
     for name, (_, fault) in PLACES.items():
         assert f"Left out: The method '{name}' of the package broken-parts {fault}" in compared.err
-    assert fslstm("eval", *few, "--method", "rr(normalize)+psm").code == 0
+    assert fslstm("eval", *few, "rr(normalize)+psm").code == 0
     fitted = fslstm("fit", pictures, "-o", pictures / "m.fslstm")
     assert fitted.code == 0, fitted.err
 
@@ -133,9 +133,9 @@ def test_a_list_shows_them_as_rows(site: Path, tmp_path: Path, fslstm) -> None:
 @pytest.mark.parametrize("name", PLACES)
 def test_a_command_that_uses_one_says_so(name: str, site: Path, features: Path, pictures: Path, fslstm) -> None:
     for arguments in (
-        ("eval", "--features", features, "--method", name),
-        ("eval", "--features", features, "--method", f"rr+{name}"),
-        ("eval", "--features", features, "--method", f"rr({name})"),
+        ("eval", "--features", features, name),
+        ("eval", "--features", features, f"rr+{name}"),
+        ("eval", "--features", features, f"rr({name})"),
         ("data", "prepare", name),
         ("train", "--dataset", name),
         ("train", "--dataset", "dots", "--backbone", name),

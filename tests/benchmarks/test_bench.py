@@ -476,7 +476,7 @@ def few_glyphs(monkeypatch, tmp_path):
     (tmp_path / "temporary").mkdir()
     # 1,280 images: 5 steps an epoch.
     return (
-        "bench", "accuracy", "--dataset", "glyphs", "--backbone", "tiny", "--batch-size", 256, "--epochs", 3,
+        "bench-accuracy", "--dataset", "glyphs", "--backbone", "tiny", "--batch-size", 256, "--epochs", 3,
         "--data-root", tmp_path / "data",
     )  # fmt: skip
 
@@ -566,19 +566,17 @@ def test_learn2learns_layout_is_needed_too(small_cifarfs, tmp_path):
 @pytest.mark.parametrize(
     ("what", "option"),
     [
-        ("heads", "--mark=70"),
-        ("heads", "--size=0.5"),
         ("transduction", "--table3-episodes=9"),
-        ("all", "--no-nesterov"),
+        ("sets", "--shots=1"),
         ("train", "--features=9"),
-        ("accuracy", "--run=base"),
-        ("accuracy", "--rounds=3"),
+        ("train", "--run=base"),
+        ("sets", "--backbone=conv4"),
     ],
 )
 def test_options_of_another_benchmark_are_refused(what: str, option: str, fslstm) -> None:
     result = fslstm("bench", what, option)
     assert (result.code, result.out) == (2, "")
-    name = option.partition("=")[0].replace("--no-", "--")
+    name = option.partition("=")[0]
     assert f"bench {what} and {name} cannot be used together: it belongs to another one." in result.err
 
 

@@ -361,7 +361,8 @@ WRONG = [
     (("report", "nowhere"), 1, "no run or reproduction at nowhere"),
     (("compare-head",), 2, "compare-head"),
     (("train",), 2, "Name the data set with --dataset. 'fslstm train --dataset glyphs' needs no download"),
-    (("eval", "--method", "nn", "--can"), 2, "--method names whole methods"),
+    (("eval", "nn", "--can"), 2, "METHOD and --can cannot be used together: a method's name says all"),
+    (("eval", "nn", "--psm-iters", 10), 2, "METHOD and --psm-iters cannot be used together"),
 ]
 
 

@@ -354,7 +354,7 @@ def test_a_graph_is_exported_on_the_cpu(model, succeeds, gpu, monkeypatch):
 
 
 def test_accuracy_is_timed_on_the_cpu(succeeds):
-    bench = ("bench", "accuracy", "--dataset", "dots", "--backbone", "tiny", "--batch-size", 48, "--epochs", 1)
+    bench = ("bench-accuracy", "--dataset", "dots", "--backbone", "tiny", "--batch-size", 48, "--epochs", 1)
     succeeds(*bench, on_gpu=False)
 
 

@@ -43,7 +43,7 @@ def test_a_backbone_that_saw_imagenet_is_told_in_every_table(fslstm, tmp_path: P
     folder = painted.labelled(tmp_path / "in", each=2)
     short = ("--pictures", folder, "--ways", 3, "--shots", 1, "--queries", 1, "--episodes", 2)
     files = ("--json", tmp_path / "r.json", "--latex", tmp_path / "r.tex")
-    done = fslstm("eval", "--method", "nn", *short, *files)
+    done = fslstm("eval", "nn", *short, *files)
     assert done.code == 0, done.err
     (note,) = json.loads((tmp_path / "r.json").read_text())["notes"]
     assert note.startswith("efficientnet-lite0 was trained on ImageNet, which has miniImageNet's test classes in it")

@@ -65,7 +65,6 @@ def test_everything_beside_accuracy(fslstm, features) -> None:
         "--features",
         features,
         *SHORT,
-        "--method",
         "lssvm",
         "--calibration",
         "--coverage",
@@ -96,9 +95,9 @@ def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, featu
     content = dict(np.load(features))
     shifted = tmp_path / "shifted.npz"
     np.savez(shifted, **{**content, "features": content["features"] + 5}, base_mean=np.full(16, 5.0))
-    done = fslstm("eval", "--features", features, *SHORT, "--method", "lssvm", "--json", tmp_path / "one.json")
+    done = fslstm("eval", "--features", features, *SHORT, "lssvm", "--json", tmp_path / "one.json")
     assert done.code == 0, done.err
-    done = fslstm("eval", "--features", shifted, *SHORT, "--method", "lssvm(center)", "--json", tmp_path / "two.json")
+    done = fslstm("eval", "--features", shifted, *SHORT, "lssvm(center)", "--json", tmp_path / "two.json")
     assert done.code == 0, done.err
     assert rows_of(tmp_path / "two.json")["lssvm(center)"] == pytest.approx(rows_of(tmp_path / "one.json")["lssvm"])
 
@@ -106,17 +105,17 @@ def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, featu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--method", "lssvm+iam"], "has weights that are trained with a backbone, and there is no run here"),
-        (["--method", "relation-net"], "has weights that are trained with a backbone"),
+        (["lssvm+iam"], "has weights that are trained with a backbone, and there is no run here"),
+        (["relation-net"], "has weights that are trained with a backbone"),
         (["--split", "val"], "--features has no split, which is a run's: leave out --split"),
         (["--precision", "bf16"], "--features has no precision"),
         (
-            ["--method", "pt-map(exponent=500,negative=signed)", *SHORT],
+            ["pt-map(exponent=500,negative=signed)", *SHORT],
             "negative=signed) makes of the features what is infinite",
         ),
-        (["--method", "lssvm+bn"], "needs images"),
-        (["--method", "lssvm(center=base)"], "needs the mean feature of base classes"),
-        (["--method", "lsvm"], "Did you mean 'lssvm'?"),
+        (["lssvm+bn"], "needs images"),
+        (["lssvm(center=base)"], "needs the mean feature of base classes"),
+        (["lsvm"], "Did you mean 'lssvm'?"),
         (["--ways", "9"], "8"),
         (["--queries", "50"], "12"),
         (["--run", "base"], "leave out --run and --dataset"),

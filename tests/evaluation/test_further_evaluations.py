@@ -36,7 +36,7 @@ def evaluated(fslstm, runs, file, *arguments):
 
 
 def test_eval_measures_calibration_of_every_row(pretrained, fslstm, tmp_path):
-    methods = ("--method", "nn", "--method", "svm", "--method", "lssvm+psm", "--method", "lssvm+bn")
+    methods = ("nn", "svm", "lssvm+psm", "lssvm+bn")
     result, found = evaluated(fslstm, pretrained, tmp_path / "r.json", *methods, "--calibration", "--shots", 2)
     assert "Calibration" in result.out
     assert [row["method"] for row in found["calibration"]] == ["nn", "svm", "lssvm+psm", "lssvm+bn"]
@@ -55,7 +55,7 @@ def test_eval_measures_calibration_of_every_row(pretrained, fslstm, tmp_path):
 
 
 def test_eval_says_which_probabilities_are_uncalibrated(pretrained, fslstm, tmp_path):
-    methods = ("--method", "nn", "--method", "svm", "--method", "lssvm+psm")
+    methods = ("nn", "svm", "lssvm+psm")
     result, found = evaluated(fslstm, pretrained, tmp_path / "r.json", *methods, "--calibration", "--shots", 1)
     said = " ".join(result.out.split())
     for row in found["calibration"]:
@@ -79,7 +79,7 @@ def test_eval_measures_prediction_sets_and_says_what_has_none(pretrained, fslstm
 
 
 def test_eval_measures_how_unknown_classes_are_told_apart(pretrained, fslstm, tmp_path):
-    arguments = ("--method", "rr", "--method", "tim", "--open-ways", 2, "--shots", 1, "--interval", "classes")
+    arguments = ("rr", "tim", "--open-ways", 2, "--shots", 1, "--interval", "classes")
     result, found = evaluated(fslstm, pretrained, tmp_path / "r.json", *arguments)
     assert "2 unknown classes" in result.out
     scores = [(row["method"], row["score"]) for row in found["open"]]
@@ -92,7 +92,7 @@ def test_eval_measures_how_unknown_classes_are_told_apart(pretrained, fslstm, tm
 
 
 def test_numbers_follow_from_the_seed_and_reports_read_them(pretrained, fslstm, tmp_path):
-    arguments = ("--calibration", "--coverage", 0.5, "--open-ways", 1, "--method", "nn", "--shots", 1)
+    arguments = ("--calibration", "--coverage", 0.5, "--open-ways", 1, "nn", "--shots", 1)
     first, again = (evaluated(fslstm, pretrained, tmp_path / name, *arguments)[1] for name in ("a.json", "b.json"))
     for name in ("calibration", "coverage", "open"):
         assert first[name] == again[name]
@@ -111,8 +111,8 @@ def test_numbers_follow_from_the_seed_and_reports_read_them(pretrained, fslstm, 
         (("--coverage", 0.8, "--shots", 1), "label 4 of each class, or ask for 0.5 or less."),
         (("--coverage", 0.5, "--coverage-kind", "class"), "no kind of coverage 'class'"),
         (("--coverage-kind", "marginal"), "give --coverage too"),
-        (("--coverage", 0.5, "--method", "svm"), "SVMClassifier has no closed-form leave-one-out"),
-        (("--coverage", 0.5, "--method", "rr(center=episode)"), "depends on the other queries"),
+        (("--coverage", 0.5, "svm"), "SVMClassifier has no closed-form leave-one-out"),
+        (("--coverage", 0.5, "rr(center=episode)"), "depends on the other queries"),
         (("--open-ways", 4), "3 ways and 4 open ways need 7 classes, but dots test has 6"),
         (("--open-ways", 1, "--query-balance", "dirichlet:1"), "leave out --query-balance"),
         (("--open-ways", 3, "--interval", "classes"), "more classes than ways"),

@@ -166,7 +166,7 @@ def test_a_whole_method_takes_no_module(trained, fslstm, runs: Path) -> None:
 
 
 def test_weights_of_another_rival_are_refused(trained, fslstm, runs: Path) -> None:
-    result = fslstm("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES, "--method", "sib")
+    result = fslstm("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES, "sib")
     assert (result.code, result.out) == (2, "")
     assert "needs weights, which the run does not have: train one with 'fslstm train --algorithm sib'" in result.err
 
