@@ -26,7 +26,8 @@ from ..storage.files import require_regular
 from ..storage.weights import load_described, save_tensors
 
 _FORMAT = "fslstm-classifier"
-_VERSION = 1
+_VERSION = 2
+_OLDER = ("1",)
 _SEEDS = 2**32
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 
@@ -143,17 +144,19 @@ class ModelFile:
             file: Its place.
 
         Raises:
-            RunError: If it is missing, damaged, no such file, or of a newer version.
+            RunError: If it is missing, damaged, no such file, or of another version.
         """
         if not file.exists():
             raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
         tensors, metadata = load_described(require_regular(file))
         if metadata.get("format") != _FORMAT:
             raise RunError(f"{file} is not a model file: it holds weights of another kind. Make one with 'fslstm fit'.")
-        if metadata.get("version") != str(_VERSION):
+        if (version := metadata.get("version")) in _OLDER:
+            raise RunError(f"{file} was written by an older version of fslstm: fit again with 'fslstm fit'.")
+        if version != str(_VERSION):
             raise RunError(
-                f"{file} is a model file of version {metadata.get('version')}, but this fslstm-plugin reads version "
-                f"{_VERSION}: install a newer one."
+                f"{file} is a model file of version {version}, but this fslstm-plugin reads version {_VERSION}: install "
+                "a newer one."
             )
         try:
             return cls._checked(msgspec.json.decode(metadata["classifier"], type=_Description), tensors, file)

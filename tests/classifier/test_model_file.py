@@ -91,7 +91,7 @@ def test_its_metadata_are_json_for_whoever_looks(tmp_path: Path) -> None:
     with safe_open(tmp_path / "a", framework="np") as content:
         assert set(content.keys()) == {"support", "labels", "base_mean"}
         assert json.loads(content.metadata()["classifier"])["classes"] == MODEL.classes.tolist()
-        assert content.metadata()["version"] == "1"
+        assert content.metadata()["version"] == "2"
 
 
 def test_flipped_bits_anywhere_are_seen(tmp_path: Path) -> None:
@@ -127,13 +127,16 @@ def test_a_truncated_file_gets_a_sentence(tmp_path: Path) -> None:
             ModelFile.read(tmp_path / "a")
 
 
-def test_weights_of_another_kind_and_newer_files_are_named(tmp_path: Path) -> None:
+def test_weights_of_another_kind_and_files_of_other_versions_are_named(tmp_path: Path) -> None:
     save_tensors(tmp_path / "run", {"weight": torch.ones(3)})
     with pytest.raises(RunError, match="is not a model file: it holds weights of another kind"):
         ModelFile.read(tmp_path / "run")
-    save_tensors(tmp_path / "new", {"else": torch.ones(3)}, {"format": "fslstm-classifier", "version": "2"})
-    with pytest.raises(RunError, match="of version 2, but this fslstm-plugin reads version 1: install a newer one"):
+    save_tensors(tmp_path / "new", {"else": torch.ones(3)}, {"format": "fslstm-classifier", "version": "3"})
+    with pytest.raises(RunError, match="of version 3, but this fslstm-plugin reads version 2: install a newer one"):
         ModelFile.read(tmp_path / "new")
+    save_tensors(tmp_path / "old", {"else": torch.ones(3)}, {"format": "fslstm-classifier", "version": "1"})
+    with pytest.raises(RunError, match="old was written by an older version of fslstm: fit again with 'fslstm fit'"):
+        ModelFile.read(tmp_path / "old")
 
 
 @pytest.mark.parametrize(
