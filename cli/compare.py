@@ -54,7 +54,7 @@ def compare(
     methods: Annotated[
         Optional[list[str]],
         typer.Argument(
-            metavar="[METHOD]...",
+            metavar="METHOD",
             help="Names of methods. Default: with one run every transductive method, and the paper's heads plain and "
             "with PSM; with several runs what each was trained for.",
             show_default=False,

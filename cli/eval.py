@@ -50,7 +50,7 @@ def evaluate(
     methods: Annotated[
         Optional[list[str]],
         typer.Argument(
-            metavar="[METHOD]...",
+            metavar="METHOD",
             help="Names of methods. Default: the run's own, with and without IAM and PSM, as the options below say.",
             show_default=False,
         ),

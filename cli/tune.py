@@ -37,7 +37,7 @@ def tune(
     methods: Annotated[
         Optional[list[str]],
         typer.Argument(
-            metavar="[METHOD]...",
+            metavar="METHOD",
             help="Default: nn, rr, svm and lssvm, and the run's own method.",
             show_default=False,
         ),
