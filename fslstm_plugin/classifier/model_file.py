@@ -155,8 +155,8 @@ class ModelFile:
             raise RunError(f"{file} was written by an older version of fslstm: fit again with 'fslstm fit'.")
         if version != str(_VERSION):
             raise RunError(
-                f"{file} is a model file of version {version}, but this fslstm-plugin reads version {_VERSION}: install "
-                "a newer one."
+                f"{file} is a model file of version {version}, but this fslstm-plugin reads version {_VERSION}: "
+                "install a newer one."
             )
         try:
             return cls._checked(msgspec.json.decode(metadata["classifier"], type=_Description), tensors, file)
