@@ -1,0 +1,203 @@
+"""A batch of episodes under way: several methods on the same features, and the time of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..adapters import FeatureAdapter
+from ..errors import DataError, FSLSTMError, UsageError
+from ..features import EpisodeFeatures
+from ..methods.base import Gram, Method
+from .devices import Clock, fetched, sent
+from .source import FeatureSource
+
+Adapters = tuple[Hashable, ...]
+
+FEATURES_AT_A_TIME = 16  # Episodes multiplied out together on a CPU: some 13 MB, little enough for the cache.
+
+
+class Episodes(NamedTuple):
+    """Some episodes, on the CPU.
+
+    Args:
+        indices: Of their images, int64 ``(episodes, n + m)``, the support first.
+        query_labels: int64 ``(episodes, m)``.
+    """
+
+    indices: Tensor
+    query_labels: Tensor
+
+
+class Running:
+    """Methods at work on a batch of episodes; on a GPU nothing waits for them before `results`.
+
+    Args:
+        source: Where the features come from.
+        episodes: The episodes.
+        targets: One-hot labels of their support ``(n, ways)``, on the device.
+        methods: On the device.
+
+    Raises:
+        DataError: See `results`; on a CPU at once.
+        UsageError: Likewise; or if a method refuses the features.
+    """
+
+    def __init__(self, source: FeatureSource, episodes: Episodes, targets: Tensor, methods: Sequence[Method]) -> None:
+        self._source, self._episodes, self._methods, self._targets = source, episodes, methods, targets
+        self._groups = _groups(methods, targets.shape[-2] / episodes.indices.shape[1])
+        self._clocks = [Clock(targets.device) for _ in methods]
+        self._found: list[Tensor] = []  # Whether all is as it must be, and what to say where it is not:
+        self._refusals: list[Callable[[], FSLSTMError]] = []
+        together = sent(torch.cat(episodes, 1), targets.device)  # One copy.
+        indices, labels = together.tensor_split([episodes.indices.shape[1]], dim=1)
+        features = self._features(indices)
+        try:
+            counts = [self._counts(features, labels, *each) for each in zip(methods, self._clocks, strict=True)]
+        except FSLSTMError:
+            self._refuse(torch.stack(self._found))  # What a method refuses may come from there.
+            raise
+        features.forget()
+        self._arriving = fetched([torch.stack(counts), torch.stack(self._found)])
+
+    def _features(self, indices: Tensor) -> EpisodeFeatures:
+        """The features, with what groups of methods share."""
+        on_cpu = indices.device.type == "cpu"
+        parts = []
+        for some in indices.split(FEATURES_AT_A_TIME if on_cpu else len(indices)):
+            mine = self._targets.expand(len(some), -1, -1)
+            points = self._source.points(some)
+            part = EpisodeFeatures.from_points(points, mine, self._source.base_mean, self._source.map_shape)
+            for group in self._groups.values():
+                for values in group.prepare(part):
+                    self._require(values.isfinite().all(), partial(self._far_out, group.methods[0], some))
+            if on_cpu:
+                self._refuse(torch.stack(self._found))
+            parts.append(part)
+        return EpisodeFeatures.join(parts)
+
+    def _counts(self, features: EpisodeFeatures, labels: Tensor, method: Method, clock: Clock) -> Tensor:
+        """How many queries are correctly predicted, and how many are predicted of each class, ``(b, 1 + ways)``."""
+        with clock, self._source.precision_of(method, labels.device):
+            logits = method.logits(features)
+            predictions = logits.argmax(-1)
+        # Beyond which argmax would be arbitrary; minus infinity is the logarithm of a zero probability.
+        self._require((logits < math.inf).all(), partial(_no_logits, method))
+        correct = (predictions == labels).sum(-1, keepdim=True)
+        return torch.cat([correct, _class_counts(predictions, features.ways)], 1)
+
+    def _require(self, true: Tensor, refusal: Callable[[], FSLSTMError]) -> None:
+        self._found.append(true)
+        self._refusals.append(refusal)
+
+    def _refuse(self, found: Tensor) -> None:
+        for true, refusal in zip(found.tolist(), self._refusals, strict=True):
+            if not true:
+                raise refusal()
+
+    def _far_out(self, method: Method, indices: Tensor) -> FSLSTMError:
+        if not self._source.points(indices).isfinite().all():
+            return DataError("Some features are infinite or not numbers: the model's weights are damaged.")
+        return UsageError(
+            f"{method} makes of the features what is infinite or not a number: its arguments, or the features, are far "
+            "out of scale."
+        )
+
+    def results(self) -> list[tuple[Tensor, float]]:
+        """Of each method accuracies and errors of the shares ``(2, episodes)``, in percent, and seconds.
+
+        Raises:
+            DataError: If a feature is infinite or not a number.
+            UsageError: If a method makes such numbers of finite ones.
+        """
+        counts, found = self._arriving()
+        self._refuse(found)
+        labels, ways = self._episodes.query_labels, self._targets.shape[-1]
+        true_shares = _class_counts(labels, ways).double() / labels.shape[1]
+        results = []
+        for method, mine, clock in zip(self._methods, counts.double() / labels.shape[1], self._clocks, strict=True):
+            group = self._groups[_adapter_keys(method)]
+            seconds = group.charge(method.uses_gram, _origin(self._groups, method)) + clock.seconds
+            share_errors = (mine[:, 1:] - true_shares).abs().mean(-1)
+            results.append((torch.stack([mine[:, 0], share_errors]) * 100, seconds))
+        return results
+
+
+class _Group:
+    """Methods whose features went through the same adapters, and the time of what they share.
+
+    Args:
+        methods: The methods.
+        whole: Whether the queries' own block is needed.
+        share: Share of the whole product that the rows of the support alone would have taken.
+    """
+
+    def __init__(self, methods: Sequence[Method], whole: bool, share: float) -> None:
+        self.methods, self.whole, self.share = methods, whole, share
+        self.adapting: list[Clock] = []
+        self.multiplying: list[Clock] = []
+        self.follows = self.relates = any(adapter.needs_gram for adapter in methods[0].adapters)
+
+    def prepare(self, part: EpisodeFeatures) -> list[Tensor]:
+        """Compute what the methods share, while the features are in the cache; what of it must be finite."""
+        uses = {method.uses_gram for method in self.methods}
+        with Clock(part.targets.device) as adapting:
+            adapted = self.methods[0].prepare(part)
+            own = adapted.has_own_product
+            found = [adapted.points] if own or uses == {"none"} else []
+        self.follows = self.relates or not own
+        with Clock(part.targets.device) as multiplying:
+            if uses != {"none"}:
+                gram = adapted.gram if self.whole else adapted.support_gram
+                found = [gram.support, gram.query_norms]
+        self.adapting.append(adapting)
+        self.multiplying.append(multiplying)
+        return found
+
+    def charge(self, uses: Gram, origin: _Group | None) -> float:
+        """Seconds charged to a method, and for what its features are made of; for the support's rows, their share."""
+        made_of = origin if self.follows else None
+        before = made_of.charge("all" if self.relates else uses, None) if made_of is not None else 0.0
+        share = {"none": 0.0, "support": self.share if self.whole else 1.0, "all": 1.0}[uses]
+        adapting, multiplying = (sum(clock.seconds for clock in each) for each in (self.adapting, self.multiplying))
+        return before + adapting + share * multiplying
+
+
+def _groups(methods: Sequence[Method], share: float) -> dict[Adapters, _Group]:
+    """Methods by their adapters; those whose Gram matrices others are derived from come first."""
+    keys = sorted({_adapter_keys(method) for method in methods}, key=len)
+    groups = {}
+    for key in keys:
+        behind = [each for each in methods if _adapter_keys(each)[: len(key)] == key]
+        whole = any(each.uses_gram == "all" or _first_related(each.adapters[len(key) :]) is not None for each in behind)
+        groups[key] = _Group([each for each in methods if _adapter_keys(each) == key], whole, share)
+    return groups
+
+
+def _origin(groups: Mapping[Adapters, _Group], method: Method) -> _Group | None:
+    """The group whose Gram matrices those of a method's group are made of."""
+    key, first = _adapter_keys(method), _first_related(method.adapters)
+    return (groups.get(key[:-1]) if key else None) or (None if first is None else groups.get(key[:first]))
+
+
+def _first_related(adapters: Sequence[FeatureAdapter]) -> int | None:
+    """Place of the first adapter that makes its features of all Gram matrices."""
+    return next((place for place, adapter in enumerate(adapters) if adapter.needs_gram), None)
+
+
+def _adapter_keys(method: Method) -> Adapters:
+    return tuple(adapter.key for adapter in method.adapters)
+
+
+def _no_logits(method: Method) -> FSLSTMError:
+    return UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale.")
+
+
+def _class_counts(labels: Tensor, ways: int) -> Tensor:
+    """How many labels ``(episodes, m)`` are of each class, int64 ``(episodes, ways)``."""
+    return (labels.unsqueeze(-1) == torch.arange(ways, device=labels.device)).sum(1)
