@@ -12,10 +12,11 @@ from ..data.sampler import EpisodeSampler
 from ..features import EpisodeFeatures
 from ..heads import one_hot
 from ..methods.base import Method
+from .devices import fetched, sent
 from .session import Session
 
-_MOST_EPISODES = 16
-_MOST_LOGITS = 2**20  # Of the support together with each query, which prediction sets are computed from.
+_MOST_EPISODES = {"cpu": 16, "cuda": 1024}  # At a time.
+_MOST_LOGITS = {"cpu": 2**20, "cuda": 2**25}  # Of the support together with each query, for prediction sets.
 
 
 class Batch(NamedTuple):
@@ -58,11 +59,12 @@ def collect(
     Returns:
         For each method its tensors, of all episodes, on the CPU.
     """
-    found: dict[int, list[list[Tensor]]] = {id(method): [] for method in methods}
+    found: dict[int, list[Callable[[], Sequence[Tensor]]]] = {id(method): [] for method in methods}
     ways = sampler.ways if known is None else known
     kept = ways * sampler.shots
     targets = one_hot(sampler.labels[:kept].to(session.device), ways)
-    size = max(1, min(_MOST_EPISODES, _MOST_LOGITS // (targets.numel() * sampler.ways * sampler.queries)))
+    kind = "cuda" if session.device.type == "cuda" else "cpu"
+    size = max(1, min(_MOST_EPISODES[kind], _MOST_LOGITS[kind] // (targets.numel() * sampler.ways * sampler.queries)))
     total = episodes * session.passes(methods)
     done = 0
     with session.tell(title, total) as say, torch.no_grad():
@@ -71,15 +73,21 @@ def collect(
             for first in range(0, episodes, size):
                 count = min(size, episodes - first)
                 indices = sampler.batch(first, count)
-                used = torch.cat([indices[:, :kept], indices[:, sampler.num_support :]], 1).to(session.device)
+                used = torch.cat([indices[:, :kept], indices[:, sampler.num_support :]], 1)
+                together = sent(torch.cat([used, sampler.query_labels(first, count)], 1), session.device)
+                used, labels = together.tensor_split([used.shape[1]], dim=1)
                 features = EpisodeFeatures.from_points(
                     source.points(used), targets.expand(count, -1, -1), source.base_mean, source.map_shape
                 )
-                batch = Batch(first, features, sampler.query_labels(first, count).to(session.device))
+                batch = Batch(first, features, labels)
                 for method in group:
                     with source.precision_of(method, session.device):
                         answers = answer(method.eval(), batch)
-                    found[id(method)].append([each.cpu() for each in answers])
+                    found[id(method)].append(fetched(answers))
+                features.forget()
                 done += count
                 say(done, total)
-    return [[torch.cat(parts) for parts in zip(*found[id(method)], strict=True)] for method in methods]
+    return [
+        [torch.cat(parts) for parts in zip(*(arrived() for arrived in found[id(method)]), strict=True)]
+        for method in methods
+    ]

@@ -9,7 +9,8 @@ from ..backbones.episode_statistics import episode_statistics
 from ..data.base import Split
 from ..data.images import make_images
 from ..model import Embedding
-from .runner import FeatureSource
+from .devices import sent
+from .source import FeatureSource
 
 
 def from_images(
@@ -34,14 +35,14 @@ def from_images(
     device = torch.device(device)
 
     def embedded(episode: Tensor) -> Tensor:
-        images = split.images[episode.cpu()].to(device)
+        images = sent(split.images[episode], device)
         numbers = torch.arange(len(images), device=device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
             return embedding(make_images(images, numbers, embedding.normalization)).float()
 
     def points(indices: Tensor) -> Tensor:
         with episode_statistics(embedding):
-            return torch.stack([embedded(episode) for episode in indices])
+            return torch.stack([embedded(episode) for episode in indices.cpu()])
 
     # The backbone keeps an episode's statistics while it is in it.
     return FeatureSource(points, embedding.map_shape, base_mean, reentrant=False, bfloat16=bfloat16)

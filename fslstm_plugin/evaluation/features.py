@@ -18,6 +18,7 @@ from ..data.images import make_images
 from ..errors import RunError, StorageError
 from ..storage.files import prune, subfolder
 from ..storage.weights import load_tensors, save_tensors
+from .devices import sent
 
 Progress = Callable[[int, int], None]
 
@@ -54,12 +55,12 @@ def extract_features(
     parts = []
     with torch.inference_mode(), reduced:
         for indices in torch.arange(len(split.labels)).split(batch_size):
-            images = make_images(
-                split.images[indices].to(device), torch.arange(len(indices), device=device), normalization
-            )
-            parts.append(backbone(images).float().cpu())
+            batch = sent(split.images[indices], device)
+            images = make_images(batch, torch.arange(len(indices), device=device), normalization)
+            parts.append(backbone(images).float())
             progress(int(indices[-1]) + 1, len(split.labels))
-    return torch.cat(parts).clone()  # not an inference tensor: a method may need gradients
+        features = torch.cat(parts).cpu()
+    return features.clone()  # not an inference tensor: a method may need gradients
 
 
 def cache_key(backbone: nn.Module, split: Split, precision: str) -> str:

@@ -13,13 +13,14 @@ from ..errors import UnknownNameError, UsageError
 _MOST_EXHAUSTIVE_WAYS = 7  # 63 columns; each further class doubles them.
 
 
-def coding_matrix(coding: str, ways: int) -> Tensor:
+def coding_matrix(coding: str, ways: int, device: torch.device | None = None) -> Tensor:
     """The coding matrix with a name.
 
     Args:
         coding: ``"one-vs-all"`` (a column per class), ``"one-vs-one"`` (a column per pair, the other classes 0),
             or ``"ecoc"``: `exhaustive_code` up to 7 ways, `random_code` beyond, where the exhaustive one explodes.
         ways: Number of classes.
+        device: Where to make it. Default the CPU.
 
     Returns:
         ``(ways, columns)`` with entries -1, 0 and 1, float64.
@@ -35,25 +36,25 @@ def coding_matrix(coding: str, ways: int) -> Tensor:
     """
     if not isinstance(coding, str) or coding not in _CODINGS:
         raise UnknownNameError("coding", str(coding), _CODINGS)
-    return _CODINGS[coding](ways)
+    return _CODINGS[coding](ways, device)
 
 
-def one_vs_all(ways: int) -> Tensor:
+def one_vs_all(ways: int, device: torch.device | None = None) -> Tensor:
     """Each class against all others: 1 on the diagonal, -1 elsewhere."""
-    return 2 * torch.eye(ways, dtype=torch.float64) - 1
+    return 2 * torch.eye(ways, dtype=torch.float64, device=device) - 1
 
 
-def one_vs_one(ways: int) -> Tensor:
+def one_vs_one(ways: int, device: torch.device | None = None) -> Tensor:
     """Each pair of classes, the other classes left out by a 0."""
-    first, second = torch.triu_indices(ways, ways, offset=1)
-    columns = torch.arange(len(first))
-    code = torch.zeros(ways, len(first), dtype=torch.float64)
+    first, second = torch.triu_indices(ways, ways, offset=1, device=device)
+    columns = torch.arange(len(first), device=device)
+    code = torch.zeros(ways, len(first), dtype=torch.float64, device=device)
     code[first, columns] = 1
     code[second, columns] = -1
     return code
 
 
-def exhaustive_code(ways: int) -> Tensor:
+def exhaustive_code(ways: int, device: torch.device | None = None) -> Tensor:
     """Every way to split the classes in two, once: ``2^(ways - 1) - 1`` columns, the first row all 1.
 
     Source: Dietterich and Bakiri, "Solving multiclass learning problems via error-correcting output
@@ -61,6 +62,7 @@ def exhaustive_code(ways: int) -> Tensor:
 
     Args:
         ways: Number of classes, at least 2.
+        device: Where to make it. Default the CPU.
 
     Returns:
         ``(ways, 2^(ways - 1) - 1)``, float64.
@@ -71,10 +73,10 @@ def exhaustive_code(ways: int) -> Tensor:
                 [-1.,  1., -1.],
                 [-1., -1.,  1.]], dtype=torch.float64)
     """
-    splits = torch.arange(2 ** (ways - 1) - 1)
-    bits = torch.arange(ways - 1)
+    splits = torch.arange(2 ** (ways - 1) - 1, device=device)
+    bits = torch.arange(ways - 1, device=device)
     rest = 2 * ((splits.unsqueeze(0) >> bits.unsqueeze(1)) & 1) - 1
-    return torch.cat([torch.ones(1, len(splits)), rest]).double()
+    return torch.cat([torch.ones_like(splits).unsqueeze(0), rest]).double()
 
 
 def random_code(ways: int, seed: int = 0) -> Tensor:
@@ -141,11 +143,11 @@ def _fault(code: Tensor) -> str | None:
     return None
 
 
-def _ecoc(ways: int) -> Tensor:
-    return exhaustive_code(ways) if ways <= _MOST_EXHAUSTIVE_WAYS else random_code(ways)
+def _ecoc(ways: int, device: torch.device | None = None) -> Tensor:
+    return exhaustive_code(ways, device) if ways <= _MOST_EXHAUSTIVE_WAYS else random_code(ways).to(device)
 
 
-_CODINGS: dict[str, Callable[[int], Tensor]] = {
+_CODINGS: dict[str, Callable[[int, torch.device | None], Tensor]] = {
     "one-vs-all": one_vs_all,
     "one-vs-one": one_vs_one,
     "ecoc": _ecoc,

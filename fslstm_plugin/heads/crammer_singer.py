@@ -23,7 +23,8 @@ from .linalg import cholesky
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
 _FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them might save, costs as much.
 _ACTIVE_SETS = 12  # Steps after which the active-set method counts as cycling.
-_TOGETHER = 32  # Episodes whose unknowns are padded to one number.
+_TOGETHER = 32  # Episodes whose unknowns are padded to one number on a CPU;
+_PARTS = 4  # on a GPU, to which padding matters less than the number of calls, so many such numbers.
 _TO_BOUNDARY = 0.995  # Share of the way to the boundary that an interior-point step may go.
 _TINY = 1e-300  # Makes 0 / 0 a 0.
 _AIM = 1e-5  # Share of the tolerance that the interior-point method aims at.
@@ -208,8 +209,8 @@ def _active_set(
         solution = _solve_free(hessian, targets, torch.where(free, 0, C * targets), free)
         alpha[todo] = _feasible(solution, targets, C)
         gap[todo] = svm_duality_gap(kernel, targets, alpha[todo], C)
-        going = gap[todo] > tolerance
-        if not going.any():
+        going = (gap[todo] > tolerance).nonzero().squeeze(-1)
+        if not len(going):
             break
         gradient = hessian @ solution - targets
         multiplier = gradient.gather(-1, _pivot(free)) - gradient
@@ -284,17 +285,22 @@ def _solve_free(hessian: Tensor, linear: Tensor, fixed: Tensor, free: Tensor) ->
     unknown = free.scatter(-1, pivot, False)
     solution = torch.empty_like(fixed)
     # Episodes with about as many unknowns as each other together, for little padding.
-    for part in unknown.sum((-2, -1)).argsort().split(_TOGETHER):
-        solution[part] = _solve_unknown(hessian[part], linear[part], start[part], unknown[part], pivot[part])
+    counts, order = unknown.sum((-2, -1)).sort()
+    together = _TOGETHER if order.device.type == "cpu" else max(_TOGETHER, -(-len(order) // _PARTS))
+    sizes = torch.stack([part[-1] for part in counts.split(together)]).tolist()
+    for part, size in zip(order.split(together), sizes, strict=True):
+        solution[part] = _solve_unknown(hessian[part], linear[part], start[part], unknown[part], pivot[part], size)
     return solution
 
 
-def _solve_unknown(hessian: Tensor, linear: Tensor, start: Tensor, unknown: Tensor, pivot: Tensor) -> Tensor:
-    """Change the unknown entries, and the pivots against them: one dense system of the unknowns of all classes."""
+def _solve_unknown(hessian: Tensor, linear: Tensor, start: Tensor, unknown: Tensor, pivot: Tensor, size: int) -> Tensor:
+    """Change the unknown entries, and the pivots against them: one dense system of the unknowns of all classes.
+
+    Of each episode there are ``size`` unknowns at most.
+    """
     batch, points, ways = start.shape
     unknown = unknown.flatten(1)
     count = unknown.sum(-1, keepdim=True)
-    size = int(count.max())
     # The i-th unknown of an episode goes to place i, whatever is known to the spare place at the end.
     place = torch.where(unknown, unknown.cumsum(-1) - 1, size)
     entries = torch.arange(points * ways, device=start.device).expand(batch, -1)

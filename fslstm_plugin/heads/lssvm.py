@@ -101,14 +101,14 @@ class LSSVMClassifier(SmootherHead):
             coding_matrix(coding, 3)  # An unknown name should fail here, not at the first episode.
             self._leaves_out = coding == "one-vs-one"
 
-    def code(self, ways: int) -> Tensor:
+    def code(self, ways: int, device: torch.device | None = None) -> Tensor:
         """The coding matrix ``(ways, L)`` for that many classes.
 
         Raises:
             UsageError: If a matrix was given, and is for another number of classes.
         """
         if isinstance(self.coding, str):
-            return coding_matrix(self.coding, ways)
+            return coding_matrix(self.coding, ways, device)
         if len(self.coding) != ways:
             raise UsageError(f"The coding matrix is for {len(self.coding)} ways, but the episode has {ways}.")
         return self.coding
@@ -139,7 +139,7 @@ class LSSVMClassifier(SmootherHead):
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """See `Head.solve`; for Hamming decoding the solutions of the L binary problems."""
-        code = self.code(targets.shape[-1]).to(targets)
+        code = self.code(targets.shape[-1], targets.device).to(targets)
         binary = self._solve_binary(kernel, targets, code)
         return binary if self.decoding == "hamming" else Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
 
@@ -148,7 +148,7 @@ class LSSVMClassifier(SmootherHead):
         scores = super().decide(gram, targets, dual)
         if self.decoding != "hamming":
             return scores
-        code = self.code(targets.shape[-1]).to(targets)
+        code = self.code(targets.shape[-1], targets.device).to(targets)
         soft = scores.detach() @ code.mT
         soft = soft - soft.mean(-1, keepdim=True)
         greatest = soft.abs().amax(-1, keepdim=True)

@@ -29,7 +29,8 @@ def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6
                 [0.3660, 0.6340]])
     """
     # The matrix stays as it is: only a factor a point and a factor a class change.
-    wanted = torch.as_tensor(class_sums, dtype=matrix.dtype, device=matrix.device).unsqueeze(-1)
+    sums = class_sums.to(matrix) if isinstance(class_sums, Tensor) else matrix.new_full((), class_sums)
+    wanted = sums.unsqueeze(-1)
     of_points, of_classes = torch.ones_like(matrix[..., :1, :]), torch.ones_like(matrix[..., :1])
     before = torch.zeros_like(of_points)
     for _ in range(sweeps):
