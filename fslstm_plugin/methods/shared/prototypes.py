@@ -6,6 +6,7 @@ columns first: sums over the few classes are then sums of long rows, which is wh
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
