@@ -85,8 +85,8 @@ class EpisodeFeatures:
         Args:
             points: Features of support and queries ``(..., n + m, d)``, the support first.
             targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type.
-            base_mean: See the class.
-            map_shape: See the class.
+            base_mean: Mean feature of the base classes; see `EpisodeFeatures`.
+            map_shape: Shape of the maps; see `EpisodeFeatures`.
         """
         return _Together(points, targets, base_mean, map_shape)
 

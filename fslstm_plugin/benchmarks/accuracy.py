@@ -117,7 +117,7 @@ class Curve(pl.Callback):
 
 
 def bench_accuracy(config: PretrainConfig, mark: float, data_root: Path | None, tell: Callable[[str], None]) -> Curve:
-    """Pretrain on the processor as ``fslstm pretrain`` does, until the mark is passed or the recipe ends.
+    """Pretrain on the CPU as ``fslstm pretrain`` does, until the mark is passed or the recipe ends.
 
     Args:
         config: The pretraining, on a benchmark's training classes.

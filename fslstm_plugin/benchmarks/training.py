@@ -41,7 +41,7 @@ _SLACK = 1e-3  # Of loss and gradient, relative: the backbone's single precision
 def bench_training(
     backbone: str, root: Path, rounds: int, seed: int, report: Callable[[str], None]
 ) -> tuple[list[Comparison], list[Figure]]:
-    """A step of the paper's recipe on CIFAR-FS, LSSVM without IAM, on the processor.
+    """A step of the paper's recipe on CIFAR-FS, LSSVM without IAM, on the CPU.
 
     Args:
         backbone: Registered name; its weights are fresh.

@@ -66,7 +66,7 @@ class FeatureSession(Session):
             kind: What the data are, in place of a split's name.
             features: Features ``(N, d)``, float32.
             labels: Their labels ``(N,)``.
-            made_by: See the class.
+            made_by: What the features were made by; see `FeatureSession`.
             device: Where to compute; default the CPU.
             ranks: See `Session`.
             tell: See `Session`.

@@ -58,7 +58,7 @@ class DPGN(Method):
 
     The network has a place for each support image, ordered by class, so it is tied to ways and shots. It is trained on
     graphs with ``queries`` of each class, one as published: of an episode with more, each graph gets as many as in
-    training, dealt out like cards in the order of their mean feature, which knows neither their classes nor their order
+    training, assigned round-robin in the order of their mean feature, which knows neither their classes nor their order
     [ours; every published figure has one query per class]. The support is sorted by class, but within a class the
     places are those in which it came: with several shots another order changes the logits a little.
 
@@ -207,7 +207,7 @@ class DPGN(Method):
         members = features.targets.to(features.support).gather(-2, by_class.unsqueeze(-1).expand_as(features.targets))
         support = features.support.gather(-2, by_class.unsqueeze(-1).expand_as(features.support))
         ranked = features.query.mean(-1).argsort(dim=-1, stable=True)
-        order = ranked.unflatten(-1, (self.ways * self.queries, -1)).mT  # Dealt out, not cut: neighbours are alike.
+        order = ranked.unflatten(-1, (self.ways * self.queries, -1)).mT  # Round-robin: neighbours in this order are alike.
         query = features.query.gather(-2, order.flatten(-2).unsqueeze(-1).expand_as(features.query))
         query = query.unflatten(-2, order.shape[-2:])
         graphs = query.shape[:-2]

@@ -46,7 +46,7 @@ class RelationNet(Method):
     Source: Sung et al., "Learning to compare: relation network for few-shot learning", CVPR 2018; its released code.
 
     Args:
-        backbone: Asked for its sizes; it has a ``wide_map``, as the plugin's own do.
+        backbone: Only its output shape is read; it has a ``wide_map``, as the plugin's own do.
         channels: Of the maps that are compared, default 64.
         hidden: Units between the two linear layers, default 8.
         padding: Of the convolutions; default None: 0 as published, or 1 for maps below 10 x 10, of which that would

@@ -29,9 +29,9 @@ class SIB(Method):
     The network's batch normalisation always uses the queries of the episode, each episode's apart.
 
     Transductive, with a prior that the network has learned: classes and queries as in training. It is therefore tied to
-    the ways (a unit for each class, in their order, which is not to matter and does) and to the number of queries, over
-    which gradients are summed: where another number is wanted, ``sib(queries=...)`` of the trained run scales its steps
-    by as much. Any shots can be tested.
+    the ways (a unit for each class: the result depends on the order of the classes, although it should not) and to the
+    number of queries, over which gradients are summed: where another number is wanted, ``sib(queries=...)`` of the
+    trained run scales its steps by as much. Any shots can be tested.
 
     Use it on a good pretrained backbone, which it leaves as it is; not where the queries come one at a time.
 

@@ -66,7 +66,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     probabilities are, in JSON.
 
     Args:
-        classifier: A fitted one with a backbone, on the processor.
+        classifier: A fitted one with a backbone, on the CPU.
         file: Its place; a file that is there is replaced.
         pictures: Pictures to check it with, at least one.
 
