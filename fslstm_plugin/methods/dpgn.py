@@ -207,7 +207,7 @@ class DPGN(Method):
         members = features.targets.to(features.support).gather(-2, by_class.unsqueeze(-1).expand_as(features.targets))
         support = features.support.gather(-2, by_class.unsqueeze(-1).expand_as(features.support))
         ranked = features.query.mean(-1).argsort(dim=-1, stable=True)
-        order = ranked.unflatten(-1, (self.ways * self.queries, -1)).mT  # Round-robin: neighbours in this order are alike.
+        order = ranked.unflatten(-1, (self.ways * self.queries, -1)).mT  # Round-robin: neighbours are alike.
         query = features.query.gather(-2, order.flatten(-2).unsqueeze(-1).expand_as(features.query))
         query = query.unflatten(-2, order.shape[-2:])
         graphs = query.shape[:-2]

@@ -126,7 +126,7 @@ def test_every_method_computes_on_the_gpu_what_it_computes_on_the_cpu(name, gpu)
 def assert_same_predictions(found: torch.Tensor, expected: torch.Tensor) -> None:
     """Of at least 99.9 % of the queries, but for ties: convolutions of a GPU keep three digits.
 
-    Hard labels show no ties, and one in iLPC's rounds changes most of an episode: rounding alone, of 1e-7, changed up to
+    Hard labels show no ties, and one tie changes the rest of an episode of iLPC: rounding alone, of 1e-7, changed up to
     7 of 1,500 predictions on the CPU. So of these 99 %.
     """
     least = 0.99 if set(expected.unique().tolist()) <= {0, 1} else 0.999

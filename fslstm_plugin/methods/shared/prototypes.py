@@ -6,7 +6,6 @@ columns first: sums over the few classes are then sums of long rows, which is wh
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -24,6 +23,7 @@ def class_means(targets: Tensor, num_query: int = 0) -> Tensor:
         ``(..., ways, n + num_query)``.
 
     Example:
+        >>> import torch
         >>> class_means(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), num_query=1)
         tensor([[1.0000, 0.0000, 0.0000, 0.0000],
                 [0.0000, 0.5000, 0.5000, 0.0000]])
@@ -42,6 +42,7 @@ def squared_distances(gram: Tensor, mix: Tensor) -> Tensor:
         ``(..., ways, N)``, not negative: what rounding takes below 0 is 0.
 
     Example:
+        >>> import torch
         >>> squared_distances(torch.eye(2), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
         tensor([[0.5000, 0.5000],
                 [2.0000, 0.0000]])
