@@ -152,17 +152,17 @@ def test_there_is_no_mean_of_base_classes_behind_it(name: str) -> None:
 @pytest.mark.parametrize("around", ["", "+psm"])
 def test_it_is_charged_what_it_is_made_of(around: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same seconds alone and beside methods that share the Gram matrices, on a clock that counts products."""
-    from fslstm_plugin.evaluation import runner
+    from fslstm_plugin.evaluation import devices
 
     seconds = {"now": 0.0}
-    product = runner.EpisodeFeatures._product
+    product = EpisodeFeatures._product
 
     def slow(self: EpisodeFeatures, whole: bool):
         seconds["now"] += 4.0 if whole else 1.0
         return product(self, whole)
 
     monkeypatch.setattr(EpisodeFeatures, "_product", slow)
-    monkeypatch.setattr(runner.time, "perf_counter", lambda: seconds["now"])
+    monkeypatch.setattr(devices.time, "perf_counter", lambda: seconds["now"])
     labels = torch.arange(20).repeat_interleave(20)
     source, sampler = indexed(random_points(400, 8, dtype=torch.float32)), EpisodeSampler(labels, 5, 2, 2, 0)
     name = f"lssvm(bpa){around}"
