@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,40 +17,79 @@ from ..recipes import Augmentation
 LUMA = (0.299, 0.587, 0.114)
 
 
-@dataclass(frozen=True)
-class _Draw:
-    """The random choices for a batch of images, each ``(images,)``; the factors are ``(images, 3)``."""
+class Changes(NamedTuple):
+    """Random changes of images, drawn beforehand.
 
-    top: Tensor
-    left: Tensor
-    flip: Tensor
-    factors: Tensor
+    Args:
+        rows: From which row of the image each row comes, ``(..., H)``.
+        columns: From which column each column comes, ``(..., W)``.
+        row_inside: Whether that row is one of the image, or padding.
+        column_inside: Likewise.
+        factors: Of brightness, contrast and saturation, ``(..., 3)``; None without jitter.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    row_inside: Tensor
+    column_inside: Tensor
+    factors: Tensor | None
+
+    def of(self, step: int) -> Changes:
+        """Those with an index in the first dimension."""
+        factors = None if self.factors is None else self.factors[step]
+        return Changes(self.rows[step], self.columns[step], self.row_inside[step], self.column_inside[step], factors)
 
 
-def _draw(augmentation: Augmentation, images: int, keys: Sequence[Sequence[int]], device: torch.device) -> _Draw:
-    """Choices for ``images`` images, an equal share from the generator of each key."""
+def uniform_draws(keys: Sequence[Sequence[int]], images: int) -> Tensor:
+    """Six uniform numbers for each image, an equal share of the images from the generator of each key.
+
+    Args:
+        keys: Seeds, a few non-negative integers each, for example one per episode.
+        images: Number of images.
+
+    Returns:
+        float32 ``(images, 6)`` in [0, 1), on the CPU.
+
+    Raises:
+        UsageError: If the keys cannot share the images equally.
+    """
+    if not keys or images % len(keys):
+        raise UsageError(f"{images} images cannot be shared equally by {len(keys)} augmentation keys.")
     share = images // len(keys)
-    uniform = np.concatenate([np.random.default_rng(list(key)).random((share, 6), np.float32) for key in keys])
-    draws = torch.from_numpy(uniform).to(device)
-    offsets = (draws[:, :2] * (2 * augmentation.padding + 1)).long()
-    return _Draw(
-        top=offsets[:, 0],
-        left=offsets[:, 1],
-        flip=draws[:, 2] < augmentation.flip,
-        factors=1 + augmentation.jitter * (2 * draws[:, 3:] - 1),
+    return torch.from_numpy(
+        np.concatenate([np.random.default_rng(list(key)).random((share, 6), np.float32) for key in keys])
     )
 
 
-def _crop(store: Tensor, indices: Tensor, draw: _Draw, padding: int) -> Tensor:
+def changes(augmentation: Augmentation, draws: Tensor, height: int, width: int) -> Changes:
+    """The changes of images that follow from uniform numbers.
+
+    Args:
+        augmentation: What may change.
+        draws: See `uniform_draws`; ``(..., 6)`` on any device.
+        height: Of the images, in pixels.
+        width: Likewise.
+    """
+    offsets = (draws[..., :2] * (2 * augmentation.padding + 1)).long()
+    rows = torch.arange(height, device=draws.device) + offsets[..., :1] - augmentation.padding
+    columns = torch.arange(width, device=draws.device)
+    columns = torch.where(draws[..., 2:3] < augmentation.flip, width - 1 - columns, columns)
+    columns = columns + offsets[..., 1:] - augmentation.padding
+    return Changes(
+        rows=rows.clamp(0, height - 1),
+        columns=columns.clamp(0, width - 1),
+        row_inside=(rows >= 0) & (rows < height),
+        column_inside=(columns >= 0) & (columns < width),
+        factors=1 + augmentation.jitter * (2 * draws[..., 3:] - 1) if augmentation.jitter else None,
+    )
+
+
+def _crop(store: Tensor, indices: Tensor, changes: Changes) -> Tensor:
     """Gather, crop and flip in one indexing of pixels: float ``(images, H, W, 3)`` in [0, 255]."""
     height, width = store.shape[1:3]
-    rows = torch.arange(height, device=store.device) + draw.top[:, None] - padding
-    columns = torch.arange(width, device=store.device).expand(len(indices), -1)
-    columns = torch.where(draw.flip[:, None], width - 1 - columns, columns) + draw.left[:, None] - padding
-    row_inside, column_inside = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
-    inside = (row_inside[:, :, None] & column_inside[:, None, :]).unsqueeze(-1)
-    rows, columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
-    pixels = (indices[:, None, None] * height + rows[:, :, None]) * width + columns[:, None, :]
+    inside = (changes.row_inside[:, :, None] & changes.column_inside[:, None, :]).unsqueeze(-1)
+    first = (indices[:, None] * height + changes.rows) * width
+    pixels = first[:, :, None] + changes.columns[:, None, :]
     # Both are several times as fast as indexing with three tensors, and as a product of floats.
     found = store.flatten(0, 2).index_select(0, pixels.flatten()).unflatten(0, pixels.shape)
     return (found * inside).float()
@@ -57,7 +97,7 @@ def _crop(store: Tensor, indices: Tensor, draw: _Draw, padding: int) -> Tensor:
 
 def _jitter(images: Tensor, factors: Tensor) -> Tensor:
     """Brightness, contrast and saturation by each image's factors; pixels stay in [0, 255]."""
-    luma = images.new_tensor(LUMA)
+    luma = _constant(LUMA, images.device)
     brightness, contrast, saturation = factors[:, :, None, None, None].unbind(1)
     images = (images * brightness).clamp_(0, 255)
     mean = (images @ luma).mean((1, 2))[:, None, None, None]
@@ -70,33 +110,30 @@ def _normalize(pixels: Tensor, normalization: Normalization) -> Tensor:
     """Pixels ``(images, H, W, 3)`` less the mean, over the standard deviation."""
     width = pixels.shape[2]
     # For a whole row at once: three channels alone are too few for the processor's vector units.
-    mean = pixels.new_tensor(normalization.mean).mul_(255).repeat(width)
-    std = pixels.new_tensor(normalization.std).mul_(255).repeat(width)
+    mean = _constant(normalization.mean, pixels.device, width)
+    std = _constant(normalization.std, pixels.device, width)
     return ((pixels.flatten(2) - mean) / std).unflatten(2, (width, 3))
 
 
-def make_images(
-    store: Tensor,
-    indices: Tensor,
-    normalization: Normalization,
-    augmentation: Augmentation | None = None,
-    keys: Sequence[Sequence[int]] = (),
-) -> Tensor:
+@lru_cache(maxsize=32)
+def _constant(values: tuple[float, ...], device: torch.device, width: int = 0) -> Tensor:
+    """The values; with a width those of a row of pixels, times 255. Kept, since a GPU would be waited for each time."""
+    with torch.inference_mode(False):
+        found = torch.tensor(values, device=device)
+        return found.mul_(255).repeat(width) if width else found
+
+
+def make_images(store: Tensor, indices: Tensor, normalization: Normalization, changes: Changes | None = None) -> Tensor:
     """Normalised images from a split's pixels.
 
     Args:
         store: All images of the split, uint8 ``(N, H, W, 3)``.
         indices: Which images, int64 ``(...)`` on the store's device.
         normalization: Mean and standard deviation of each channel.
-        augmentation: Random changes of each image; none by default.
-        keys: Seeds from which the random changes follow, one (a few non-negative integers) for each equal share of
-            the indices, for example one per episode. Needed with ``augmentation``.
+        changes: Random changes of each image, see `changes`, in the order of the indices; none by default.
 
     Returns:
         float32 ``(..., 3, H, W)`` in channels-last memory.
-
-    Raises:
-        UsageError: If there is augmentation without keys, or the keys cannot share the images equally.
 
     Example:
         >>> store = torch.full((10, 32, 32, 3), 255, dtype=torch.uint8)
@@ -106,13 +143,10 @@ def make_images(
         (torch.Size([4, 3, 32, 32]), tensor([1.]))
     """
     flat = indices.flatten()
-    if augmentation is None:
+    if changes is None:
         pixels = store[flat].float()
     else:
-        if not keys or len(flat) % len(keys):
-            raise UsageError(f"{len(flat)} images cannot be shared equally by {len(keys)} augmentation keys.")
-        draw = _draw(augmentation, len(flat), keys, store.device)
-        pixels = _crop(store, flat, draw, augmentation.padding)
-        if augmentation.jitter:
-            pixels = _jitter(pixels, draw.factors)
+        pixels = _crop(store, flat, changes)
+        if changes.factors is not None:
+            pixels = _jitter(pixels, changes.factors)
     return _normalize(pixels, normalization).permute(0, 3, 1, 2).unflatten(0, indices.shape)

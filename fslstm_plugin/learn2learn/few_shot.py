@@ -190,7 +190,9 @@ class LightningFewShot(EpisodicModule, LightningEpisodicModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One step; logs ``train_loss`` and ``train_accuracy``."""
-        return super().training_step(_episodes(batch, self.train_ways, self.train_shots), batch_idx)
+        loss, accuracy = self.learn(_episodes(batch, self.train_ways, self.train_shots))
+        self.record("train", loss, accuracy)
+        return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """One batch of validation; logs ``valid_loss`` and ``valid_accuracy``."""

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from ..backbones.base import Backbone
 from ..data.base import Split
-from ..data.images import make_images
 from ..errors import UsageError
 from ..model import FewShotModel
 from ..normalization import Normalization
 from ..recipes import PretrainRecipe
 from ..runs.folder import Run
+from .metrics import is_logged
+from .streams import Step, augmented
 
 
 def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
@@ -52,15 +53,17 @@ class SplitBatches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         trainer = self.module.trainer
         self.split = split = self.split.to(self.module.device)
-        share = self.recipe.batch_size // trainer.world_size
         epoch, first = divmod(trainer.global_step, len(self))
-        order = epoch_order(len(split.labels), self.seed, epoch)
-        for step in range(first, len(self)):
-            begin = step * self.recipe.batch_size + trainer.global_rank * share
-            indices = order[begin : begin + share].to(self.module.device)
-            keys = [(self.seed, epoch, step, trainer.global_rank)]
-            batch = make_images(split.images, indices, self.normalization, self.recipe.augmentation, keys)
-            yield batch, split.labels[indices]
+        share = self.recipe.batch_size // trainer.world_size
+        # The last batch of images that do not fill one is left out.
+        batches = epoch_order(len(split.labels), self.seed, epoch).split(share)[
+            trainer.global_rank :: trainer.world_size
+        ]
+        steps = (
+            Step(batches[step], [(self.seed, epoch, step, trainer.global_rank)]) for step in range(first, len(self))
+        )
+        for indices, images in augmented(split, steps, self.normalization, self.recipe.augmentation):
+            yield images, split.labels[indices]
 
 
 def shrink(images: Tensor, side: int) -> Tensor:
@@ -113,8 +116,9 @@ class Classification(pl.LightningModule):
                 block.requires_grad_(False)
         logits = self(shrink(images, self.recipe.side(images.shape[-1], progress)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing)
-        self.log("train_loss", loss)
-        self.log("train_accuracy", (logits.argmax(1) == labels).float().mean())
+        if is_logged(self.trainer):
+            self.log("train_loss", loss)
+            self.log("train_accuracy", (logits.argmax(1) == labels).float().mean())
         return loss
 
     def configure_optimizers(self) -> Any:

@@ -90,7 +90,9 @@ class StepSeed(pl.Callback):
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Seed for the coming step."""
         words = np.random.SeedSequence([self.seed, trainer.global_step, trainer.global_rank]).generate_state(1)
-        torch.manual_seed(int(words[0]))
+        on_cpu = isinstance(trainer.accelerator, CPUAccelerator)
+        # torch.manual_seed seeds absent devices too, which takes as long as a small step.
+        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(int(words[0]))
 
 
 class WholeCheckpoints(TorchCheckpointIO):

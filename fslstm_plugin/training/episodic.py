@@ -16,6 +16,7 @@ from ..heads import one_hot
 from ..methods.base import Criterion
 from ..model import FewShotModel
 from ..recipes import MetaRecipe
+from .metrics import is_logged
 
 
 class EpisodicModule(pl.LightningModule):
@@ -67,9 +68,10 @@ class EpisodicModule(pl.LightningModule):
         return EpisodeFeatures.from_points(points, targets, map_shape=self.model.map_shape)
 
     def training_step(self, batch: Episodes, batch_idx: int) -> Tensor:
-        """One step; logs ``train_loss`` and ``train_accuracy``."""
+        """One step; logs ``train_loss`` and ``train_accuracy`` of every few, see `is_logged`."""
         loss, accuracy = self.learn(batch)
-        self.record("train", loss, accuracy)
+        if is_logged(self.trainer):
+            self.record("train", loss, accuracy)
         return loss
 
     def record(self, stage: str, loss: Tensor, accuracy: Tensor) -> None:

@@ -14,6 +14,12 @@ from ..runs.folder import Run
 from ..storage.files import replacing
 
 
+def is_logged(trainer: pl.Trainer) -> bool:
+    """Whether the step under way is one whose loss and accuracy are recorded; to log each costs a small step's time."""
+    every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    return (trainer.global_step + 1) % every == 0
+
+
 class Metrics(pl.Callback):
     """Records the logged metrics periodically and after every epoch, and writes them atomically as ``metrics.csv``.
 

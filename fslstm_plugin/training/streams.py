@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 import pytorch_lightning as pl
+import torch
+from torch import Tensor
 
 from ..data.base import Split
-from ..data.images import Augmentation, make_images
+from ..data.images import Augmentation, changes, make_images, uniform_draws
 from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
+from ..evaluation.devices import sent
 from ..normalization import Normalization
+
+_AHEAD = 64  # Steps whose indices and random numbers are made, and go to the device, together.
+
+
+class Step(NamedTuple):
+    """The images of a step.
+
+    Args:
+        indices: Of the images, int64 ``(...)`` on the CPU.
+        keys: See `uniform_draws`.
+    """
+
+    indices: Tensor
+    keys: Sequence[Sequence[int]]
+
+
+def augmented(
+    split: Split, steps: Iterable[Step], normalization: Normalization, augmentation: Augmentation | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images of one step after the other, on the split's device, which nothing waits for.
+
+    Args:
+        split: Where the images come from.
+        steps: Which images, equally many in each step.
+        normalization: The backbone's.
+        augmentation: Random changes of the images, or None.
+
+    Yields:
+        The indices of a step on the device, and its images ``(..., 3, H, W)``.
+    """
+    device, steps = split.images.device, iter(steps)
+    while ahead := list(islice(steps, _AHEAD)):
+        indices = sent(torch.stack([step.indices for step in ahead]), device)
+        every = None
+        if augmentation is not None:
+            draws = torch.stack([uniform_draws(step.keys, step.indices.numel()) for step in ahead])
+            every = changes(augmentation, sent(draws, device), *split.images.shape[1:3])
+        for number, mine in enumerate(indices):
+            own = None if every is None else every.of(number)
+            yield mine, make_images(split.images, mine, normalization, own)
 
 
 @dataclass
@@ -44,15 +89,17 @@ class EpisodeStream:
         return self.steps
 
     def __iter__(self) -> Iterator[Episodes]:
-        trainer, device = self.module.trainer, self.module.device
+        trainer, device = self.module.trainer, torch.device(self.module.device)
         share = self.episodes_per_step // trainer.world_size
         self.split = self.split.to(device)
-        labels = self.sampler.labels.to(device).expand(share, -1)
+        labels = sent(self.sampler.labels, device).expand(share, -1)
         first = trainer.global_step
-        for step in range(first, first - first % self.steps + self.steps):
-            start = step * self.episodes_per_step + trainer.global_rank * share
-            indices = self.sampler.batch(start, share).to(device)
-            # The second number separates these draws from any other use of the same seed.
-            keys = [(self.sampler.seed, 1, episode) for episode in range(start, start + share)]
-            batch = make_images(self.split.images, indices, self.normalization, self.augmentation, keys)
-            yield Episodes(batch, labels, self.sampler.num_support, self.sampler.ways)
+        numbers = range(first, first - first % self.steps + self.steps)
+        steps = (self._step(number * self.episodes_per_step + trainer.global_rank * share, share) for number in numbers)
+        for _, images in augmented(self.split, steps, self.normalization, self.augmentation):
+            yield Episodes(images, labels, self.sampler.num_support, self.sampler.ways)
+
+    def _step(self, start: int, share: int) -> Step:
+        # The second number separates these draws from any other use of the same seed.
+        keys = [(self.sampler.seed, 1, episode) for episode in range(start, start + share)]
+        return Step(self.sampler.batch(start, share), keys)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from fslstm_plugin import parse_method
 from fslstm_plugin.arguments import options
 from fslstm_plugin.backbones import Conv4, ResNet12
-from fslstm_plugin.data.images import Augmentation, make_images
+from fslstm_plugin.data.images import Augmentation, changes, make_images, uniform_draws
 from fslstm_plugin.episodes import Episodes
 from fslstm_plugin.evaluation.features import extract_features
 from fslstm_plugin.features import EpisodeFeatures
@@ -183,13 +183,9 @@ def test_features_are_extracted_on_the_gpu(kind, dots, gpu):
 @pytest.mark.parametrize("method", ["lssvm+iam", "svm"])
 def test_a_training_step_stays_on_its_device(kind, method, dots, gpu):
     module = LightningFewShot(kind(image_size=32), method=method).to("cuda")
-    images = make_images(
-        dots.images[:8].to("cuda"),
-        torch.arange(8, device="cuda"),
-        module.model.normalization,
-        Augmentation.published(32),
-        [(0, 0)],
-    )
+    moved = changes(Augmentation.published(32), uniform_draws([(0, 0)], 8).to("cuda"), 32, 32)
+    indices = torch.arange(8, device="cuda")
+    images = make_images(dots.images[:8].to("cuda"), indices, module.model.normalization, moved)
     batch = Episodes(images[None].contiguous(), torch.tensor([[0, 1, 0, 1, 0, 0, 1, 1]]).to("cuda"), 4, 2)
     loss, accuracy = module.meta_learn(batch, 0, 2, 2, 2)
     loss.backward()

@@ -9,7 +9,7 @@ import torch
 from torchvision.transforms import v2
 
 from fslstm_plugin.backbones import Normalization
-from fslstm_plugin.data.images import Augmentation, _crop, _Draw, _jitter, make_images
+from fslstm_plugin.data.images import Augmentation, Changes, _crop, _jitter, changes, make_images, uniform_draws
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.features import cache_key
 
@@ -25,18 +25,20 @@ def test_normalisation_equals_torchvision():
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
+def drawn(augmentation: Augmentation, keys: list[tuple[int, ...]], images: int) -> Changes:
+    return changes(augmentation, uniform_draws(keys, images), 32, 32)
+
+
 def test_crop_and_flip_equal_torchvision():
-    draw = _Draw(
-        torch.tensor([0, 8, 3, 5]),
-        torch.tensor([8, 1, 4, 0]),
-        torch.tensor([True, False, True, False]),
-        torch.ones(4, 3),
-    )
-    images = _crop(STORE, INDICES, draw, padding=4)
+    tops, lefts, flips = [0, 8, 3, 5], [8, 1, 4, 0], [True, False, True, False]
+    uniform = torch.rand(4, 6)
+    uniform[:, 0], uniform[:, 1] = (torch.tensor(tops) + 0.5) / 9, (torch.tensor(lefts) + 0.5) / 9
+    uniform[:, 2] = torch.where(torch.tensor(flips), 0.2, 0.8)
+    images = _crop(STORE, INDICES, changes(Augmentation(4, jitter=0.0), uniform, 32, 32))
     for index in range(4):
         image = v2.functional.pad(STORE[INDICES[index]].permute(2, 0, 1), [4, 4, 4, 4])
-        image = v2.functional.crop(image, int(draw.top[index]), int(draw.left[index]), 32, 32)
-        if draw.flip[index]:
+        image = v2.functional.crop(image, tops[index], lefts[index], 32, 32)
+        if flips[index]:
             image = v2.functional.hflip(image)
         assert torch.equal(images[index].permute(2, 0, 1), image.float())
 
@@ -54,9 +56,9 @@ def test_jitter_equals_torchvision():
 
 def test_augmentation_follows_from_the_keys_alone():
     augmentation = Augmentation.published(32)
-    both = make_images(STORE, INDICES.view(2, 2), NORMALIZATION, augmentation, [(1, 5), (1, 6)])
-    alone = make_images(STORE, INDICES[2:], NORMALIZATION, augmentation, [(1, 6)])
-    other = make_images(STORE, INDICES[2:], NORMALIZATION, augmentation, [(2, 6)])
+    both = make_images(STORE, INDICES.view(2, 2), NORMALIZATION, drawn(augmentation, [(1, 5), (1, 6)], 4))
+    alone = make_images(STORE, INDICES[2:], NORMALIZATION, drawn(augmentation, [(1, 6)], 2))
+    other = make_images(STORE, INDICES[2:], NORMALIZATION, drawn(augmentation, [(2, 6)], 2))
     assert torch.equal(both[1], alone)
     assert not torch.equal(alone, other)
     assert not torch.equal(both[0, 0], both[0, 1]), "two copies of one image get changes of their own"
@@ -65,7 +67,8 @@ def test_augmentation_follows_from_the_keys_alone():
 def test_augmentation_covers_its_range():
     store = torch.full((1, 32, 32, 3), 128, dtype=torch.uint8)
     plain = Normalization((0, 0, 0), (1, 1, 1))
-    images = make_images(store, torch.zeros(2000, dtype=torch.long), plain, Augmentation(4, jitter=0.0), [(0,)])
+    moved = drawn(Augmentation(4, jitter=0.0), [(0,)], 2000)
+    images = make_images(store, torch.zeros(2000, dtype=torch.long), plain, moved)
     inside = images[:, 0] > 0
     tops, lefts = (~inside).all(2), (~inside).all(1)
     shifts = tops[:, :4].sum(1) - tops[:, -4:].sum(1), lefts[:, :4].sum(1) - lefts[:, -4:].sum(1)
@@ -78,7 +81,7 @@ def test_augmentation_covers_its_range():
 @pytest.mark.parametrize("keys", [[], [(0,), (1,), (2,)]])
 def test_keys_must_share_the_images(keys):
     with pytest.raises(UsageError, match="shared equally"):
-        make_images(STORE, INDICES, NORMALIZATION, Augmentation(4), keys)
+        uniform_draws(keys, 4)
 
 
 @pytest.mark.parametrize("values", [{"padding": -1}, {"padding": 4, "jitter": 2}, {"padding": 4, "flip": -0.1}])
