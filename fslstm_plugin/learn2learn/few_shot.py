@@ -101,6 +101,8 @@ class LightningFewShot(EpisodicModule, LightningEpisodicModule):
     psm_iterations: int = 0
     feature_size: int | None = None
 
+    on_progress_bar = True
+
     def __init__(
         self,
         features: nn.Module,

@@ -40,6 +40,8 @@ class EpisodicModule(pl.LightningModule):
         (torch.Size([]), torch.Size([]))
     """
 
+    on_progress_bar = False  # Lightning's, for which each step would wait for its numbers.
+
     def __init__(self, model: FewShotModel, criterion: Criterion, recipe: MetaRecipe) -> None:
         super().__init__()
         self.model, self.criterion, self.recipe = model, criterion, recipe
@@ -81,7 +83,7 @@ class EpisodicModule(pl.LightningModule):
             on_step=stage == "train",
             on_epoch=stage != "train",  # Lightning loses the sums of an incomplete epoch when a training is continued
             sync_dist=stage != "train",
-            prog_bar=True,
+            prog_bar=self.on_progress_bar,
             batch_size=1,
         )
 
