@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from . import options
+from .pictures import Views
 from .results import give_out
 from .terminal import join_ranks, progress, running, say
 
@@ -142,6 +143,7 @@ class Evaluation:
 
     runs: options.RunsFolder = Path("runs")
     dataset: OtherDataset = None
+    views: Views = None
     split: SplitName = "test"
     episodes: Episodes = 1000
     ways: Ways = 5
@@ -195,14 +197,22 @@ class Evaluation:
             for name, usual in (("split", "test"), ("precision", "32")):
                 if getattr(self, name) != usual:
                     raise UsageError(f"{source.option} has no {name}, which is a run's: leave out --{name}.")
-            return [source.session(self.runs, self.device, console)]
+            return [source.session(self.runs, self.device, console, self.views)]
         chosen = Run.find_each(runs, self.runs) if runs else [Run.newest(self.runs)]
         names = [run.name for run in chosen]
         if again := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"Rows are told apart by their runs' names, but two are called {again}: rename a folder.")
         return [
             open_session(
-                run, self.dataset, self.split, self.data_root, self.device, console, self.precision, self.cache
+                run,
+                self.dataset,
+                self.split,
+                self.data_root,
+                self.device,
+                console,
+                self.precision,
+                self.cache,
+                self.views,
             )
             for run in chosen
         ]
@@ -245,6 +255,7 @@ def open_session(
     console: Console,
     precision: str = "32",
     cache: bool = True,
+    views: str | None = None,
 ) -> RunSession:
     """A run's model on a split of its data set, or of another with images of the same size.
 
@@ -271,6 +282,7 @@ def open_session(
         ranks,
         lambda title, total: progress(console, title, total),
         lambda sentence: say(console, sentence),
+        views,
     )
 
 

@@ -45,6 +45,7 @@ def fit(
     backbone: pictures.BackboneName = None,
     weights: pictures.Weights = None,
     pooling: pictures.Pooling = None,
+    views: pictures.Views = None,
     runs: options.RunsFolder = Path("runs"),
     max_pixels: pictures.MaxPixels = None,
     seed: options.Seed = 0,
@@ -72,7 +73,7 @@ def fit(
     found = pictures.labelled(labelled, console)
     _require_two(found, labelled)
     pictures.require_replaceable(output)
-    network = pictures.open_backbone(backbone, weights, pooling, runs, device)
+    network = pictures.open_backbone(backbone, weights, pooling, runs, device, views)
     gathered = pictures.gather(found, network, console)
     _require_two(gathered.pictures, labelled)
     once, copies = pictures.without_copies(gathered)

@@ -72,9 +72,17 @@ Pooling = Annotated[
     typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.", show_default=False),
 ]
 
+Views = Annotated[
+    Optional[str],
+    typer.Option(
+        help="flip: features are the mean of those of each picture and of its mirror image, in twice the time.",
+        show_default=False,
+    ),
+]
+
 
 def open_backbone(
-    name: str | None, weights: Path | None, pooling: str | None, runs: Path, device: str
+    name: str | None, weights: Path | None, pooling: str | None, runs: Path, device: str, views: str | None = None
 ) -> PictureBackbone:
     """The backbone of the options, on its device.
 
@@ -91,7 +99,7 @@ def open_backbone(
     where = terminal.join_ranks().device(device)
     if name is not None and (name.startswith(builtin.PREFIX) or Path(name).is_dir() or (runs / name).is_dir()):
         name = str(Run.find(name, runs).path.absolute())
-    backbone = opened(name, None if weights is None else weights.absolute(), pooling)
+    backbone = opened(name, None if weights is None else weights.absolute(), pooling, views=views)
     for note in backbone.notes:
         terminal.say(Console(stderr=True), note)
     return backbone.to(where)

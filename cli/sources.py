@@ -81,13 +81,14 @@ class Source:
             raise UsageError(f"{self.option} takes the place of a run and its data set: leave out --run and --dataset.")
         return True
 
-    def session(self, runs: Path, device: str, console: Console) -> Session:
+    def session(self, runs: Path, device: str, console: Console, views: str | None = None) -> Session:
         """The features, those of pictures computed first.
 
         Args:
             runs: Folder of runs, for a run as the backbone.
             device: Where to compute.
             console: Where progress is shown.
+            views: Of pictures, see `seeing`. Default None: the pictures alone.
 
         Raises:
             DataError: If the file or the pictures cannot be read, have an unexpected format, or a picture is in two
@@ -97,19 +98,22 @@ class Source:
         from fslstm_plugin.evaluation.feature_file import open_feature_file
 
         if self.pictures is not None:
-            return self._embedded(self.pictures, runs, device, console)
+            return self._embedded(self.pictures, runs, device, console, views)
         assert self.features is not None
+        if views is not None:
+            raise UsageError("--features are made, and --views says how: leave it out.")
         ranks = terminal.join_ranks()
         return open_feature_file(self.features, ranks.device(device), ranks, partial(terminal.progress, console))
 
-    def _embedded(self, source: Path, runs: Path, device: str, console: Console) -> Session:
+    def _embedded(self, source: Path, runs: Path, device: str, console: Console, views: str | None) -> Session:
         import numpy as np
 
+        from fslstm_plugin.backbones.views import on_views
         from fslstm_plugin.evaluation.feature_session import FeatureSession
         from fslstm_plugin.pictures import labelled
 
         found = labelled(source, partial(terminal.say, console))
-        network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device)
+        network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device, views)
         gathered, copies = pictures.without_copies(pictures.gather(found, network, console))
         for sentence in pictures.on_copies(copies):
             terminal.say(console, sentence)
@@ -123,5 +127,5 @@ class Source:
             network.device,
             terminal.join_ranks(),
             partial(terminal.progress, console),
-            notes=[_IMAGENET.format(name=name)] if network.imagenet else (),
+            notes=[*([_IMAGENET.format(name=name)] if network.imagenet else []), *on_views(views)],
         )

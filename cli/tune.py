@@ -10,6 +10,7 @@ import typer
 from fslstm_plugin.errors import UsageError
 
 from . import evaluation, options, results, terminal
+from .pictures import Views
 from .signatures import with_fields
 from .sources import PANEL, Source
 
@@ -45,6 +46,7 @@ def tune(
     run: evaluation.RunOption = None,
     runs: options.RunsFolder = Path("runs"),
     dataset: evaluation.OtherDataset = None,
+    views: Views = None,
     episodes: evaluation.Episodes = 1000,
     ways: evaluation.Ways = 5,
     shots: evaluation.Shots = None,
@@ -75,9 +77,11 @@ def tune(
     session: Session
     source = Source(**more)
     if source.replaces(run, dataset):
-        session = source.session(runs, device, console)
+        session = source.session(runs, device, console, views)
     else:
-        session = evaluation.open_session(Run.find(run, runs), dataset, tuning.SPLIT, data_root, device, console)
+        session = evaluation.open_session(
+            Run.find(run, runs), dataset, tuning.SPLIT, data_root, device, console, views=views
+        )
     if session.run is not None:
         tuning.load_tuning(session.run)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))

@@ -570,13 +570,14 @@ def _identity(backbone: PictureBackbone) -> BackboneIdentity:
         image_size=backbone.image_size,
         weights=None if backbone.weights is None else str(backbone.weights),
         pooling=backbone.pooling,
+        views=backbone.views,
     )
 
 
 def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbone:
     """The backbone of a file; its weights, or its run, from another place if one is given."""
     if weights is not None and weights.is_dir():
-        return open_backbone(weights)
+        return open_backbone(weights, views=identity.views)
     known = None if identity.weights is None else Path(identity.weights)
     try:
         return open_backbone(
@@ -584,6 +585,7 @@ def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbo
             weights=weights or known,
             pooling=identity.pooling,
             image_size=identity.image_size[0] if identity.name in BACKBONES.names() else None,
+            views=identity.views,
         )
     except UnknownNameError as error:
         raise RunError(f"The classifier's backbone cannot be opened here: {error}") from error
@@ -596,6 +598,11 @@ def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbo
 def _require_same(backbone: PictureBackbone, content: ModelFile, file: Path) -> None:
     """Refuse features of other weights, of images of another size, or of another length, which mean something else."""
     identity, length = content.backbone, content.support.shape[1]
+    if identity is not None and backbone.views != identity.views:
+        raise RunError(
+            f"{file} was made with the views {identity.views or 'none'} of each picture, but this backbone has "
+            f"{backbone.views or 'none'}: open it with the same `views`, or fit again."
+        )
     if identity is not None and backbone.digest != identity.digest:
         raise RunError(
             f"{file} was made with the backbone {identity.name} of other weights ({identity.digest[:12]}) than those "

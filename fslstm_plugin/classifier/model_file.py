@@ -43,6 +43,7 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         image_size: Height and width of what it sees in pixels.
         weights: The file that its weights are from; None where they are the network's own.
         pooling: The pooling that was asked for; None for the network's own.
+        views: What it sees of a picture; None for the picture alone.
     """
 
     name: str
@@ -50,6 +51,7 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image_size: tuple[Side, Side]
     weights: str | None = None
     pooling: str | None = None
+    views: str | None = None
 
     def moved(self, place: Callable[[str], str]) -> BackboneIdentity:
         """The same with other places of its run and its weights."""

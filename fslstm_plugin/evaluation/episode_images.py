@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..backbones.episode_statistics import episode_statistics
+from ..backbones.views import Mirrored
 from ..data.base import Split
 from ..data.images import make_images
 from ..model import Embedding
@@ -14,7 +15,7 @@ from .source import FeatureSource
 
 
 def from_images(
-    embedding: Embedding,
+    embedding: Embedding | Mirrored,
     split: Split,
     device: torch.device | str,
     base_mean: Tensor | None = None,

@@ -117,7 +117,8 @@ class FeatureStore:
     def _kept(
         self, split: Split, what: str, rows: int, progress: Progress, reduce: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        stem = "-".join([split.dataset, split.name, what, self.precision, *self.kind])
+        # The kind before the rest, so that no pattern of one kind matches the files of another.
+        stem = "-".join([split.dataset, split.name, *self.kind, what, self.precision])
         name = f"{stem}-{cache_key(self.backbone, split, self.precision)}.safetensors"
         found = None if self.folder is None else _read(self.folder / "cache" / name, rows)
         if found is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..backbones.views import on_views, require_known, seeing
 from ..data.base import Split
 from ..data.root import load_split
 from ..errors import UsageError
@@ -152,6 +153,7 @@ class RunSession(Session):
         ranks: The processes that evaluate together.
         tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
         note: Called with a sentence on what could not be saved.
+        views: See `seeing`; default the images alone.
 
     Attributes:
         model: The run's model on the device.
@@ -166,10 +168,12 @@ class RunSession(Session):
     ranks: Ranks = ALONE
     tell: Tell = quiet
     note: Callable[[str], None] = _silent
+    views: str | None = None
     model: FewShotModel = field(init=False)
     _embedded: dict[str, Tensor] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        require_known(self.views)
         size, expected = self.split.images.shape[1], self.run.config.image_size
         if size != expected:
             raise UsageError(
@@ -177,6 +181,7 @@ class RunSession(Session):
                 f"have {size}."
             )
         self.model = FewShotModel.from_run(self.run).to(self.device)
+        self.notes = on_views(self.views)
 
     @property
     def name(self) -> str:
@@ -225,8 +230,9 @@ class RunSession(Session):
         """Of the backbone's features, or of a method's own."""
         folder = self.run.path if self.cache else None
         embedding = self.model.backbone if method is None else self.model.embedding_of(method)
-        kind = () if method is None else (method.family,)
-        return FeatureStore(embedding, folder, self.device, self.precision, kind, self.note)
+        kind = [] if method is None else [method.family]
+        kind += [] if self.views is None else [self.views]
+        return FeatureStore(seeing(embedding, self.views), folder, self.device, self.precision, tuple(kind), self.note)
 
     def _computed(self, split: Split, compute: Callable[[Split, Progress], Tensor]) -> Tensor:
         with self.ranks.first_alone(), self.tell(f"Features of {split.dataset} {split.name}", len(split.labels)) as say:
@@ -236,7 +242,7 @@ class RunSession(Session):
         """Where the features of one pass come from."""
         method = methods[0]
         if method.episode_statistics:
-            embedding = self.model.embedding_of(method)
+            embedding = seeing(self.model.embedding_of(method), self.views)
             return from_images(embedding, self.split, self.device, self._mean_for(methods), self.precision == "bf16")
         if method.embeds:
             if str(method) not in self._embedded:  # computed with the other processes, and used by the first again

@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from ..backbones.views import seeing
 from ..errors import UsageError, is_out_of_memory
 from ..storage.weights import checksum
 from .preprocessing import Preprocessing, described
@@ -39,6 +40,7 @@ class PictureBackbone(nn.Module):
 
     Attributes:
         out_features: Length d of the vectors, found by trying.
+        views: What it sees of a picture, see `seeing`; None, the picture alone, until `see` is called.
 
     Example:
         >>> from fslstm_plugin.backbones import Conv4
@@ -67,6 +69,7 @@ class PictureBackbone(nn.Module):
         self.network = network.requires_grad_(False).eval().to(memory_format=torch.channels_last)
         self.transform, self.name, self.image_size = transform, name, image_size
         self.weights, self.pooling, self.imagenet, self.notes = weights, pooling, imagenet, tuple(notes)
+        self.views: str | None = None
         self.eval()
         self.out_features = self._probe()
 
@@ -86,6 +89,15 @@ class PictureBackbone(nn.Module):
                 f"but gave {tuple(found.shape)} for one."
             )
         return found.shape[1]
+
+    def see(self, views: str) -> Self:
+        """See these views of a picture from now on; returns the backbone.
+
+        Raises:
+            UnknownNameError: If there are no such views.
+        """
+        self.network, self.views = seeing(self.network, views), views
+        return self
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, whatever the model around it does."""

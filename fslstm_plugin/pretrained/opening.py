@@ -29,6 +29,7 @@ def open_backbone(
     weights: Path | None = None,
     pooling: str | None = None,
     image_size: int | None = None,
+    views: str | None = None,
 ) -> PictureBackbone:
     """A frozen backbone with its preprocessing.
 
@@ -44,6 +45,7 @@ def open_backbone(
             there is a class token, as in DINOv3. Default None: the network's own.
         image_size: Side of the images of a registered backbone or a module in pixels. Default None: 84 for a
             registered one, a module's own, or 224.
+        views: ``"flip"`` for the mean feature of each picture and its mirror image. Default None: the picture alone.
 
     Returns:
         The backbone on the CPU; ``to(device)`` moves it.
@@ -59,6 +61,15 @@ def open_backbone(
         >>> backbone.name, backbone.out_features, backbone.image_size, backbone.digest[:8]
         ('efficientnet-lite0', 1280, (224, 224), '...')
     """
+    if isinstance(backbone, PictureBackbone):
+        _refuse(f"The {backbone!r}", views=views)
+    opened = _opened(backbone, weights, pooling, image_size)
+    return opened if views is None else opened.see(views)
+
+
+def _opened(
+    backbone: str | Path | nn.Module | None, weights: Path | None, pooling: str | None, image_size: int | None
+) -> PictureBackbone:
     if isinstance(backbone, nn.Module):
         _refuse(f"The module {type(backbone).__name__}", weights=weights, pooling=pooling)
         return _of_module(backbone, image_size)
