@@ -34,19 +34,12 @@ SETTING = Setting(ways=5, shots=5, queries=15, episodes=2000, seed=0)
 
 @dataclass(frozen=True)
 class Point:
-    """The validation after an epoch.
+    """The validation after an epoch."""
 
-    Args:
-        step: Optimiser steps until then.
-        minutes: Of training until then; validation is not timed.
-        accuracy: Percent of the queries correctly predicted.
-        ci95: Half width of the 95 % interval over episodes.
-    """
-
-    step: int
-    minutes: float
+    step: int  # Optimiser steps until then.
+    minutes: float  # Of training until then; validation is not timed.
     accuracy: float
-    ci95: float
+    ci95: float  # Half width of the 95 % interval over episodes.
 
 
 class Curve(pl.Callback):

@@ -21,15 +21,10 @@ class Disagreement(FSLSTMError):
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of two sides.
+    """The agreement of two sides."""
 
-    Args:
-        predictions: How many predictions were compared.
-        ties: On how many of them the sides differed, each a tie of the reference's.
-    """
-
-    predictions: int
-    ties: int
+    predictions: int  # How many predictions were compared.
+    ties: int  # On how many of them the sides differed, each a tie of the reference's.
 
 
 def compare(case: str, ours: Tensor, reference: Tensor, tie: float = TIE) -> Agreement:

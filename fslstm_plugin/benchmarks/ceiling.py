@@ -17,19 +17,12 @@ _FLOATS = 1 << 25  # 128 MiB: more than any cache holds.
 
 @dataclass(frozen=True)
 class Work:
-    """Work whose size is known.
-
-    Args:
-        what: What it is.
-        seconds: Does it once and says how long it took.
-        amount: Floating-point operations, or bytes read and written.
-        kind: ``"flops"`` or ``"bytes"``.
-    """
+    """Work whose size is known."""
 
     what: str
-    seconds: Callable[[], float]
-    amount: float
-    kind: str = "flops"
+    seconds: Callable[[], float]  # Does it once and says how long it took.
+    amount: float  # Floating-point operations, or bytes read and written.
+    kind: str = "flops"  # ``"flops"`` or ``"bytes"``.
 
 
 def flops_of(work: Callable[[], object]) -> int:

@@ -32,23 +32,14 @@ PSM_ITERATIONS = 10
 
 @dataclass(frozen=True)
 class Case:
-    """A head and what it is compared with.
+    """A head and what it is compared with."""
 
-    Args:
-        head: Registered name.
-        against: The alternative, in words.
-        reference: The alternative.
-        episodes: Episodes that the alternative solves per round: few where it is slow.
-        target: Least ratio to reach at 5 shots, or None.
-        psm_iterations: Refits of the Pseudo Support Module; 0 is the plain head.
-    """
-
-    head: str
+    head: str  # Registered name.
     against: str
     reference: Reference
-    episodes: int
-    target: float | None = None
-    psm_iterations: int = 0
+    episodes: int  # Episodes that the alternative solves per round: few where it is slow.
+    target: float | None = None  # Least ratio to reach at 5 shots, or None.
+    psm_iterations: int = 0  # Refits of the Pseudo Support Module; 0 is the plain head.
 
     @property
     def name(self) -> str:

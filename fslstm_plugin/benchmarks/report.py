@@ -17,29 +17,17 @@ from .agreement import Agreement
 
 @dataclass(frozen=True)
 class Comparison:
-    """One line: our time against another's.
+    """One line: our time against another's."""
 
-    Args:
-        group: ``"heads"``, ``"transduction"``, ``"sets"``, ``"eval"`` or ``"train"``.
-        case: What was done.
-        against: The alternative.
-        unit: What is timed, ``"episode"`` or ``"step"``.
-        ours: Our times.
-        theirs: The alternative's.
-        agreement: How the answers were compared.
-        target: Least ratio to reach, or None.
-        at_most_ms: Upper limit for our time, in milliseconds, or None.
-    """
-
-    group: str
-    case: str
-    against: str
-    unit: str
+    group: str  # ``"heads"``, ``"transduction"``, ``"sets"``, ``"eval"`` or ``"train"``.
+    case: str  # What was done.
+    against: str  # The alternative.
+    unit: str  # What is timed, ``"episode"`` or ``"step"``.
     ours: Measurement
     theirs: Measurement
-    agreement: Agreement
-    target: float | None = None
-    at_most_ms: float | None = None
+    agreement: Agreement  # How the answers were compared.
+    target: float | None = None  # Least ratio to reach, or None.
+    at_most_ms: float | None = None  # Upper limit for our time, in milliseconds, or None.
 
     @property
     def ratio(self) -> float:
@@ -67,23 +55,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number that is not a comparison.
-
-    Args:
-        group: As in `Comparison`.
-        what: What was measured.
-        value: The number.
-        unit: Its unit.
-        at_most: Target that it should not exceed, or None.
-        at_least: Target that it should reach, or None.
-    """
+    """One number that is not a comparison."""
 
     group: str
     what: str
     value: float
     unit: str
-    at_most: float | None = None
-    at_least: float | None = None
+    at_most: float | None = None  # Target that it should not exceed, or None.
+    at_least: float | None = None  # Target that it should reach, or None.
 
     def as_dict(self) -> dict[str, Any]:
         """The number as plain data."""
@@ -92,12 +71,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Report:
-    """All results of a benchmark.
-
-    Args:
-        comparisons: The lines.
-        figures: The other numbers.
-    """
+    """All results of a benchmark."""
 
     comparisons: Sequence[Comparison]
     figures: Sequence[Figure]

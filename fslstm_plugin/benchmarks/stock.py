@@ -42,16 +42,9 @@ def require_cifarfs(root: Path) -> None:
 
 @dataclass(frozen=True)
 class StockTasks:
-    """The benchmark's taskset, built as ``learn2learn.vision.benchmarks`` builds it.
+    """The benchmark's taskset, built as ``learn2learn.vision.benchmarks`` builds it."""
 
-    Args:
-        taskset: learn2learn's ``Taskset``.
-        ways: Classes per task.
-        shots: Support images per class.
-        queries: Query images per class.
-    """
-
-    taskset: Any
+    taskset: Any  # learn2learn's ``Taskset``.
     ways: int
     shots: int
     queries: int

@@ -11,17 +11,12 @@ from torch.utils.benchmark import Measurement, TaskSpec, timer
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to time.
-
-    Args:
-        name: What it is.
-        seconds: Does the work once and says how long it took; :func:`clocked` makes one of any function.
-        units: Number of episodes, steps or other units in one call; times are per unit.
-    """
+    """Something to time."""
 
     name: str
+    # Does the work once and says how long it took; :func:`clocked` makes one of any function.
     seconds: Callable[[], float]
-    units: int = 1
+    units: int = 1  # Number of episodes, steps or other units in one call; times are per unit.
 
 
 def clocked(work: Callable[[], object]) -> Callable[[], float]:

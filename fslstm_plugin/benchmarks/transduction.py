@@ -28,25 +28,15 @@ DIM, SHOTS = 640, 5  # Setting of the targets.
 
 @dataclass(frozen=True)
 class Case:
-    """A method and its published computation.
-
-    Args:
-        method: Name of the method.
-        reference: The published computation; None times ours alone.
-        batch: Episodes that it takes at a time: 64 where the published code works on batches, else 1.
-        episodes: Episodes that it solves per round: few where it is slow.
-        ours: Episodes that ours solves per round.
-        at_most: Milliseconds per episode that ours should not exceed on two cores, or None.
-        tie: See `agreement.compare`; larger where ours takes many steps in single precision.
-    """
+    """A method and its published computation."""
 
     method: str
-    reference: Published | None = None
-    batch: int = 64
-    episodes: int = 64
-    ours: int = EPISODES
-    at_most: float | None = None
-    tie: float = TIE
+    reference: Published | None = None  # The published computation; None times ours alone.
+    batch: int = 64  # Episodes that it takes at a time: 64 where the published code works on batches, else 1.
+    episodes: int = 64  # Episodes that it solves per round: few where it is slow.
+    ours: int = EPISODES  # Episodes that ours solves per round.
+    at_most: float | None = None  # Milliseconds per episode that ours should not exceed on two cores, or None.
+    tie: float = TIE  # See `agreement.compare`; larger where ours takes many steps in single precision.
 
 
 # A thousand steps of Adam take so long that few episodes must suffice; they still fill a CPU's cores.

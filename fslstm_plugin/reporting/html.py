@@ -26,50 +26,30 @@ class Best(str):
 
 @dataclass(frozen=True)
 class Block:
-    """One table, figure or list, with a heading.
+    """One table, figure or list, with a heading."""
 
-    Args:
-        heading: Above it.
-        caption: A sentence below the heading.
-        head: Names of the columns; without them there is no table.
-        rows: Cells; a `Best` one is marked.
-        words: Whether the table holds text rather than numbers.
-        figure: An SVG element, see :func:`svg_element`.
-        sentences: Items of a list.
-        folded: Whether it shows its heading alone until that is clicked.
-        over: Headings above the names of the columns, each with the number of columns that it spans.
-    """
-
-    heading: str = ""
-    caption: str = ""
-    head: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    words: bool = False
-    figure: str = ""
-    sentences: Sequence[str] = ()
-    folded: bool = False
+    heading: str = ""  # Above it.
+    caption: str = ""  # A sentence below the heading.
+    head: Sequence[str] = ()  # Names of the columns; without them there is no table.
+    rows: Sequence[Sequence[str]] = ()  # Cells; a `Best` one is marked.
+    words: bool = False  # Whether the table holds text rather than numbers.
+    figure: str = ""  # An SVG element, see :func:`svg_element`.
+    sentences: Sequence[str] = ()  # Items of a list.
+    folded: bool = False  # Whether it shows its heading alone until that is clicked.
+    # Headings above the names of the columns, each with the number of columns that it spans.
     over: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """What belongs to one run or reproduction.
+    """What belongs to one run or reproduction."""
 
-    Args:
-        title: Its heading.
-        lead: Paragraphs below the heading.
-        blocks: Tables, figures and lists.
-        numbers: The most important numbers, each with its description.
-        verdict: Conclusions, in sentences.
-        notes: How to read the tables, once for all of them.
-    """
-
-    title: str
-    lead: Sequence[str] = ()
-    blocks: Sequence[Block] = ()
-    numbers: Sequence[tuple[str, str]] = ()
-    verdict: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    title: str  # Its heading.
+    lead: Sequence[str] = ()  # Paragraphs below the heading.
+    blocks: Sequence[Block] = ()  # Tables, figures and lists.
+    numbers: Sequence[tuple[str, str]] = ()  # The most important numbers, each with its description.
+    verdict: Sequence[str] = ()  # Conclusions, in sentences.
+    notes: Sequence[str] = ()  # How to read the tables, once for all of them.
 
 
 def page(title: str, sections: Sequence[Section]) -> str:

@@ -110,19 +110,12 @@ def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
 
 
 class _Gain(NamedTuple):
-    """One paired difference.
+    """One paired difference."""
 
-    Args:
-        label: What was measured against.
-        mean: In points.
-        ci95: Half width of its 95 % interval.
-        share_error: Error of the class shares predicted by a transductive method; None for others.
-    """
-
-    label: str
-    mean: float
-    ci95: float
-    share_error: float | None
+    label: str  # What was measured against.
+    mean: float  # In points.
+    ci95: float  # Half width of its 95 % interval.
+    share_error: float | None  # Error of the class shares predicted by a transductive method; None for others.
 
     @property
     def sign(self) -> int:
@@ -132,19 +125,12 @@ class _Gain(NamedTuple):
 
 @dataclass
 class _Question:
-    """What a module, a method, a choice of arguments or another run gains.
+    """What a module, a method, a choice of arguments or another run gains."""
 
-    Args:
-        title: What is compared.
-        words: For gains, losses, and what is neither.
-        everyone: Phrase for all the labels together.
-        gains: For each number of shots.
-    """
-
-    title: str
-    words: tuple[str, str, str]
-    everyone: str
-    gains: dict[int, list[_Gain]] = field(default_factory=dict)
+    title: str  # What is compared.
+    words: tuple[str, str, str]  # For gains, losses, and what is neither.
+    everyone: str  # Phrase for all the labels together.
+    gains: dict[int, list[_Gain]] = field(default_factory=dict)  # For each number of shots.
 
     def answer(self) -> str:
         """The sentence."""

@@ -14,15 +14,10 @@ from .titles import place
 
 
 class Pair(NamedTuple):
-    """The same thing measured by the user and by those who ship the package.
+    """The same thing measured by the user and by those who ship the package."""
 
-    Args:
-        mine: The user's.
-        shipped: Theirs.
-    """
-
-    mine: Measurement
-    shipped: Measurement
+    mine: Measurement  # The user's.
+    shipped: Measurement  # Theirs.
 
     @property
     def difference(self) -> float:

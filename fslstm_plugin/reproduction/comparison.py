@@ -14,42 +14,25 @@ from .specification import PublishedValue, Reproduction
 
 
 class Trained(NamedTuple):
-    """What a letter in a table stands for.
+    """What a letter in a table stands for."""
 
-    Args:
-        training: What the model was trained with.
-        seed: What its test episodes follow from.
-    """
-
-    training: str
-    seed: int
+    training: str  # What the model was trained with.
+    seed: int  # What its test episodes follow from.
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the paper and ours.
+    """One number of the paper and ours."""
 
-    Args:
-        published: Accuracy in percent, or None.
-        published_ci95: Half width of its interval, or None.
-        ours: Accuracy in percent, or None.
-        ours_ci95: Half width of its interval, or None.
-        episodes: Number of our episodes.
-        published_seconds: Time for 10,000 tasks in the paper, or None.
-        ours_seconds: Our time for as many, from images to answers, or None.
-        trained: Our model; None if nothing was run.
-        scale: At what scale; empty if nothing was run.
-    """
-
-    published: float | None = None
-    published_ci95: float | None = None
-    ours: float | None = None
-    ours_ci95: float | None = None
-    episodes: int | None = None
-    published_seconds: float | None = None
-    ours_seconds: float | None = None
-    trained: Trained | None = None
-    scale: str = ""
+    published: float | None = None  # Accuracy in percent, or None.
+    published_ci95: float | None = None  # Half width of its interval, or None.
+    ours: float | None = None  # Accuracy in percent, or None.
+    ours_ci95: float | None = None  # Half width of its interval, or None.
+    episodes: int | None = None  # Number of our episodes.
+    published_seconds: float | None = None  # Time for 10,000 tasks in the paper, or None.
+    ours_seconds: float | None = None  # Our time for as many, from images to answers, or None.
+    trained: Trained | None = None  # Our model; None if nothing was run.
+    scale: str = ""  # At what scale; empty if nothing was run.
 
     @property
     def difference(self) -> float | None:
@@ -79,23 +62,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table.
-
-    Args:
-        dataset: Name of the data set.
-        backbone: Name of the backbone.
-        method: As shown.
-        rival: Whether it is another paper's method.
-        known: Whether the specification has it, so that it can be run.
-        cells: By number of shots.
-    """
+    """One line of a table."""
 
     dataset: str
     backbone: str
-    method: str
-    rival: bool
-    known: bool
-    cells: dict[int, Cell] = field(default_factory=dict)
+    method: str  # As shown.
+    rival: bool  # Whether it is another paper's method.
+    known: bool  # Whether the specification has it, so that it can be run.
+    cells: dict[int, Cell] = field(default_factory=dict)  # By number of shots.
 
     @property
     def trained(self) -> list[Trained]:

@@ -35,52 +35,31 @@ class NothingToMeasureError(UsageError):
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for.
-
-    Args:
-        scale: How much is trained and evaluated.
-        runs: Folder of the runs.
-        device: Where to evaluate; and where it is the CPU, to train, instead of on all that Lightning finds.
-        datasets: Only these; those of the specification that are prepared, if none.
-        backbones: Only these; those of the specification, if none.
-        shots: Only episodes with so many support images per class, and what is trained for them; all if none.
-        given: Runs to evaluate, in place of trainings.
-        weights: Run or weights file that trainings begin from, in place of base-class pretraining.
-        episodes: Number of episodes, in place of the scale's.
-        seed: Seed of every random choice.
-        train: Whether trainings that are not finished are run; if not, only the finished ones are evaluated.
-        resume: Whether what was interrupted may be continued: trainings, and measurements by the same code.
-        data_root: Where the data sets are; the default root if None.
-        batch_episodes: Episodes at a time; by their size if None.
-    """
+    """What the user asked for."""
 
     scale: Scale
     runs: Path
+    # Where to evaluate; and where it is the CPU, to train, instead of on all that Lightning finds.
     device: torch.device
-    datasets: tuple[str, ...] = ()
-    backbones: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()  # Only these; those of the specification that are prepared, if none.
+    backbones: tuple[str, ...] = ()  # Only these; those of the specification, if none.
+    # Only episodes with so many support images per class, and what is trained for them; all if none.
     shots: tuple[int, ...] = ()
-    given: tuple[Run, ...] = ()
-    weights: Path | None = None
-    episodes: int | None = None
+    given: tuple[Run, ...] = ()  # Runs to evaluate, in place of trainings.
+    weights: Path | None = None  # Run or weights file that trainings begin from, in place of base-class pretraining.
+    episodes: int | None = None  # Number of episodes, in place of the scale's.
     seed: int = 0
-    train: bool = True
-    resume: bool = False
-    data_root: Path | None = None
-    batch_episodes: int | None = None
+    train: bool = True  # Whether trainings that are not finished are run; if not, only the finished ones are evaluated.
+    resume: bool = False  # Whether what was interrupted may be continued: trainings, and measurements by the same code.
+    data_root: Path | None = None  # Where the data sets are; the default root if None.
+    batch_episodes: int | None = None  # Episodes at a time; by their size if None.
 
 
 @dataclass(frozen=True)
 class Part:
-    """Methods to evaluate on one trained model.
+    """Methods to evaluate on one trained model."""
 
-    Args:
-        source: The run, or the training that makes it.
-        methods: Names of methods.
-        shots: Support images per class.
-    """
-
-    source: Run | Training
+    source: Run | Training  # The run, or the training that makes it.
     methods: tuple[str, ...]
     shots: tuple[int, ...]
 
@@ -242,17 +221,11 @@ def settings(specification: Specification, part: Part, request: Request) -> list
 
 @dataclass(frozen=True)
 class Model:
-    """A trained model on its images, and what it was trained with.
-
-    Args:
-        session: The model.
-        training: See :func:`~fslstm_plugin.reproduction.trainings.describe`.
-        steps: Steps in the run's checkpoint.
-    """
+    """A trained model on its images, and what it was trained with."""
 
     session: RunSession
-    training: str
-    steps: int
+    training: str  # See :func:`~fslstm_plugin.reproduction.trainings.describe`.
+    steps: int  # Steps in the run's checkpoint.
 
     @classmethod
     def of(cls, part: Part, specification: Specification, request: Request, console: Console) -> Model:
@@ -276,17 +249,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Answers:
-    """What the methods of a part answered in the episodes of a setting.
-
-    Args:
-        model: Of the part.
-        found: By the methods' names in the specification what each did, and where that was measured.
-        backbone_seconds: From the images to the features of all episodes; None where nothing is timed.
-    """
+    """What the methods of a part answered in the episodes of a setting."""
 
     model: Model
-    found: Mapping[str, Found]
-    backbone_seconds: float | None
+    found: Mapping[str, Found]  # By the methods' names in the specification what each did, and where that was measured.
+    backbone_seconds: float | None  # From the images to the features of all episodes; None where nothing is timed.
 
     @property
     def measured(self) -> list[Measured]:

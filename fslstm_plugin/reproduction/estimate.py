@@ -26,15 +26,10 @@ Pass = tuple[tuple[str, ...], Setting]  # Methods, and the episodes that they ar
 
 @dataclass(frozen=True)
 class Step:
-    """Something that would be done.
-
-    Args:
-        what: In words.
-        seconds: How long it would take; None for what stands in another step's time, or takes none.
-    """
+    """Something that would be done."""
 
     what: str
-    seconds: float | None = None
+    seconds: float | None = None  # How long it would take; None for what stands in another step's time, or takes none.
 
     def __str__(self) -> str:
         return self.what if self.seconds is None else f"{self.what}: {duration(self.seconds)}"

@@ -23,23 +23,14 @@ from ..storage.plain import read_plain, to_plain
 
 
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where numbers come from.
+    """Where numbers come from."""
 
-    Args:
-        command: What was typed.
-        commit: Of this code, with a mark if it was changed since.
-        date: Of the measurement.
-        hardware: Processor and GPU.
-        version: Of this package.
-        scale: How much was trained; ``"given run"`` if nothing was.
-    """
-
-    command: str
-    commit: str
+    command: str  # What was typed.
+    commit: str  # Of this code, with a mark if it was changed since.
     date: str
-    hardware: str
-    version: str
-    scale: str
+    hardware: str  # Processor and GPU.
+    version: str  # Of this package.
+    scale: str  # How much was trained; ``"given run"`` if nothing was.
 
     @classmethod
     def now(cls, scale: str) -> Provenance:
@@ -55,20 +46,14 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Trained(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row with the training of its model.
+    """A row with the training of its model."""
 
-    Args:
-        algorithm: What the model was trained with: a method, or ``"pretrain"``.
-        training: The same with how much of it, see :func:`~fslstm_plugin.reproduction.trainings.describe`.
-        steps: Steps in the run's checkpoint.
-        backbone_seconds: Time from the images to the features of all episodes; None where it was not measured.
-        reference_training: Training of the model that the reference was measured on, if that is another one.
-    """
-
-    algorithm: str
-    training: str
-    steps: int
+    algorithm: str  # What the model was trained with: a method, or ``"pretrain"``.
+    training: str  # The same with how much of it, see :func:`~fslstm_plugin.reproduction.trainings.describe`.
+    steps: int  # Steps in the run's checkpoint.
+    # Time from the images to the features of all episodes; None where it was not measured.
     backbone_seconds: float | None = None
+    # Training of the model that the reference was measured on, if that is another one.
     reference_training: str | None = None
 
 
@@ -100,11 +85,7 @@ class Key(NamedTuple):
 
 
 class Measurement(_Trained, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A row with the training of its model and where it comes from.
-
-    Args:
-        provenance: Where it comes from.
-    """
+    """A row with the training of its model and where it comes from."""
 
     provenance: Provenance
 

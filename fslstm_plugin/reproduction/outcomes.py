@@ -39,19 +39,13 @@ class OutcomeStore:
     """What methods did in episodes, a file for each in the run's ``cache``; for this code on this machine alone.
 
     A file is written again as its method goes on, so that no more than some minutes are lost.
-
-    Args:
-        run: The run.
-        split: Where the episodes come from.
-        device: Where they are computed.
-        where: The code and the machine, kept with what is measured now.
-        note: Called with a sentence on how far a long measurement is, and if a file cannot be kept.
     """
 
     run: Run
-    split: Split
-    device: torch.device
-    where: Provenance
+    split: Split  # Where the episodes come from.
+    device: torch.device  # Where they are computed.
+    where: Provenance  # The code and the machine, kept with what is measured now.
+    # Called with a sentence on how far a long measurement is, and if a file cannot be kept.
     note: Callable[[str], None] = lambda sentence: None
 
     def measure(

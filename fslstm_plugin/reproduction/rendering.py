@@ -26,14 +26,7 @@ Letters: TypeAlias = "dict[Trained, str]"
 def markdown(
     reproduction: Reproduction, lines: Sequence[Line], measured: Sequence[Measurement], beside: Sequence[str] = ()
 ) -> str:
-    """The table with what it is based on, and what the paired differences say.
-
-    Args:
-        reproduction: What is shown.
-        lines: See :func:`~fslstm_plugin.reproduction.comparison.compare`.
-        measured: The measurements.
-        beside: See :func:`~fslstm_plugin.reproduction.beside.markdown`.
-    """
+    """The table with what it is based on, and what the paired differences say."""
     text = [f"# {reproduction.specification.title}", ""]
     text += [f"{words}\n" for words in (published_by(reproduction.published), explanation(lines)) if words]
     letters = training_letters(lines)

@@ -70,58 +70,35 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PublishedValue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of the paper, or of another.
+    """A number of the paper, or of another."""
 
-    Args:
-        method: As the paper names it.
-        dataset: Name of the data set.
-        backbone: Name of the backbone; it need not be one of ours.
-        shots: Support images per class.
-        accuracy: In percent; None if only the time was published.
-        ci95: Half width of its 95 % interval; None if none was reported.
-        seconds: For 10,000 tasks, from images to answers; None if it was not published.
-        query_balance: How the queries are shared among the classes.
-        source: Where it was read, if the values are of several papers.
-    """
-
-    method: str
+    method: str  # As the paper names it.
     dataset: str
     backbone: str
     shots: Count
-    accuracy: Annotated[float, Meta(ge=0, le=100)] | None
-    ci95: Annotated[float, Meta(ge=0)] | None
+    accuracy: Annotated[float, Meta(ge=0, le=100)] | None  # In percent; None if only the time was published.
+    ci95: Annotated[float, Meta(ge=0)] | None  # Half width of its 95 % interval; None if none was reported.
+    # For 10,000 tasks, from images to answers; None if it was not published.
     seconds: Annotated[float, Meta(ge=0)] | None = None
-    query_balance: str = "uniform"
-    source: str = ""
+    query_balance: str = "uniform"  # How the queries are shared among the classes.
+    source: str = ""  # Where it was read, if the values are of several papers.
 
 
 class Published(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``published.json`` holds.
+    """What ``published.json`` holds."""
 
-    Args:
-        source: Where the values were published.
-        training: What their models were trained with.
-        values: The values.
-    """
-
-    source: str = ""
-    training: str = ""
+    source: str = ""  # Where the values were published.
+    training: str = ""  # What their models were trained with.
     values: tuple[PublishedValue, ...] = ()
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table or figure with its folder, where its results are.
-
-    Args:
-        folder: The folder; its name is the reproduction's.
-        specification: What is done for it.
-        published: The paper's numbers; none for a figure.
-    """
+    """A table or figure with its folder, where its results are."""
 
     folder: Path
     specification: Specification
-    published: Published
+    published: Published  # The paper's numbers; none for a figure.
 
     @property
     def name(self) -> str:

@@ -25,16 +25,10 @@ _PANELS = 4
 
 
 class Tasks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``measured.json`` of this figure holds.
-
-    Args:
-        provenance: Where the tasks come from.
-        seed: What the episodes follow from.
-        tasks: The tasks.
-    """
+    """What ``measured.json`` of this figure holds."""
 
     provenance: Provenance
-    seed: int
+    seed: int  # What the episodes follow from.
     tasks: tuple[Task, ...]
 
 

@@ -31,38 +31,24 @@ OURS = "lssvm+iam"  # Whose training images every rival gets.
 
 @dataclass(frozen=True)
 class Amount:
-    """How much of the recipes is trained.
+    """How much of the recipes is trained."""
 
-    Args:
-        pretrain_epochs: Epochs of the pretraining; None for its whole recipe.
-        train_steps: Steps of the meta-training; None for the paper's 60,000.
-    """
-
-    pretrain_epochs: int | None
-    train_steps: int | None
+    pretrain_epochs: int | None  # Epochs of the pretraining; None for its whole recipe.
+    train_steps: int | None  # Steps of the meta-training; None for the paper's 60,000.
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of the paper's schedule is trained and evaluated.
+    """How much of the paper's schedule is trained and evaluated."""
 
-    Args:
-        name: As typed.
-        amount: How much is trained.
-        train_queries: Query images per class in training; None for the paper's 6.
-        always_pretrained: Whether what the paper trains from scratch, for all its 60,000 steps, begins from a
-            pretraining too.
-        episodes: Test episodes, the paper's being 1,000.
-        episodes_without_iam: The same where no method has IAM or episode batch norm, which need far more time.
-        amounts: How much instead, by name of backbone; a step of ResNet12 costs over five times as much as Conv4's.
-    """
-
-    name: str
+    name: str  # As typed.
     amount: Amount
-    train_queries: int | None
+    train_queries: int | None  # Query images per class in training; None for the paper's 6.
+    # Whether what the paper trains from scratch, for all its 60,000 steps, begins from a pretraining too.
     always_pretrained: bool
-    episodes: int
-    episodes_without_iam: int
+    episodes: int  # Test episodes, the paper's being 1,000.
+    episodes_without_iam: int  # The same where no method has IAM or episode batch norm, which need far more time.
+    # How much instead, by name of backbone; a step of ResNet12 costs over five times as much as Conv4's.
     amounts: Mapping[str, Amount] = field(default_factory=dict)
 
     def amount_for(self, backbone: str) -> Amount:
@@ -93,19 +79,12 @@ def find_scale(name: str) -> Scale:
 
 @dataclass(frozen=True)
 class Training:
-    """A run that is wanted.
+    """A run that is wanted."""
 
-    Args:
-        config: What its ``config.json`` would hold; ``pretrained`` is known only when ``begins_from`` is there.
-        name: Name of its folder, if it has to be made.
-        begins_from: The pretraining that it begins from.
-        accelerator: Lightning's, on which it is trained.
-    """
-
-    config: Config
-    name: str
-    begins_from: Training | None = None
-    accelerator: str = "auto"
+    config: Config  # What its ``config.json`` would hold; ``pretrained`` is known only when ``begins_from`` is there.
+    name: str  # Name of its folder, if it has to be made.
+    begins_from: Training | None = None  # The pretraining that it begins from.
+    accelerator: str = "auto"  # Lightning's, on which it is trained.
 
 
 def wanted_training(
@@ -276,12 +255,7 @@ def is_finished(run: Run, data_root: Path | None) -> bool:
 
 
 def total_steps(config: Config, images: int) -> int:
-    """Optimiser steps of a training.
-
-    Args:
-        config: Its configuration.
-        images: Number of training images, on which a pretraining's depend.
-    """
+    """Optimiser steps of a training, given its number of training images, on which a pretraining's depend."""
     recipe = config.recipe
     each = recipe.steps_per_epoch(images) if isinstance(recipe, PretrainRecipe) else recipe.steps_per_epoch
     return min(recipe.epochs * each, config.max_steps or recipe.epochs * each)

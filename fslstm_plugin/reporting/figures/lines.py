@@ -56,52 +56,31 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Point:
-    """One number of a figure.
+    """One number of a figure."""
 
-    Args:
-        row: Which row of panels.
-        column: Which column of panels.
-        series: Which line.
-        x: Place on the horizontal axis: a number, a :func:`balance`, or None for the whole axis.
-        gain: Paired difference that the figure shows, in points of accuracy.
-        gain_ci95: Half width of its 95 % interval.
-        accuracy: Accuracy in percent, for the tables.
-        accuracy_ci95: Half width of its 95 % interval.
-        share_error: See :class:`~fslstm_plugin.evaluation.rows.Row`, for the tables.
-    """
-
-    row: str
-    column: str
-    series: str
-    x: Place
-    gain: float
-    gain_ci95: float
+    row: str  # Which row of panels.
+    column: str  # Which column of panels.
+    series: str  # Which line.
+    x: Place  # Place on the horizontal axis: a number, a :func:`balance`, or None for the whole axis.
+    gain: float  # Paired difference that the figure shows, in points of accuracy.
+    gain_ci95: float  # Half width of its 95 % interval.
     accuracy: float
-    accuracy_ci95: float
-    share_error: float | None = None
+    accuracy_ci95: float  # Half width of its 95 % interval.
+    share_error: float | None = None  # See :class:`~fslstm_plugin.evaluation.rows.Row`, for the tables.
 
 
 @dataclass(frozen=True)
 class Lines:
-    """What a figure shows.
+    """What a figure shows."""
 
-    Args:
-        x_label: Of the horizontal axis.
-        over: What the gains are measured against.
-        points: The numbers, in the order of panels, series and places.
-        logarithmic: Whether the horizontal axis is.
-        summary: A table of the main numbers, its first row the names of the columns; empty if there is none.
-        remark: A remark on the summary.
-        own_scales: Whether each panel has a vertical scale of its own, and not each row of panels.
-    """
-
-    x_label: str
-    over: str
-    points: Sequence[Point]
-    logarithmic: bool = False
+    x_label: str  # Of the horizontal axis.
+    over: str  # What the gains are measured against.
+    points: Sequence[Point]  # The numbers, in the order of panels, series and places.
+    logarithmic: bool = False  # Whether the horizontal axis is.
+    # A table of the main numbers, its first row the names of the columns; empty if there is none.
     summary: Sequence[Sequence[str]] = ()
-    remark: str = ""
-    own_scales: bool = False
+    remark: str = ""  # A remark on the summary.
+    own_scales: bool = False  # Whether each panel has a vertical scale of its own, and not each row of panels.
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """The points as plain data; the errors of the shares only where there are any."""

@@ -16,21 +16,13 @@ _CONSTANTS = {"rr": ("ridge", "λ"), "svm": ("C", "C"), "lssvm": ("ridge", "ρ")
 
 @dataclass(frozen=True)
 class _Tried:
-    """A head with a constant.
-
-    Args:
-        model: Name of the model.
-        row: What was measured.
-        constant: The constant; None if the head chooses it itself, or has none.
-        gain: Paired difference to the head with its published constant and features as extracted.
-        gain_ci95: Half width of its interval.
-    """
+    """A head with a constant."""
 
     model: str
     row: Row
-    constant: float | None
-    gain: float
-    gain_ci95: float
+    constant: float | None  # The constant; None if the head chooses it itself, or has none.
+    gain: float  # Paired difference to the head with its published constant and features as extracted.
+    gain_ci95: float  # Half width of its interval.
 
     @property
     def normalised(self) -> bool:

@@ -24,39 +24,22 @@ _LABELS = STYLE["axes.labelsize"]
 
 
 class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An episode in the plane.
-
-    Args:
-        dataset: Name of the data set.
-        backbone: Name of the backbone.
-        run: Name of the run.
-        algorithm: The method that it was trained with.
-        training: The same with how much of it.
-        episode: Number of the episode.
-        classes: Name of the class of each support point.
-        support_labels: Class of each support point.
-        query_labels: Class of each query.
-        before: Accuracy with the support as it is, in percent.
-        after: Accuracy with the adjusted support, in percent.
-        support: The support, see :func:`project`.
-        adjusted: The adjusted support.
-        query: The queries.
-    """
+    """An episode in the plane."""
 
     dataset: str
     backbone: str
     run: str
-    algorithm: str
-    training: str
-    episode: int
-    classes: tuple[str, ...]
-    support_labels: tuple[int, ...]
-    query_labels: tuple[int, ...]
-    before: float
-    after: float
-    support: tuple[Place, ...]
-    adjusted: tuple[Place, ...]
-    query: tuple[Place, ...]
+    algorithm: str  # The method that it was trained with.
+    training: str  # The same with how much of it.
+    episode: int  # Number of the episode.
+    classes: tuple[str, ...]  # Name of the class of each support point.
+    support_labels: tuple[int, ...]  # Class of each support point.
+    query_labels: tuple[int, ...]  # Class of each query.
+    before: float  # Accuracy with the support as it is, in percent.
+    after: float  # Accuracy with the adjusted support, in percent.
+    support: tuple[Place, ...]  # The support, see :func:`project`.
+    adjusted: tuple[Place, ...]  # The adjusted support.
+    query: tuple[Place, ...]  # The queries.
 
 
 def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
