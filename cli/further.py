@@ -68,7 +68,8 @@ class Further:
         Raises:
             UsageError: If something cannot be measured.
         """
-        from fslstm_plugin.evaluation.coverage import require_coverage, why_no_prediction_sets, why_not_attainable
+        from fslstm_plugin.confidence.conformal import why_no_prediction_sets
+        from fslstm_plugin.evaluation.coverage import require_coverage, why_not_attainable
         from fslstm_plugin.evaluation.open_set import with_unknown
 
         kind = options.coverage_kind(self.coverage, self.coverage_kind)

@@ -20,9 +20,7 @@ from .features import EpisodeFeatures
 from .gram import EpisodeGram
 from .heads import Head, one_hot
 from .methods.base import Method
-from .methods.kernel import KernelMethod
 from .naming import has_weights, parse_method
-from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 
 _SHOTS = 3 * ((3, 1, 2), (1, 1, 1), (2, 5, 1))  # Of each class, in successive episodes.
 _DIM, _QUERIES, _WAYS = 12, 7, 3
@@ -229,7 +227,8 @@ def check_method(
     and classes does not matter; classes may have different numbers of points, and an episode a single query; a query's
     logits depend on the other queries if, and only if, the method says that it is transductive; the features are not
     changed; single precision gets nearly the logits of double; where there are gradients they are finite, and
-    training's reach every weight; the state of one loads into another; and a registered method is what its name says.
+    training's reach every weight; a closed form of leave-one-out gives what fits without the points do; the state of
+    one loads into another; and a registered method is what its name says.
 
     The features are vectors of length 12, not negative, as after a ReLU, with a mean of base classes; they are maps of
     shape (3, 2, 2) too.
@@ -280,6 +279,8 @@ def check_method(
     else:
         _check_changed_queries(name, method, draw(5), draw(10).query)
     _check_feature_gradients(name, method, draw(7, batch=(2,)))
+    if method.why_no_leave_one_out is None:
+        _check_leave_one_out(name, method, draw(11))
     _check_state_and_name(name, method, make().eval(), draw(9), backbone or SmallBackbone())
 
 
@@ -378,6 +379,16 @@ def _check_feature_gradients(name: str, method: Method, episodes: SmallEpisodes)
         assert finite, f"{name}: gradients with respect to the features must be finite."
 
 
+def _check_leave_one_out(name: str, method: Method, episodes: SmallEpisodes) -> None:
+    support, labels, _ = episodes
+    found = method.leave_one_out(_features(episodes), of_each_class=False)
+    for point in (labels.bincount()[labels] > 1).nonzero().flatten().tolist():
+        others = torch.arange(len(labels)) != point
+        apart = SmallEpisodes(support[others], labels[others], support[point : point + 1])
+        what = "leave_one_out must give a point the logits of a fit without it"
+        _same(name, what, found[point], method.logits(_features(apart))[0])
+
+
 def _check_training(name: str, method: Method, episodes: SmallEpisodes) -> None:
     if not has_weights(method):
         return
@@ -409,7 +420,7 @@ def _check_state_and_name(
     other.double().load_state_dict(method.state_dict())
     loaded = other.logits(_features(episodes))
     _same(name, "a method that loads another's state must give its logits", loaded, logits, 0)
-    if not _is_registered(method):
+    if not method.is_registered:
         return
     try:
         parsed = parse_method(name, dim=_DIM, backbone=backbone).eval()
@@ -419,14 +430,6 @@ def _check_state_and_name(
     parsed.double().load_state_dict(method.state_dict())
     what = "its name must say what it does, so each argument must be kept in an attribute of its name"
     _same(name, what, parsed.logits(_features(episodes)), logits)
-
-
-def _is_registered(method: Method) -> bool:
-    if not isinstance(method, KernelMethod):
-        return method.family in METHODS.names()
-    refits = [] if method.transduction is None else [TRANSDUCTION.name_of(method.transduction) in TRANSDUCTION.names()]
-    adapters = [ADAPTERS.name_of(each) in ADAPTERS.names() for each in method.adapters]
-    return all([method.family in HEADS.names(), *adapters, *refits])
 
 
 def _same(name: str, what: str, actual: Tensor, expected: Tensor, tolerance: float = 1e-4) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 
@@ -9,16 +10,16 @@ import torch
 from torch import Tensor
 
 from ..confidence.calibration import fit_temperature, temperature_of, why_uncalibrated
-from ..confidence.conformal import head_p_values, require_prediction_sets
+from ..confidence.conformal import is_per_class, ranks, require_prediction_sets
 from ..confidence.familiarity import familiarity_rank
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from ..heads.base import SolvedSystem
+from ..heads.margins import WithQueries
 from ..heads.validation import check_support
 from ..methods.base import Method
-from ..methods.kernel import KernelMethod
 from .incremental import UpdatableSystem, is_updatable
 
 _QUERIES = 4096  # Of one part.
@@ -60,7 +61,7 @@ class FittedMethod:
         self.method, self.support = method.eval(), support.double()
         self.base_mean = None if base_mean is None else base_mean.double()
         # The head whose support can be solved before the queries are known.
-        self._head = method.head if isinstance(method, KernelMethod) and not method.is_transductive else None
+        self._head = method.fixed_head
         self._system = None
         if self._head is not None and is_updatable(self._head):
             self._system = UpdatableSystem(self._head)
@@ -175,15 +176,13 @@ class FittedMethod:
 
         None where these would say nothing.
 
-        See `Method.leave_one_out`; in closed form, by the head alone, of one with a transductive module. Other
-        transductive methods need many queries at a time, and have no logits of single ones.
+        See `Method.leave_one_out`; of one with a transductive module, by the head alone. Other transductive methods
+        need many queries at a time, and have no logits of single ones.
         """
         if self._system is not None:
             return self._system.leave_one_out(self.targets)
-        if isinstance(self.method, KernelMethod) and self.method.head.lacks_leave_one_out is None:
-            gram = self.method.prepare(self._episode(self.support[:0])).support_gram
-            return self.method.head.leave_one_out(gram, self.targets, of_each_class=True)
-        return None if self.method.is_transductive else self.method.leave_one_out(self._episode(self.support[:0]))
+        single = self.method.without_queries()
+        return None if single is None else single.leave_one_out(self._episode(self.support[:0]))
 
     def temperature(self, query: Tensor) -> float:
         """The temperature of the logits of queries ``(m, d)``, see `temperature_of`.
@@ -204,16 +203,23 @@ class FittedMethod:
         Raises:
             UsageError: If there are none for this method.
         """
-        head = require_prediction_sets(self.method)
-        if self._left_out_system is None:
-            self._left_out_system = self._solved(head)
-        points, gram, solved = self._left_out_system
+        require_prediction_sets(self.method)
         found = []
-        for place, part in enumerate(query.double().split(max(1, _PAIRS // len(points)))):
-            mine = self._adapted(part)
-            joined = replace(gram, cross=mine @ points.mT, query_norms=mine.square().sum(-1))
-            found.append(head_p_values(head, joined, self.targets, kind, seed=seed, first=place, system=solved))
+        for place, part in enumerate(query.double().split(max(1, _PAIRS // len(self.support)))):
+            joined = self._with_queries(part, is_per_class(kind))
+            found.append(ranks(joined, self.targets, kind, seed=seed, first=place))
         return torch.cat(found)
+
+    def _with_queries(self, query: Tensor, of_own_class: bool) -> Iterator[WithQueries]:
+        """See `Method.leave_one_out_with_queries`; what it needs of the points alone is solved once."""
+        if self._head is None:
+            return self.method.leave_one_out_with_queries(self._episode(query), of_own_class=of_own_class)
+        if self._left_out_system is None:
+            self._left_out_system = self._solved(self._head)
+        points, gram, solved = self._left_out_system
+        mine = self._adapted(query)
+        joined = replace(gram, cross=mine @ points.mT, query_norms=mine.square().sum(-1))
+        return self._head.leave_one_out_with_queries(joined, self.targets, of_own_class=of_own_class, system=solved)
 
     def _solved(self, head: Head) -> tuple[Tensor, EpisodeGram, SolvedSystem | None]:
         """The points after the adapters, their Gram matrix without queries, and what is solved of it."""

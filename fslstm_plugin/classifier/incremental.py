@@ -173,7 +173,7 @@ def is_updatable(head: Head) -> TypeGuard[SmootherHead]:
         >>> is_updatable(LSSVMClassifier(ridge=1.0)), is_updatable(LSSVMClassifier(ridge="loo"))
         (True, False)
     """
-    return isinstance(head, SmootherHead) and head.lacks_leave_one_out is None and not isinstance(head.ridge, str)
+    return isinstance(head, SmootherHead) and head.why_no_leave_one_out is None and not isinstance(head.ridge, str)
 
 
 def _inverse(matrix: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from torch import Tensor
 from ..confidence.calibration import fit_temperature, negative_log_likelihood, probabilities
 from ..errors import UsageError
 from ..features import EpisodeFeatures
-from ..methods.kernel import KernelMethod
 from ..naming import parse_method
 
 DEFAULT = "lssvm(ridge=1,normalize)"
@@ -131,10 +130,9 @@ def left_out(name: str, episode: EpisodeFeatures) -> Tensor:
         UsageError: If there is no closed form.
     """
     method = parse_method(name)
-    if not isinstance(method, KernelMethod) or method.is_transductive:
-        raise UsageError(f"{name} cannot be judged by leaving out its points: choose among heads without transduction.")
-    features = method.prepare(episode)
-    return method.head.leave_one_out(features.support_gram, features.targets, of_each_class=True)
+    if method.why_no_leave_one_out is not None:
+        raise UsageError(f"{name} cannot be judged by leaving out its points: {method.why_no_leave_one_out}.")
+    return method.leave_one_out(episode)
 
 
 def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:

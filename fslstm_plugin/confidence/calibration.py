@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..methods.base import Method
 from ..methods.shared.leaving_out import points_moved
@@ -36,7 +35,8 @@ def temperature_of(method: Method, features: EpisodeFeatures) -> Tensor:
         tensor(7.8512, dtype=torch.float64)
     """
     targets = features.targets
-    if not method.has_closed_leave_one_out and why_uncalibrated(method, targets, features.num_query) is not None:
+    is_closed = method.why_no_leave_one_out is None
+    if not is_closed and why_uncalibrated(method, targets, features.num_query) is not None:
         return torch.ones_like(targets[..., 0, 0])
     with torch.no_grad():
         return fit_temperature(method.leave_one_out(features), targets)
@@ -57,11 +57,9 @@ def why_uncalibrated(method: Method, targets: Tensor, num_query: int) -> str | N
     """
     moved = points_moved(targets)
     if not moved:
-        unit = ", so that the temperature is only the spread of the logits" if method.has_closed_leave_one_out else ""
+        unit = ", so that the temperature is only the spread of the logits" if not method.why_no_leave_one_out else ""
         return f"each class has one labelled point, and nothing is left of it without that point{unit}"
-    try:
-        method.require_shape(targets.shape[-1], targets.shape[-2] - moved, num_query + moved)
-    except UsageError:
+    if method.why_not_shape(targets.shape[-1], targets.shape[-2] - moved, num_query + moved) is not None:
         return f"{method.family} takes episodes of one shape only, and a point that is left out changes it"
     return None
 

@@ -1,19 +1,19 @@
 """Prediction sets, which contain the true label as often as guaranteed for any features: full conformal prediction.
 
-For a query and each label that it may have, the head is fitted to the n labelled points and the query; the score of a
+For a query and each label that it may have, the method is fitted to the n labelled points and the query; the score of a
 point is its leave-one-out margin, the best other class's logit less its own class's. Were the label the true one, the
 query would be one of n + 1 points drawn alike, and its score could be the highest, the second highest and so on with
 equal chances. The p-value is its rank from above over the number of points; a set contains the labels whose p-value is
 large, and the predicted label in any case.
 
-Source: Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005; the closed form is
-`fslstm_plugin.heads.smoother.SmootherHead`'s.
+Source: Vovk, Gammerman and Shafer, "Algorithmic learning in a random world", 2005; the closed form of heads
+is `fslstm_plugin.heads.smoother.SmootherHead`'s.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 
 import numpy as np
@@ -22,12 +22,8 @@ from torch import Tensor
 
 from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
-from ..gram import EpisodeGram
-from ..heads import Head
-from ..heads.base import SolvedSystem
-from ..heads.margins import Margins
+from ..heads.margins import Margins, WithQueries
 from ..methods.base import Method
-from ..methods.kernel import KernelMethod
 
 PER_CLASS, MARGINAL = "per-class", "marginal"
 KINDS = (PER_CLASS, MARGINAL)
@@ -36,6 +32,7 @@ LEAST_COVERAGE = 0.8  # That is useful enough to be taken without being asked fo
 _EQUAL = 1e-9  # Of the logits: equal scores come from different formulas, and differ by rounding.
 _ROUNDING = 1e-9  # P-values are whole numbers over n + 1; 1 less a coverage such as 0.8 is not exactly its complement.
 _NAMED = 5  # Classes in a sentence.
+_EXAMPLE = "lssvm"  # Of a method that has them.
 
 
 def p_values(
@@ -68,38 +65,26 @@ def p_values(
         tensor([[0.5000, 0.2500],
                 [0.2500, 0.2500]], dtype=torch.float64)
     """
-    head = require_prediction_sets(method)
-    features = method.prepare(features)
-    return head_p_values(head, features.support_gram, features.targets, kind, seed=seed, first=first)
+    require_prediction_sets(method)
+    joined = method.leave_one_out_with_queries(features, of_own_class=is_per_class(kind))
+    return ranks(joined, features.targets, kind, seed=seed, first=first)
 
 
 @torch.no_grad()
-def head_p_values(
-    head: Head,
-    gram: EpisodeGram,
-    targets: Tensor,
-    kind: str = PER_CLASS,
-    *,
-    seed: int = 0,
-    first: int = 0,
-    system: SolvedSystem | None = None,
-) -> Tensor:
-    """The same behind the adapters.
+def ranks(joined: Iterable[WithQueries], targets: Tensor, kind: str, *, seed: int = 0, first: int = 0) -> Tensor:
+    """The p-values that follow from leave-one-out margins.
 
     Args:
-        head: One with a closed-form leave-one-out.
-        gram: The episodes' Gram matrices.
-        targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type.
+        joined: What `leave_one_out_with_queries` gave, ``of_own_class`` where the kind `is_per_class`.
+        targets: One-hot labels ``(..., n, ways)``.
         kind: See `p_values`.
         seed: See `p_values`.
         first: See `p_values`.
-        system: What `Head.solved_system` gave for this support. Default None: it is solved.
 
     Returns:
         See `p_values`.
     """
-    per_class = _known(kind) == PER_CLASS
-    joined = head.leave_one_out_with_queries(gram, targets, of_own_class=per_class, system=system)
+    per_class = is_per_class(kind)
     found = [_compared(points, query, targets, per_class) for points, query in joined]
     higher, lower = (torch.cat(each, -2) for each in zip(*found, strict=True))
     points = 1 + (targets.sum(-2, keepdim=True) if per_class else targets.sum((-2, -1))[..., None, None])
@@ -245,7 +230,7 @@ def _images(targets: Tensor, kind: str, enough: int, names: Sequence[str] | None
 
 def _ranked(targets: Tensor, kind: str) -> int:
     """How many points a query is ranked with, of the class that has the fewest."""
-    return int((targets.sum(-2) if _known(kind) == PER_CLASS else targets.sum((-2, -1))).min())
+    return int((targets.sum(-2) if is_per_class(kind) else targets.sum((-2, -1))).min())
 
 
 def _two_digits(share: float) -> float:
@@ -253,43 +238,43 @@ def _two_digits(share: float) -> float:
     return math.floor(100 * share + _ROUNDING) / 100
 
 
-def require_prediction_sets(method: Method) -> Head:
-    """The head of a method that prediction sets can be made with.
+def why_no_prediction_sets(method: Method) -> str | None:
+    """Why there are no prediction sets with a guarantee for a method, in a sentence; None if there are.
 
     They need a leave-one-out in closed form, and features and predictions that treat the labelled points and a query
-    alike, without the other queries: a head, alone or after adapters that change each point by itself.
-
-    Raises:
-        UsageError: With the reason.
+    alike, without the other queries.
 
     Example:
         >>> from fslstm_plugin import parse_method
-        >>> require_prediction_sets(parse_method("lssvm(normalize)"))
-        LSSVMClassifier()
-        >>> require_prediction_sets(parse_method("lssvm+psm"))
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.UsageError: There are no prediction sets with a guarantee for lssvm+psm: ...
+        >>> why_no_prediction_sets(parse_method("lssvm(normalize)"))
+        >>> why_no_prediction_sets(parse_method("svm"))
+        'There are no prediction sets with a guarantee for svm: its solution does not ... Use lssvm, for example.'
     """
-    refused = f"There are no prediction sets with a guarantee for {method}"
+    why = method.why_no_leave_one_out
     if method.is_transductive:
-        raise UsageError(
-            f"{refused}: what it predicts for a query depends on the other queries, so that it does not treat labelled "
-            "images and queries alike. Use a head without transduction."
-        )
-    if not isinstance(method, KernelMethod):
-        raise UsageError(f"{refused}: it has no closed-form leave-one-out. Use nn, rr or lssvm.")
-    try:
-        method.head.require_leave_one_out()
-    except UsageError as error:
-        raise UsageError(f"{refused}. {error}") from error
-    return method.head
+        why = "what it predicts for a query depends on the other queries, so that it treats labelled images otherwise"
+    return why and f"There are no prediction sets with a guarantee for {method}: {why}. Use {_EXAMPLE}, for example."
 
 
-def _known(kind: str) -> str:
+def require_prediction_sets(method: Method) -> None:
+    """Refuse a method without prediction sets.
+
+    Raises:
+        UsageError: As `why_no_prediction_sets` says.
+    """
+    if (why := why_no_prediction_sets(method)) is not None:
+        raise UsageError(why)
+
+
+def is_per_class(kind: str) -> bool:
+    """Whether a kind of coverage holds for each class.
+
+    Raises:
+        UnknownNameError: If there is no such kind.
+    """
     if kind not in KINDS:
         raise UnknownNameError("kind of coverage", kind, KINDS)
-    return kind
+    return kind == PER_CLASS
 
 
 def _checked(coverage: float) -> float:

@@ -15,6 +15,7 @@ from ..confidence.conformal import (
     prediction_sets,
     require_attainable,
     require_prediction_sets,
+    why_no_prediction_sets,
 )
 from ..errors import UsageError
 from ..heads import one_hot
@@ -82,15 +83,6 @@ def _labelled(setting: Setting) -> Tensor:
 def with_prediction_sets(methods: Sequence[Method]) -> list[Method]:
     """Those of the methods that have prediction sets."""
     return [method for method in methods if why_no_prediction_sets(method) is None]
-
-
-def why_no_prediction_sets(method: Method) -> str | None:
-    """What `require_prediction_sets` says; None if a method has them."""
-    try:
-        require_prediction_sets(method)
-    except UsageError as error:
-        return str(error)
-    return None
 
 
 def coverage_rows(

@@ -12,13 +12,12 @@ from msgspec import Struct
 from torch import Tensor
 
 from ..confidence.calibration import probabilities, temperature_of
-from ..confidence.conformal import p_values
+from ..confidence.conformal import p_values, why_no_prediction_sets
 from ..confidence.familiarity import familiarity
 from ..data.base import Split
 from ..errors import UsageError
 from ..methods.base import Method
 from .batches import Batch, collect
-from .coverage import why_no_prediction_sets
 from .rows import summary
 from .session import Session
 from .setting import Setting

@@ -10,11 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from msgspec import Meta, Struct
 
-from ..arguments import options_of
 from ..data.base import Split
-from ..grammar import value_text
 from ..methods.base import Method
-from ..methods.kernel import KernelMethod
 from .runner import Outcome
 from .setting import Setting
 from .statistics import Estimate, estimate, estimate_over_classes, estimate_to_the_best, together
@@ -147,7 +144,7 @@ def rows_of(
                 split=split.name,
                 backbone=each.backbone,
                 run=each.run,
-                **_described(each.method),
+                **each.method.description(),
                 **asdict(setting),
                 accuracy=accuracy.mean,
                 ci95=accuracy.ci95,
@@ -162,25 +159,6 @@ def rows_of(
             )
         )
     return rows
-
-
-def _described(method: Method) -> dict[str, Any]:
-    """A method in the words of a row."""
-    kernel = isinstance(method, KernelMethod)
-    options = options_of(method.head) if isinstance(method, KernelMethod) else options_of(method)
-    return {
-        "method": str(method),
-        "head": method.family,
-        "modules": list(method.module_names),
-        "options": {name: _plain(value) for name, value in options.items()},
-        "adapters": list(method.adapter_texts),
-        "transductive": method.is_transductive,
-        "iterations": getattr(method.transduction, "iterations", None) if kernel else None,
-    }
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, float, str)) or value is None else value_text(value)
 
 
 def summary(setting: Setting, split: Split) -> Callable[..., Estimate]:
@@ -208,8 +186,8 @@ def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
     """
     mine = [other for other in measured if other.run == each.run and other is not each]
     exact = {str(other.method): other for other in reversed(mine)}
-    tuned = {other.method.family: other for other in reversed(mine) if _is_plain_head(other.method)}
-    if _is_plain_head(each.method):  # two that stand in for the default would be measured against each other
+    tuned = {other.method.family: other for other in reversed(mine) if other.method.is_head}
+    if each.method.is_head:  # two that stand in for the default would be measured against each other
         tuned = {}
     for name in each.method.references:
         found = exact.get(name) or tuned.get(name)
@@ -217,7 +195,3 @@ def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
             return found
     elsewhere = (other for other in measured if other.run == measured[0].run and other is not each)
     return next((other for other in elsewhere if str(other.method) == str(each.method)), None)
-
-
-def _is_plain_head(method: Method) -> bool:
-    return isinstance(method, KernelMethod) and not method.module_names

@@ -83,6 +83,7 @@ class Head(nn.Module, ABC):
     is_transductive: ClassVar[bool] = False
     sizes: ClassVar[tuple[str, ...]] = ()  # see `FeatureAdapter`
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    constant: ClassVar[tuple[str, str] | None] = None  # Argument that regularises, and its letter in figures.
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class Head(nn.Module, ABC):
         return gram.cross_kernel(self.kernel, targets) @ dual.alpha + dual.bias.unsqueeze(-2)
 
     @property
-    def lacks_leave_one_out(self) -> str | None:
+    def why_no_leave_one_out(self) -> str | None:
         """Why `leave_one_out` has no closed form; None where it has one."""
         return "its solution does not follow from one solution for all points"
 
@@ -158,13 +159,10 @@ class Head(nn.Module, ABC):
         """Refuse where `leave_one_out` has no closed form.
 
         Raises:
-            UsageError: Naming the head, the reason and others.
+            UsageError: Naming the head and the reason.
         """
-        if self.lacks_leave_one_out is not None:
-            raise UsageError(
-                f"{type(self).__name__} has no closed-form leave-one-out: {self.lacks_leave_one_out}. Use "
-                "nn, rr, or lssvm with soft decoding and a coding of 1 and -1."
-            )
+        if self.why_no_leave_one_out is not None:
+            raise UsageError(f"{type(self).__name__} has no closed-form leave-one-out: {self.why_no_leave_one_out}.")
 
     def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
         """The logits of each support point by the head fitted to the others, in closed form.
@@ -182,7 +180,7 @@ class Head(nn.Module, ABC):
             ``(..., n, ways)``.
 
         Raises:
-            UsageError: If there is no closed form, see `lacks_leave_one_out`.
+            UsageError: If there is no closed form, see `why_no_leave_one_out`.
         """
         self.require_leave_one_out()
         raise NotImplementedError

@@ -68,6 +68,7 @@ class LSSVMClassifier(SmootherHead):
     """
 
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"ridge": (*POWERS_OF_TEN, _LEAVE_ONE_OUT)}
+    constant = ("ridge", "ρ")
 
     def __init__(
         self,
@@ -114,8 +115,8 @@ class LSSVMClassifier(SmootherHead):
         return self.coding
 
     @property
-    def lacks_leave_one_out(self) -> str | None:
-        """See `Head.lacks_leave_one_out`."""
+    def why_no_leave_one_out(self) -> str | None:
+        """See `Head.why_no_leave_one_out`."""
         if self._leaves_out:
             return "a coding that has 0 leaves other points out of each of its binary problems"
         return "the signs that Hamming decoding takes are not linear" if self.decoding == "hamming" else None

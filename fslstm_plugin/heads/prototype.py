@@ -47,8 +47,8 @@ class PrototypeClassifier(Head):
         return (super().decide(gram, targets, dual) - own) / gram.dim
 
     @property
-    def lacks_leave_one_out(self) -> str | None:
-        """See `Head.lacks_leave_one_out`."""
+    def why_no_leave_one_out(self) -> str | None:
+        """See `Head.why_no_leave_one_out`."""
         return None
 
     def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:

@@ -40,6 +40,7 @@ class RidgeClassifier(SmootherHead):
     """
 
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"ridge": POWERS_OF_TEN}
+    constant = ("ridge", "λ")
 
     def __init__(
         self,

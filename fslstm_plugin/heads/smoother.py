@@ -35,8 +35,8 @@ class SmootherHead(Head):
     ridge: float | str
 
     @property
-    def lacks_leave_one_out(self) -> str | None:
-        """See `Head.lacks_leave_one_out`."""
+    def why_no_leave_one_out(self) -> str | None:
+        """See `Head.why_no_leave_one_out`."""
         return None
 
     @property

@@ -43,6 +43,7 @@ class SVMClassifier(Head):
     """
 
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"C": POWERS_OF_TEN[:5]}
+    constant = ("C", "C")
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -12,10 +12,13 @@ from typing_extensions import Self
 
 from ..adapters import FeatureAdapter
 from ..arguments import options, options_of, part_text
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import value_text
+from ..heads import Head
+from ..heads.margins import WithQueries
 from ..registry import ADAPTERS, METHODS
-from .shared.leaving_out import moved_logits
+from .shared.leaving_out import moved_logits, with_queries
 
 if TYPE_CHECKING:
     from ..recipes import MetaRecipe
@@ -54,6 +57,8 @@ class Method(nn.Module, ABC):
             train a network on images there. For all others autocast is off. Default False.
         search_space: Arguments that ``fslstm tune`` chooses, each with its candidates. Default none.
         plain: Name of the method that this one is naturally measured against. Default ``"nn"``.
+        fills_classes_equally: Whether it expects as many queries of each class, as figures tell. Default False.
+        is_head: Whether it is a head, with nothing around it but adapters without weights. Default False.
 
     Example:
         >>> class Nearest(Method):
@@ -75,6 +80,8 @@ class Method(nn.Module, ABC):
     follows_autocast: bool = False
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     plain: str | None = "nn"
+    fills_classes_equally: ClassVar[bool] = False
+    is_head: bool = False
 
     def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:
         super().__init__()
@@ -153,35 +160,74 @@ class Method(nn.Module, ABC):
         """
         return images
 
-    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
-        """Refuse episodes of a shape that the method was not built for; by default every shape is accepted.
+    def why_not_shape(self, ways: int, num_support: int, num_query: int) -> str | None:
+        """Which other shape of episodes the method was built for, in words; by default every shape is accepted.
 
         Args:
             ways: Classes of an episode.
             num_support: Support images of all classes together.
             num_query: Query images of all classes together.
+        """
+        return None
+
+    def require_shape(self, features: EpisodeFeatures) -> None:
+        """Refuse episodes of a shape that the method was not built for.
 
         Raises:
-            UsageError: Saying which shape it is built for.
+            UsageError: As `why_not_shape` says.
         """
+        if (why := self.why_not_shape(features.ways, features.num_support, features.num_query)) is not None:
+            raise UsageError(why)
 
-    def leave_one_out(self, features: EpisodeFeatures) -> Tensor:
-        """Logits of each support point by the method fitted without it and one point of each other class.
+    @property
+    def why_no_leave_one_out(self) -> str | None:
+        """Why `leave_one_out` has no closed form, independent of the queries; None where it has one.
 
-        The points that leave join the queries, so that a transductive method predicts them as it predicts those.
+        Only what has one can be chosen by `choose_method`, and has prediction sets.
+        """
+        return "it has no closed form for leaving out a point"
+
+    def leave_one_out(self, features: EpisodeFeatures, *, of_each_class: bool = True) -> Tensor:
+        """Logits of each support point by the method fitted without it.
+
+        By default the points that leave join the queries, so that a transductive method predicts them as it predicts
+        those.
 
         Args:
             features: A batch of episodes as the backbone gave them.
+            of_each_class: Whether one point of each other class is left out with it, see `one_of_each_class`. Default
+                True. False only where there is a closed form, see `why_no_leave_one_out`.
 
         Returns:
             ``(..., n, ways)``. The logits of the only point of a class mean nothing.
         """
         return moved_logits(self, features)
 
+    def leave_one_out_with_queries(
+        self, features: EpisodeFeatures, *, of_own_class: bool = False
+    ) -> Iterator[WithQueries]:
+        """See `Head.leave_one_out_with_queries`; by default from `leave_one_out` of the support joined by each query.
+
+        Args:
+            features: A batch of episodes as the backbone gave them.
+            of_own_class: Whether the query is only taken for a point of the same class. Default False.
+        """
+        return with_queries(self, features, of_own_class)
+
     @property
-    def has_closed_leave_one_out(self) -> bool:
-        """Whether `leave_one_out` follows from one fit to all points; by default not."""
-        return False
+    def fixed_head(self) -> Head | None:
+        """The head that is all of the method behind its adapters, solved before the queries are known; default None."""
+        return None
+
+    def without_queries(self) -> Method | None:
+        """What is left of the method where it may not learn from the queries; None, by default, of a transductive one.
+
+        Example:
+            >>> from fslstm_plugin import parse_method
+            >>> [str(parse_method(name).without_queries()) for name in ("nn", "nn+psm", "tim")]
+            ['nn', 'nn', 'None']
+        """
+        return None if self.is_transductive else self
 
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """The features after the adapters, shared by all methods that have the same ones."""
@@ -202,6 +248,28 @@ class Method(nn.Module, ABC):
     @property
     def module_names(self) -> tuple[str, ...]:
         """Names of what surrounds the head: ``("iam", "psm")``."""
+        return ()
+
+    def description(self) -> dict[str, Any]:
+        """The method in the words of a `Row`."""
+        return {
+            "method": str(self),
+            "head": self.family,
+            "modules": list(self.module_names),
+            "options": plain_options(self),
+            "adapters": list(self.adapter_texts),
+            "transductive": self.is_transductive,
+            "iterations": None,
+        }
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether each of its parts has a registered name."""
+        return self.family in METHODS.names()
+
+    @property
+    def untrained_parts(self) -> tuple[str, ...]:
+        """Names of its parts that are for testing alone."""
         return ()
 
     @property
@@ -227,6 +295,12 @@ class Method(nn.Module, ABC):
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
         return part_text(self.family, self, self.adapter_texts)
+
+
+def plain_options(part: Any) -> dict[str, Any]:
+    """Arguments that are not a part's defaults, by name, as JSON can hold them."""
+    simple = (bool, int, float, str, type(None))
+    return {name: each if isinstance(each, simple) else value_text(each) for name, each in options_of(part).items()}
 
 
 def adapter_text(adapter: FeatureAdapter, **changed: Any) -> str:

@@ -156,19 +156,20 @@ class DPGN(Method):
         middle = F.max_pool2d(middle, 2)
         return torch.cat([self.last_vector(last.flatten(1)), self.middle_vector(middle.flatten(1))], -1)
 
-    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
-        """See `Method.require_shape`."""
+    def why_not_shape(self, ways: int, num_support: int, num_query: int) -> str | None:
+        """See `Method.why_not_shape`."""
         if ways != self.ways or num_support != ways * self.shots:
-            raise UsageError(
+            return (
                 f"dpgn was built for {self.ways}-way {self.shots}-shot episodes, but got {ways}-way "
                 f"{num_support / ways:g}-shot ones: take the same in training, validation and testing, or train "
                 f"dpgn(ways={ways},shots={max(num_support // ways, 1)})."
             )
         if num_query == 0 or num_query % (ways * self.queries):
-            raise UsageError(
+            return (
                 f"dpgn was built for graphs of {ways * self.queries} queries, but got {num_query} in an episode: "
                 f"take a multiple of {ways * self.queries}."
             )
+        return None
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`: the sums of edges, between 0 and 1."""
@@ -200,7 +201,7 @@ class DPGN(Method):
             Their points ``(E, n, 2 width)``, one-hot labels ``(E, support, ways)`` of their support, sorted by class,
             and the places of their queries in the episode ``(..., graphs, queries)``.
         """
-        self.require_shape(features.ways, features.num_support, features.num_query)
+        self.require_shape(features)
         if (features.targets.sum(-2) != self.shots).any():
             raise UsageError(f"dpgn needs {self.shots} support images of every class, but their numbers differ.")
         by_class = features.labels.argsort(dim=-1, stable=True)

@@ -67,6 +67,7 @@ class ILPC(Method):
     """
 
     is_transductive = True
+    fills_classes_equally = True
     uses_gram: Gram = "all"
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"neighbours": (10, 15, 20, 30), "alpha": (0.5, 0.8, 0.9)}
 

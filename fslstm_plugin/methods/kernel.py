@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,9 +12,10 @@ from ..arguments import part_text
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..heads import Head
+from ..heads.margins import WithQueries
 from ..registry import ADAPTERS, HEADS, TRANSDUCTION
 from ..transduction import TransductiveModule
-from .base import LSSVM, Gram, Method, adapter_choices, adapter_text, combinations_of
+from .base import LSSVM, Gram, Method, adapter_choices, adapter_text, combinations_of, plain_options
 
 # Changes of a head's features that tuning tries.
 _CHANGES = (("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
@@ -82,16 +84,59 @@ class KernelMethod(Method):
         return self.transduction.refine(self.head, features.gram, features.targets)
 
     @property
-    def has_closed_leave_one_out(self) -> bool:
+    def why_no_leave_one_out(self) -> str | None:
         """See `Method`; where the head has the closed form and nothing is transductive."""
-        return self.head.lacks_leave_one_out is None and not self.is_transductive
+        if self.is_transductive:
+            return "what it predicts for a query depends on the other queries"
+        return self.head.why_no_leave_one_out
 
-    def leave_one_out(self, features: EpisodeFeatures) -> Tensor:
+    def leave_one_out(self, features: EpisodeFeatures, *, of_each_class: bool = True) -> Tensor:
         """See `Method.leave_one_out`."""
-        if not self.has_closed_leave_one_out:
+        if self.why_no_leave_one_out is not None:
             return super().leave_one_out(features)
         features = self.prepare(features)
-        return self.head.leave_one_out(features.support_gram, features.targets, of_each_class=True)
+        return self.head.leave_one_out(features.support_gram, features.targets, of_each_class=of_each_class)
+
+    def leave_one_out_with_queries(
+        self, features: EpisodeFeatures, *, of_own_class: bool = False
+    ) -> Iterator[WithQueries]:
+        """See `Head.leave_one_out_with_queries`."""
+        features = self.prepare(features)
+        return self.head.leave_one_out_with_queries(features.support_gram, features.targets, of_own_class=of_own_class)
+
+    @property
+    def fixed_head(self) -> Head | None:
+        """See `Method`."""
+        return None if self.is_transductive else self.head
+
+    def without_queries(self) -> Method | None:
+        """See `Method`; the head alone."""
+        return self if self.transduction is None else KernelMethod(self.head, self.adapters)
+
+    @property
+    def is_head(self) -> bool:  # type: ignore[override]
+        """See `Method`."""
+        return not self.module_names
+
+    def description(self) -> dict[str, Any]:
+        """See `Method.description`."""
+        iterations = getattr(self.transduction, "iterations", None)
+        return super().description() | {"options": plain_options(self.head), "iterations": iterations}
+
+    @property
+    def is_registered(self) -> bool:
+        """See `Method`."""
+        refits = [] if self.transduction is None else [TRANSDUCTION.name_of(self.transduction) in TRANSDUCTION.names()]
+        adapters = [ADAPTERS.name_of(each) in ADAPTERS.names() for each in self.adapters]
+        return all([self.family in HEADS.names(), *adapters, *refits])
+
+    @property
+    def untrained_parts(self) -> tuple[str, ...]:
+        """See `Method`; refitting without weights, and batch-norm statistics of an episode."""
+        refit = self.transduction
+        bn = (BATCH_NORM,) if self.episode_statistics else ()
+        is_trained = refit is None or next(refit.parameters(), None) is not None
+        return bn if is_trained else (*bn, TRANSDUCTION.name_of(refit))
 
     @property
     def family(self) -> str:

@@ -56,6 +56,7 @@ class ProtoLP(PowerMethod):
     """
 
     is_transductive = True
+    fills_classes_equally = True
     uses_gram: Gram = "all"
 
     def __init__(

@@ -51,6 +51,7 @@ class PTMAP(PowerMethod):
     """
 
     is_transductive = True
+    fills_classes_equally = True
     uses_gram: Gram = "all"
 
     def __init__(

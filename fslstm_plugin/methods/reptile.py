@@ -118,13 +118,14 @@ class Reptile(Method):
         """See `Method`: queries in one batch share its statistics."""
         return self.queries == "together"
 
-    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
-        """See `Method.require_shape`; fewer classes than it tells apart are no harm."""
+    def why_not_shape(self, ways: int, num_support: int, num_query: int) -> str | None:
+        """See `Method.why_not_shape`; fewer classes than it tells apart are no harm."""
         if ways > self.ways:
-            raise UsageError(
+            return (
                 f"reptile was built to tell {self.ways} classes apart, but the episodes have {ways}: train "
                 f"reptile(ways={ways})."
             )
+        return None
 
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
         """Published: 100,000 steps of 5 tasks with 15 images per class, whose split in two means nothing here.
@@ -161,7 +162,7 @@ class Reptile(Method):
         Its value is the criterion's, of the logits that each query got before the step that trained on it last; a query
         that no minibatch held has zeros.
         """
-        self.require_shape(features.ways, features.num_support, features.query.shape[-2])
+        self.require_shape(features)
         network = self._network[0]
         labels = torch.cat([features.labels.expand(*query_labels.shape[:-1], -1), query_labels], -1)
         start = dict(network.named_parameters())
@@ -181,7 +182,7 @@ class Reptile(Method):
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; parameters and moments are left as they are."""
-        self.require_shape(features.ways, features.num_support, features.query.shape[-2])
+        self.require_shape(features)
         n = features.num_support
         # One order for all episodes, in which the results do not depend on what was computed before.
         order = torch.Generator().manual_seed(0)

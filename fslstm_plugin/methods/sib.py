@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..checks import require_not_negative, require_whole
-from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..recipes import MetaRecipe
 from .base import Criterion, Method
@@ -70,23 +69,24 @@ class SIB(Method):
         self.init_scale = nn.Parameter(torch.ones(dim))
         self.gradient_net = _GradientNet(ways)
 
-    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
-        """See `Method.require_shape`."""
+    def why_not_shape(self, ways: int, num_support: int, num_query: int) -> str | None:
+        """See `Method.why_not_shape`."""
         if ways != self.ways:
-            raise UsageError(
+            return (
                 f"sib was built for {self.ways}-way episodes, but got {ways}-way ones: take the same in training, "
                 f"validation and testing, or train sib(ways={ways})."
             )
         if num_query != ways * self.queries:
             other = f", or name sib(queries={num_query // ways})" if num_query and num_query % ways == 0 else ""
-            raise UsageError(
+            return (
                 f"sib was built for {ways * self.queries} queries per episode, over which its steps are sums, but got "
                 f"{num_query}: take as many everywhere{other}."
             )
+        return None
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`."""
-        self.require_shape(features.ways, features.num_support, features.num_query)
+        self.require_shape(features)
         query = F.normalize(features.query, dim=-1)
         return self.classify(query, self.classifier(features, query))
 

@@ -59,6 +59,7 @@ class TIM(Method):
     """
 
     is_transductive = True
+    fills_classes_equally = True
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"temperature": (5.0, 10.0, 15.0, 20.0, 30.0)}
 
     def __init__(

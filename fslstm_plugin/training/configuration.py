@@ -14,11 +14,10 @@ from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import Part, parse
 from ..methods.base import Method
-from ..methods.kernel import BATCH_NORM, KernelMethod
 from ..model import feature_size
 from ..naming import has_weights, parse_method
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining, changed, folder_pretraining, meta_training
-from ..registry import BACKBONES, DATASETS, TRANSDUCTION
+from ..registry import BACKBONES, DATASETS
 from ..runs.folder import PretrainConfig, TrainConfig, Validation
 from ..storage.plain import from_plain, to_plain
 
@@ -173,25 +172,19 @@ def _require_shape(method: Method, shape: MetaRecipe | Validation, where: str) -
     Raises:
         UsageError: Saying where they are asked for.
     """
-    try:
-        method.require_shape(shape.ways, shape.ways * shape.shots, shape.ways * shape.queries)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from error
+    why = method.why_not_shape(shape.ways, shape.ways * shape.shots, shape.ways * shape.queries)
+    if why is not None:
+        raise UsageError(f"{where}: {why}")
 
 
 def _require_trained(method: Method) -> None:
-    """Refuse parts for testing only: refitting without weights, and batch-norm statistics of an episode.
+    """Refuse parts that are for testing alone.
 
     Raises:
         UsageError: Naming the first of these.
     """
-    if not isinstance(method, KernelMethod):
-        return
-    refit = method.transduction
-    untrained = [BATCH_NORM] if method.episode_statistics else []
-    untrained += [TRANSDUCTION.name_of(refit)] if refit is not None and not has_weights(refit) else []
-    if untrained:
-        raise UsageError(f"{untrained[0]} has no weights: name it to 'fslstm eval', not in the algorithm.")
+    for name in method.untrained_parts:
+        raise UsageError(f"{name} has no weights: name it to 'fslstm eval', not in the algorithm.")
 
 
 def _require_gradient(name: str, dim: int | None) -> None:

@@ -15,7 +15,6 @@ from fslstm_plugin.confidence.calibration import (
     temperature_of,
     why_uncalibrated,
 )
-from fslstm_plugin.errors import UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
 from fslstm_plugin.methods.base import Method
@@ -209,12 +208,11 @@ class OfFixedShape(Method):
 
     is_transductive = True
 
-    def require_shape(self, ways: int, num_support: int, num_query: int) -> None:
-        if (num_support, num_query) != (4, 3):
-            raise UsageError("other numbers of points")
+    def why_not_shape(self, ways: int, num_support: int, num_query: int) -> str | None:
+        return None if (num_support, num_query) == (4, 3) else "other numbers of points"
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
-        self.require_shape(features.ways, features.num_support, features.num_query)
+        self.require_shape(features)
         return features.query @ features.support.mT @ features.targets.to(features.support)
 
     @property

@@ -12,9 +12,10 @@ from fslstm_plugin.classifier.fitted import FittedMethod
 from fslstm_plugin.classifier.selection import choose_method
 from fslstm_plugin.confidence.conformal import (
     attained_coverage,
-    head_p_values,
+    is_per_class,
     p_values,
     prediction_sets,
+    ranks,
     require_attainable,
     require_prediction_sets,
     usual_coverage,
@@ -68,9 +69,11 @@ def test_p_values_of_any_coding_and_of_a_solved_system(kind: str, coding: str | 
     support, labels, query = small_episodes(3, (4, 2, 3))
     head, targets = LSSVMClassifier(ridge=1.0, coding=coding), one_hot(labels, 3)
     gram = EpisodeGram.from_features(support, query)
-    found = head_p_values(head, gram, targets, kind)
+    per_class = is_per_class(kind)
+    found = ranks(head.leave_one_out_with_queries(gram, targets, of_own_class=per_class), targets, kind)
     solved = head.solved_system(EpisodeGram.from_features(support, query[:0]), targets)
-    torch.testing.assert_close(head_p_values(head, gram, targets, kind, system=solved), found)
+    again = head.leave_one_out_with_queries(gram, targets, of_own_class=per_class, system=solved)
+    torch.testing.assert_close(ranks(again, targets, kind), found)
     for row, label in itertools.product(range(3), range(3)):
         mine = torch.cat([labels, torch.tensor([label])])
         surprise = scores(KernelMethod(head), torch.cat([support, query[row : row + 1]]), mine, 3)
@@ -307,8 +310,8 @@ def test_other_coverages_are_refused(coverage: float) -> None:
         ("rr(center=episode)", "depends on the other queries"),
         ("lssvm+iam", "depends on the other queries"),
         ("tim", "depends on the other queries"),
-        ("simpleshot", "no closed-form leave-one-out"),
-        ("svm", "SVMClassifier has no closed-form leave-one-out"),
+        ("simpleshot", "no closed form for leaving out"),
+        ("svm", "its solution does not follow"),
         ("lssvm(coding=one-vs-one)", "a coding that has 0"),
     ],
 )

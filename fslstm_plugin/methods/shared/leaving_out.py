@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...features import EpisodeFeatures
+from ...heads.margins import Margins, WithQueries, margins
 
 _FOLDS = 10  # At 20 shots twenty give the same temperature.
 _NUMBERS = 2**24  # Features and Gram matrices of one part.
@@ -62,6 +63,34 @@ def moved_logits(method: Classifies, features: EpisodeFeatures) -> Tensor:
         logits[each, order[:, kept:]] = method.logits(moved)[:, : n - kept].to(logits)
         moved.forget()
     return logits.view_as(features.targets)
+
+
+class LeavesOut(Protocol):
+    """What is asked of a `Method` with a closed form."""
+
+    def leave_one_out(self, features: EpisodeFeatures, *, of_each_class: bool = True) -> Tensor:
+        """Logits of the support."""
+
+
+def with_queries(method: LeavesOut, features: EpisodeFeatures, of_own_class: bool) -> Iterator[WithQueries]:
+    """See `Method.leave_one_out_with_queries`: a query joins the support as a point of each class in turn."""
+    targets, ways = features.targets, features.ways
+    classes = torch.eye(ways, dtype=targets.dtype, device=targets.device).unsqueeze(-2)
+    batch = (*targets.shape[:-2], ways)
+    joined = torch.cat([targets.unsqueeze(-3).expand(*batch, *targets.shape[-2:]), classes.expand(*batch, 1, ways)], -2)
+    labels = joined.argmax(-1)
+    for query in features.query.split(1, -2):
+        points = torch.cat([features.support, query], -2).unsqueeze(-3)
+        points = points.expand(*batch, *points.shape[-2:])
+        episodes = EpisodeFeatures.from_points(points, joined, features.base_mean, features.map_shape)
+        found = margins(method.leave_one_out(episodes, of_each_class=False), labels)
+        mine, others = (Margins(*(each[..., part] for each in found)) for part in (-1, slice(-1)))
+        if of_own_class:
+            own = labels[..., :1, :-1]
+            beside = Margins(*(each.gather(-2, own) for each in others))
+        else:
+            beside = Margins(*(each.mT.unsqueeze(-3) for each in others))
+        yield WithQueries(beside, Margins(*(each.unsqueeze(-2) for each in mine)))
 
 
 def points_moved(targets: Tensor) -> int:

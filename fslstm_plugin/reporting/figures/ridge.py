@@ -11,8 +11,6 @@ from ...registry import HEADS
 from ..words import NOTHING, number, signed
 from .lines import Lines, NamedRow, Point
 
-_CONSTANTS = {"rr": ("ridge", "λ"), "svm": ("C", "C"), "lssvm": ("ridge", "ρ")}
-
 
 @dataclass(frozen=True)
 class _Tried:
@@ -21,6 +19,7 @@ class _Tried:
     model: str
     row: Row
     constant: float | None  # The constant; None if the head chooses it itself, or has none.
+    letter: str | None  # Its letter; None if the head has none.
     gain: float  # Paired difference to the head with its published constant and features as extracted.
     gain_ci95: float  # Half width of its interval.
 
@@ -42,15 +41,15 @@ class _Tried:
 
 def _tried(rows: Sequence[NamedRow]) -> Iterator[_Tried]:
     for model, row in rows:
-        constant = None
-        if row.head in _CONSTANTS:
-            name, _ = _CONSTANTS[row.head]
+        constant = letter = None
+        if row.head in HEADS.names() and (found := HEADS.get(row.head).constant) is not None:
+            name, letter = found
             value = row.options.get(name, dict(options(HEADS.get(row.head)))[name])
             constant = float(value) if isinstance(value, (int, float)) else None
         if not row.options and not row.adapters:  # its own gain is over another head
-            yield _Tried(model, row, constant, 0.0, 0.0)
+            yield _Tried(model, row, constant, letter, 0.0, 0.0)
         elif row.gain is not None and row.gain_ci95 is not None:
-            yield _Tried(model, row, constant, row.gain, row.gain_ci95)
+            yield _Tried(model, row, constant, letter, row.gain, row.gain_ci95)
 
 
 def lines(rows: Sequence[NamedRow]) -> Lines:
@@ -62,7 +61,7 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
     points = [
         Point(
             f"{each.model}, {each.row.shots}-shot",
-            f"{each.row.head.upper()}, {_CONSTANTS[each.row.head][1]}",
+            f"{each.row.head.upper()}, {each.letter}",
             f"{'leave-one-out, ' if each.chosen else ''}{'normalised' if each.normalised else 'as extracted'}",
             each.constant,
             each.gain,
@@ -71,7 +70,7 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
             each.row.ci95,
         )
         for each in tried
-        if each.row.head in _CONSTANTS
+        if each.letter is not None
     ]
     over = "the head with its published constant and features as extracted"
     remark = "The best constant is chosen on the episodes that its gain is measured on, which favours it a little."
@@ -107,4 +106,4 @@ def _best(tried: Iterable[_Tried]) -> str:
     text = signed(best.gain, best.gain_ci95)
     if best.constant is None:
         return text
-    return f"{text} ({_CONSTANTS[best.row.head][1]} = {best.constant:g})"
+    return f"{text} ({best.letter} = {best.constant:g})"

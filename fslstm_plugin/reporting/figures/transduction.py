@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...evaluation.rows import Row
+from ...registry import METHODS
 from .lines import BALANCE, Lines, NamedRow, Point, balance
-
-_EQUAL_SHARES = ("tim", "pt-map", "proto-lp", "ilpc")  # Their prior fills all classes equally.
 
 
 def lines(rows: Sequence[NamedRow]) -> Lines:
@@ -33,4 +32,5 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
 def _column(row: Row) -> str:
     if row.modules:
         return "refitted head, over the head"
-    return "equal shares, over NN" if row.head in _EQUAL_SHARES else "weak or no prior, over NN"
+    equal = row.head in METHODS.names() and METHODS.get(row.head).fills_classes_equally
+    return "equal shares, over NN" if equal else "weak or no prior, over NN"
