@@ -126,19 +126,17 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
         bn: Whether batch normalisation uses the episode's own statistics.
     """
     from fslstm_plugin.grammar import Part
-    from fslstm_plugin.methods.kernel import KernelMethod
 
-    own = trained if isinstance(trained, KernelMethod) else None
-    if own is None and head is None:
+    if trained.head_text is None and head is None:
         if iam is not None or bn or refits not in ([], ["psm"]):  # PSM is the default
             raise UsageError(
                 f"The run was trained with {trained}, which takes neither IAM, nor batch norm's statistics, nor a "
                 "transductive module."
             )
         return [str(trained)]
-    text = head if head is not None else own.head_text if own else ""
-    same = own is not None and Part.parse(text).name == own.family
-    learned, refit = (own.learned_texts, own.refit_texts) if own is not None and same else ((), ())
+    text = head if head is not None else str(trained.head_text)
+    same = Part.parse(text).name == trained.family
+    learned, refit = (trained.learned_texts, trained.refit_texts) if same else ((), ())
     if iam and not learned:
         raise UsageError(
             f"There is no IAM for {text} in this run: train with --algorithm {Part.parse(text).name}+iam for --iam."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 
@@ -87,8 +87,8 @@ class _Maker:
     def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
         plain, inside = self._split(HEADS.get(first.name), first)
         # Parts are trained for each other: those of another head are of no use.
-        same = isinstance(self.learned, KernelMethod) and self.learned.family == first.name
-        trained = cast(KernelMethod, self.learned) if same else None
+        known = self.learned if isinstance(self.learned, KernelMethod) else None
+        trained = known if known is not None and known.family == first.name else None
         head = self._made(HEADS.get(first.name), plain, [trained.head] if trained else [])
         before: list[FeatureAdapter] = []
         refits: list[TransductiveModule] = []

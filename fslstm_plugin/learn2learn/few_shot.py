@@ -217,9 +217,9 @@ class LightningFewShot(EpisodicModule, LightningEpisodicModule):
     def _refined(self) -> FewShotModel:
         """The model as in testing: with the Pseudo Support Module, if that is wanted."""
         method = self.model.method
-        if not self.psm_iterations or not isinstance(method, KernelMethod) or method.transduction is not None:
+        refined = method.refitted_by(PseudoSupportModule(self.psm_iterations)) if self.psm_iterations else method
+        if refined is method:
             return self.model
-        refined = KernelMethod(method.head, method.adapters, PseudoSupportModule(self.psm_iterations))
         model = FewShotModel(self.model.backbone, refined)
         model.scale = self.model.scale
         return model

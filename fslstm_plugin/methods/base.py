@@ -22,6 +22,7 @@ from .shared.leaving_out import moved_logits, with_queries
 
 if TYPE_CHECKING:
     from ..recipes import MetaRecipe
+    from ..transduction import TransductiveModule
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -248,6 +249,25 @@ class Method(nn.Module, ABC):
     @property
     def module_names(self) -> tuple[str, ...]:
         """Names of what surrounds the head: ``("iam", "psm")``."""
+        return ()
+
+    def refitted_by(self, module: TransductiveModule) -> Method:
+        """The method with a transductive module after it, where it can have one and has none; else itself."""
+        return self
+
+    @property
+    def head_text(self) -> str | None:
+        """The head with its arguments and the adapters among them; None of what no module can follow."""
+        return None
+
+    @property
+    def learned_texts(self) -> tuple[str, ...]:
+        """The adapters with weights, as they are written after the head."""
+        return ()
+
+    @property
+    def refit_texts(self) -> tuple[str, ...]:
+        """The transductive module, if there is one, which is written last."""
         return ()
 
     def description(self) -> dict[str, Any]:

@@ -113,6 +113,10 @@ class KernelMethod(Method):
         """See `Method`; the head alone."""
         return self if self.transduction is None else KernelMethod(self.head, self.adapters)
 
+    def refitted_by(self, module: TransductiveModule) -> Method:
+        """See `Method.refitted_by`."""
+        return self if self.transduction is not None else KernelMethod(self.head, self.adapters, module)
+
     @property
     def is_head(self) -> bool:  # type: ignore[override]
         """See `Method`."""
@@ -155,18 +159,18 @@ class KernelMethod(Method):
 
     @property
     def learned_texts(self) -> tuple[str, ...]:
-        """The adapters with weights, as they are written after the head."""
+        """See `Method`."""
         return tuple(part_text(ADAPTERS.name_of(part), part) for part in self._learned())
 
     @property
     def refit_texts(self) -> tuple[str, ...]:
-        """The transductive module, if there is one, which is written last."""
+        """See `Method`."""
         refit = self.transduction
         return () if refit is None else (part_text(TRANSDUCTION.name_of(refit), refit),)
 
     @property
     def head_text(self) -> str:
-        """The head with its arguments and the adapters that stand among them."""
+        """See `Method`."""
         return part_text(self.family, self.head, self.adapter_texts)
 
     @property

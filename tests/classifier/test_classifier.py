@@ -207,7 +207,7 @@ def test_sets_contain_the_true_label_as_often_as_guaranteed(kind: str, points: i
 def test_methods_without_a_guarantee_refuse_sets_with_the_reason(method: str) -> None:
     X, y, query = draw()
     with pytest.raises(
-        UsageError, match=r"no prediction sets with a guarantee for .*(depends on the other|closed-form)"
+        UsageError, match=r"no prediction sets with a guarantee for .*(depends on the other|its solution does not)"
     ):
         FewShotClassifier(method).fit(X, y).predict_set(query)
     with pytest.raises(UsageError, match="depends on the other queries"):
