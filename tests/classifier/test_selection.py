@@ -96,7 +96,7 @@ def test_at_chance_no_more_is_expected(ways: int) -> None:
         ([], "nothing to choose from"),
         (["tim"], "cannot be judged by leaving out"),
         (["rr+psm"], "cannot be judged by leaving out"),
-        (["svm"], "SVMClassifier has no closed-form"),
+        (["svm"], "svm cannot be judged by leaving out its points"),
         (["nn(center)"], "pass base_mean"),
     ],
 )
