@@ -52,11 +52,17 @@ class Registry:
         self._builtin = dict(builtin)
         self._known: dict[type, str] = {}
         self._here: dict[str, Any] = {}  # of this process
+        self._beside: Registry | None = None  # Whose names are written in the same place.
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
         """Other packages' parts; a built-in name always means the built-in part."""
-        return {each.name: each for each in _registered(self.group) if each.name not in self._builtin}
+        builtin = {*self._builtin, *(self._beside._builtin if self._beside is not None else ())}
+        return {each.name: each for each in _registered(self.group) if each.name not in builtin}
+
+    def share_names_with(self, other: Registry) -> None:
+        """Refuse names of the other registry, which are written where this one's are."""
+        self._beside, other._beside = other, self
 
     def names(self) -> list[str]:
         """All registered names, sorted; nothing is imported."""
@@ -96,6 +102,8 @@ class Registry:
             raise UsageError(f"The name of a {self.kind} must be a word, but got '{name}'.")
         if name in self._builtin or name in self._others:
             raise UsageError(f"There is a {self.kind} '{name}' already: choose another name.")
+        if self._beside is not None and name in self._beside.names():
+            raise UsageError(f"There is a {self._beside.kind} '{name}' already: choose another name.")
         if (unlike := self._unlike(part)) is not None:
             raise UsageError(f"The {self.kind} '{name}' {unlike}.")
         self.forget(name)
@@ -261,6 +269,8 @@ METHODS = Registry(
         "tpn": "fslstm_plugin.methods.tpn:TPN",
     },
 )
+
+HEADS.share_names_with(METHODS)
 
 BACKBONES = Registry(
     "backbone",

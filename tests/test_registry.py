@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fslstm_plugin.errors import PartError
-from fslstm_plugin.heads import Head, RidgeClassifier
-from fslstm_plugin.registry import ADAPTERS, BACKBONES, DATASETS, HEADS, METHODS, TRANSDUCTION
+from fslstm_plugin.errors import PartError, UsageError
+from fslstm_plugin.heads import Head, PrototypeClassifier, RidgeClassifier
+from fslstm_plugin.methods.simpleshot import SimpleShot
+from fslstm_plugin.registry import ADAPTERS, BACKBONES, DATASETS, HEADS, METHODS, TRANSDUCTION, Registry
 
 REGISTRIES = (HEADS, ADAPTERS, TRANSDUCTION, METHODS, BACKBONES, DATASETS)
 MODULES = {
@@ -145,3 +146,10 @@ def test_a_command_that_uses_one_says_so(name: str, site: Path, features: Path, 
         assert outcome.code == 1, (arguments, outcome.err)
         assert f"'{name}' of the package broken-parts {PLACES[name][1]}" in outcome.err, arguments
         assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("mine", "other"), [(HEADS, "tim"), (METHODS, "lssvm")])
+def test_heads_and_methods_have_no_name_in_common(mine: Registry, other: str) -> None:
+    """Both are written in the same place, where one would hide the other."""
+    with pytest.raises(UsageError, match=f"There is a (head|method) '{other}' already"):
+        mine.register(other, PrototypeClassifier if mine is HEADS else SimpleShot)

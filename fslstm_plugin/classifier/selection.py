@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 
     Attributes:
         method: Its name.
-        expected: The accuracy to expect; None where no class has two points.
+        expected: The accuracy to expect; None where a class has a single point.
     """
 
     method: str
@@ -157,7 +157,7 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
         labels: int64 ``(n,)``.
 
     Returns:
-        The accuracy with its interval, of the points whose class has another; None where there is none.
+        The accuracy with its interval; None where a class has a single point, without which nothing is left of it.
 
     Example:
         >>> found = expected_accuracy(torch.eye(2).repeat(5, 1), torch.tensor([0, 1] * 5))
@@ -166,12 +166,11 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
     """
     sizes = labels.bincount()
     counts = sizes[labels].double()
-    judged = counts > 1
-    if not judged.any():
+    if not len(labels) or counts.min() == 1:
         return None
-    correct = float((logits.argmax(-1) == labels)[judged].double().mean())
-    low, high = _wilson_interval(correct, _INDEPENDENT * int(judged.sum()))
-    growth, classes = counts[judged] / (counts[judged] - 1), len(labels) / int(sizes.max())
+    correct = float((logits.argmax(-1) == labels).double().mean())
+    low, high = _wilson_interval(correct, _INDEPENDENT * len(labels))
+    growth, classes = counts / (counts - 1), len(labels) / int(sizes.max())
 
     def grown(share: float, exponent: float) -> float:
         return _with_sensitivity_times(float(growth.pow(exponent).mean()), share, classes)

@@ -46,7 +46,7 @@ class Expectations(msgspec.Struct, frozen=True):
         pictures: Number of labelled pictures of each class.
         judged: How many were left out: those that are not the only one of their class.
         accuracy: Expected share of new pictures that will be predicted correctly, see `expected_accuracy`; None if
-            there are no pictures to judge by, or the method cannot leave any out.
+            a class has a single picture, or the method cannot leave any out.
         low: Lower end of its 95 % interval.
         high: Upper end.
         confused: Classes that are confused with each other, the most often confused first.

@@ -47,11 +47,11 @@ class Means(Method):
 
 @pytest.fixture
 def means() -> Iterator[Method]:
-    METHODS.register("means", Means)
+    METHODS.register("own-means", Means)
     try:
-        yield parse_method("means")
+        yield parse_method("own-means")
     finally:
-        METHODS.forget("means")
+        METHODS.forget("own-means")
 
 
 def drawn(seed: int, shots: tuple[int, ...]) -> EpisodeFeatures:

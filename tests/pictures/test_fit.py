@@ -69,7 +69,7 @@ def test_a_class_of_one_picture_says_what_is_offered(fslstm, tmp_path: Path, sma
     assert done.code == 0, done.err
     assert "Classes with one picture: red." in done.out
     assert "a coverage of up to 0.5 for each class, limited by the 1 picture of red; on average" in done.out
-    assert "from 6 pictures, each left out in turn together with one of each other class" in done.out
+    assert "cannot be estimated from these pictures alone" in done.out
 
 
 def test_one_picture_of_each_class(fslstm, tmp_path: Path, small) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DataError, needs_extra
+from ...storage.files import require_regular
+from .walk import class_name
 
 _LABELS = ("label", "labels", "fine_label", "class", "class_name", "target")
 
@@ -30,6 +32,8 @@ class ParquetTable:
         with needs_extra(f"The parquet file {self.paths[0]}", "parquet"):
             import pyarrow.parquet as parquet
         self._parquet = parquet
+        for path in self.paths:
+            require_regular(path)
         with _naming(self.paths[0]):
             schema = parquet.read_schema(self.paths[0])
         self._image = _image_column(schema, self.paths[0])
@@ -48,7 +52,10 @@ class ParquetTable:
             if label is None:
                 raise DataError(f"{self.paths[0]} has a row without a label (row {row}, counted from 0).")
             named = self._names and isinstance(label, int) and 0 <= label < len(self._names)
-            found.setdefault(self._names[label] if named else str(label), []).append(row)
+            name = class_name(self._names[label] if named else str(label))
+            if not name:
+                raise DataError(f"{self.paths[0]} has an empty label (row {row}, counted from 0).")
+            found.setdefault(name, []).append(row)
         return found
 
     def image(self, row: int) -> bytes:
@@ -74,7 +81,8 @@ class ParquetTable:
         for path in self.paths:
             with _naming(path):
                 chunks += self._parquet.read_table(path, columns=[name]).column(name).chunks
-        return pyarrow.chunked_array(chunks)
+        with _naming(self.paths[-1]):
+            return pyarrow.chunked_array(chunks)
 
 
 @contextmanager
