@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -128,6 +129,9 @@ class Trainings:
                 self.entry()
             except SystemExit as end:
                 code = int(end.code or 0)
+            except BaseException:
+                traceback.print_exc()
+                raise
             finally:
                 sys.setprofile(None)
                 finish()
@@ -251,7 +255,8 @@ def test_a_killed_training_continues_bit_for_bit(kind, when, kill, trainings, le
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["train", "pretrain"])
 def test_a_stopped_training_continues_bit_for_bit(kind, number, kill, trainings, lengths):
-    draw, name = random.Random(f"{kind}{number}{kill}"), f"{kind}-{number.name}-{kill}"
+    name = f"{kind}-{number.name}-{kill}"
+    draw = random.Random(name)
     at = draw.randrange(int(lengths[kind]["any"]))
     code = trainings.run(kind, name, Moments(number, at))
     stopped = {signal.SIGINT: (130, 1), signal.SIGTERM: (75, 143, -signal.SIGTERM)}[number]
