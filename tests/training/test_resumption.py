@@ -255,8 +255,7 @@ def test_a_killed_training_continues_bit_for_bit(kind, when, kill, trainings, le
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["train", "pretrain"])
 def test_a_stopped_training_continues_bit_for_bit(kind, number, kill, trainings, lengths):
-    name = f"{kind}-{number.name}-{kill}"
-    draw = random.Random(name)
+    draw, name = random.Random(f"{kind}{number}{kill}"), f"{kind}-{number.name}-{kill}"
     at = draw.randrange(int(lengths[kind]["any"]))
     code = trainings.run(kind, name, Moments(number, at))
     stopped = {signal.SIGINT: (130, 1), signal.SIGTERM: (75, 143, -signal.SIGTERM)}[number]
