@@ -41,6 +41,7 @@ from .memory import keep_freed_memory
 from .signatures import named
 
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+_STOPPED = "Stopped; nothing was left half-written."
 
 app = typer.Typer(
     name="fslstm",
@@ -110,18 +111,20 @@ def _terminated(*_: object) -> NoReturn:
 
 def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
-    keep_freed_memory()
-    forget_stale()
-    for stream in (sys.stdout, sys.stderr):  # a terminal without ±
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     try:
+        keep_freed_memory()
+        forget_stale()
+        for stream in (sys.stdout, sys.stderr):  # a terminal without ±
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         with listening(_terminated, [signal.SIGTERM]):
             app()
     except SystemExit as stop:
         if stop.code in (_INTERRUPTED, _TERMINATED):
-            print("fslstm: Stopped; nothing was left half-written.", file=sys.stderr)
+            print(f"fslstm: {_STOPPED}", file=sys.stderr)
         raise
+    except KeyboardInterrupt:  # before Typer listens for it, while it puts the commands together
+        _fail(_STOPPED, _INTERRUPTED)
     except FSLSTMError as error:
         _fail(str(error), error.exit_code)
     except BrokenPipeError:

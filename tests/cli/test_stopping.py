@@ -58,6 +58,15 @@ def test_a_command_without_a_training_says_that_it_was_stopped(number, code, tmp
     assert (process.returncode, process.stderr) == (code, "fslstm: Stopped; nothing was left half-written.\n")
 
 
+def test_an_interrupt_while_the_commands_are_put_together_is_one_sentence(monkeypatch, capsys):
+    from fslstm_cli import main
+
+    monkeypatch.setattr(main, "app", lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(SystemExit) as stopped:
+        main.run()
+    assert (stopped.value.code, capsys.readouterr().err) == (130, "fslstm: Stopped; nothing was left half-written.\n")
+
+
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_code_that_catches_every_exception_does_not_catch_it(number):
     before = [signal.getsignal(each) for each in STOP_SIGNALS]
