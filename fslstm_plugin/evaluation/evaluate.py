@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from ..errors import UsageError
+from ..gram import require_resolved
 from ..methods.base import Method
 from .feature_session import FeatureSession
+from .ranks import ALONE
 from .rows import Row
 from .session import measure_together
 from .setting import Setting
@@ -65,27 +67,61 @@ def evaluate(
     points = _finite("features", features)
     if points.ndim != 2 or not points.numel():
         raise UsageError(f"The features must be of shape (N, d), but are of shape {tuple(points.shape)}.")
-    classes = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
-    if classes.shape != (len(points),):
-        raise UsageError(f"There must be {len(points)} labels, one for each feature, but got {classes.shape}.")
+    classes = _labels(labels, len(points))
     mean = None if base_mean is None else _finite("base_mean", base_mean)
     if mean is not None and mean.shape != points.shape[1:]:
         raise UsageError(f"base_mean must be of shape ({points.shape[1]},), but is of shape {tuple(mean.shape)}.")
-    if isinstance(methods, (str, Method)):
-        raise UsageError(f"methods must be a list, such as ['nn', 'tim'], but got {methods}.")
+    if not isinstance(methods, (list, tuple)) or not methods or not all(isinstance(e, (str, Method)) for e in methods):
+        raise UsageError(f"methods must be a list of names or methods, such as ['nn', 'tim'], but got {methods!r}.")
     made_by = f"features of length {points.shape[1]}"
-    session = FeatureSession.of("features", "given", points, classes, made_by, device, base_mean=mean)
     setting = Setting(ways, shots, queries, episodes, seed, query_balance, interval)
+    where = ALONE.device(str(device))
+    session = FeatureSession.of("features", "given", points, classes, made_by, where, base_mean=mean)
     setting.check(session.split)
     return measure_together([(session, session.methods(methods))], setting)
 
 
 def _finite(name: str, values: Any) -> Tensor:
-    """Numbers in single precision."""
-    found = torch.as_tensor(values)
+    """Numbers in single precision.
+
+    Raises:
+        UsageError: If they are no numbers, or float32 loses what tells them apart.
+    """
+    try:
+        given = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=_native(values)))
+        found = given.detach().to_dense()
+        single = found.float()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"The {name} must be an array of floating-point numbers.") from error
     if not found.is_floating_point():
         raise UsageError(f"The {name} must be floating point, but are {found.dtype}.")
-    single = found.detach().float()
     if not single.isfinite().all():
         raise UsageError(f"The {name} hold infinite values, or what is not a number, or too large for float32.")
+    if found.dtype == torch.float64 and found.ndim == 2:
+        require_resolved(found, torch.finfo(torch.float32).eps ** 2)
     return single
+
+
+def _native(values: Any) -> np.dtype:
+    """The type of an array in this machine's order of bytes; PyTorch has no longer floats than double ones."""
+    kind = np.asarray(values).dtype
+    return np.dtype(np.float64) if kind == np.longdouble else kind.newbyteorder("=")
+
+
+def _labels(labels: Any, count: int) -> np.ndarray:
+    """Labels that can be sorted, none of them missing.
+
+    Raises:
+        UsageError: If they are others, or not so many.
+    """
+    classes = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    if classes.shape != (count,):
+        raise UsageError(f"There must be {count} labels, one for each feature, but got {classes.shape}.")
+    try:
+        missing = bool((classes != classes).any())  # Only what is not a number differs from itself.
+        np.unique(classes)
+    except TypeError as error:
+        raise UsageError("The labels must be of one type that can be sorted.") from error
+    if missing:
+        raise UsageError("Some labels are not a number (NaN): leave their features out.")
+    return classes

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..checks import require_whole
 from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.sampler import EpisodeSampler
-from ..errors import UnknownNameError, UsageError
+from ..errors import UnknownNameError
 from .statistics import require_classes, require_left_out
 
 INTERVALS = ("episodes", "classes")
@@ -39,8 +41,9 @@ class Setting:
     interval: str = "episodes"
 
     def __post_init__(self) -> None:
-        if not 2 <= self.episodes <= _MAX_EPISODES:
-            raise UsageError(f"There can be 2 to {_MAX_EPISODES:,} episodes, but got {self.episodes}.")
+        for name in ("ways", "shots", "queries", "seed"):
+            require_whole(name, getattr(self, name), 0 if name == "seed" else 1, sys.maxsize)
+        require_whole("episodes", self.episodes, 2, _MAX_EPISODES)
         QueryBalance.parse(self.query_balance)
         if self.interval not in INTERVALS:
             raise UnknownNameError("interval", self.interval, INTERVALS)

@@ -1,0 +1,84 @@
+"""`evaluate`, for features in Python: what it takes, and the sentence for what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.errors import UsageError
+from fslstm_plugin.evaluation.evaluate import evaluate
+from fslstm_plugin.methods.base import Method
+
+LABELS = np.repeat(np.arange(6), 20)
+FEATURES = np.random.default_rng(0).normal(size=(120, 16)) + np.eye(6, 16)[LABELS]
+SHORT = {"episodes": 20, "queries": 5}
+
+
+def accuracy(features, labels) -> float:
+    (row,) = evaluate(features, labels, ["nn"], **SHORT)
+    return row.accuracy
+
+
+def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
+    expected = accuracy(FEATURES, LABELS)
+    for kind in (">f8", "<f4", ">f4", np.longdouble):
+        assert accuracy(FEATURES.astype(kind), LABELS) == expected, kind
+    assert accuracy(torch.tensor(FEATURES), torch.tensor(LABELS)) == expected
+    assert accuracy(torch.tensor(FEATURES).to_sparse(), LABELS) == expected
+    assert accuracy(FEATURES, [f"class {label}" for label in LABELS]) == expected
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "methods", "message"),
+    [
+        (FEATURES, np.where(LABELS == 3, np.nan, LABELS), ["nn"], "Some labels are not a number"),
+        (FEATURES, np.array([None, *LABELS[1:]], dtype=object), ["nn"], "labels must be of one type"),
+        (FEATURES.astype(int), LABELS, ["nn"], "must be floating point"),
+        (FEATURES.astype(str).astype(object), LABELS, ["nn"], "must be an array of floating-point numbers"),
+        (FEATURES + 1e9, LABELS, ["nn"], "so far from 0 that rounding hides their differences"),
+        (FEATURES, LABELS, "nn", "methods must be a list of names or methods"),
+        (FEATURES, LABELS, [], "methods must be a list of names or methods"),
+        (FEATURES, LABELS, [3], "methods must be a list of names or methods"),
+    ],
+)
+def test_other_data_is_refused(features, labels, methods, message) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate(features, labels, methods, **SHORT)
+
+
+@pytest.mark.parametrize("name", ["ways", "shots", "queries", "seed", "episodes"])
+@pytest.mark.parametrize("value", [2.5, "2", -1, True])
+def test_what_is_counted_is_a_whole_number(name, value) -> None:
+    with pytest.raises(UsageError, match=name):
+        evaluate(FEATURES, LABELS, ["nn"], **(SHORT | {name: value}))
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    with pytest.raises(UsageError, match="fpga"):
+        evaluate(FEATURES, LABELS, ["nn"], device="fpga", **SHORT)
+
+
+def test_a_method_that_does_not_say_whether_it_is_transductive_is_named() -> None:
+    from fslstm_plugin.testing import check_method
+
+    class Silent(Method):
+        def logits(self, features):
+            return features.query @ features.support.mT @ features.targets.to(features.query)
+
+    with pytest.raises(AssertionError, match="Silent: is_transductive must say"):
+        check_method(Silent)
+
+
+@pytest.mark.parametrize("method", ["lssvm", "rr", "nn"])
+def test_a_classifier_refuses_features_that_rounding_would_decide(method: str) -> None:
+    with pytest.raises(UsageError, match="so far from 0 that rounding hides their differences"):
+        FewShotClassifier(method=method).fit(FEATURES + 1e12, LABELS)
+
+
+@pytest.mark.parametrize("method", ["lssvm", "rr"])
+def test_features_too_small_beside_the_ridge_are_refused(method: str) -> None:
+    with pytest.raises(UsageError, match="so small that beside a ridge of"):
+        FewShotClassifier(method=method).fit(FEATURES * 1e-9, LABELS).predict_proba(FEATURES)
+    FewShotClassifier(method=f"{method}(normalize)").fit(FEATURES * 1e-9, LABELS).predict_proba(FEATURES)
