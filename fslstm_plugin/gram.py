@@ -21,6 +21,29 @@ from .tracing import values_known
 _ILL_CONDITIONED = 1e-4  # Smallest eigenvalue over the mean diagonal; networks' features have 5e-4 and more.
 
 
+def require_resolved(points: Tensor, precision: float) -> None:
+    """Refuse features that are so far from the origin that rounding hides what tells them apart.
+
+    Args:
+        points: ``(n, d)``, double precision.
+        precision: Of a squared distance, as a share of the squared norms.
+
+    Raises:
+        UsageError: If that is more than a tenth of the mean squared distance to their mean.
+
+    Example:
+        >>> require_resolved(torch.eye(3) + 1e9, 1e-16)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: The features are so far from 0 that rounding hides their differences: ...
+    """
+    spread = (points - points.mean(0)).square().sum(-1).mean()
+    if 0 < spread < 10 * precision * points.square().sum(-1).mean():
+        raise UsageError(
+            "The features are so far from 0 that rounding hides their differences: subtract their common mean first."
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class EpisodeGram:
     """The linear Gram matrix of a batch of episodes, in blocks, in double precision.

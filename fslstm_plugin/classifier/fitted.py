@@ -14,7 +14,7 @@ from ..confidence.conformal import is_per_class, ranks, require_prediction_sets
 from ..confidence.familiarity import familiarity_rank
 from ..errors import UsageError
 from ..features import EpisodeFeatures
-from ..gram import EpisodeGram
+from ..gram import EpisodeGram, require_resolved
 from ..heads import Head, one_hot
 from ..heads.base import SolvedSystem
 from ..heads.margins import WithQueries
@@ -89,12 +89,14 @@ class FittedMethod:
 
     @torch.no_grad()
     def _solve(self) -> None:
+        seen = self.support if self._head is None else self._adapted(self.support)
+        require_resolved(seen, torch.finfo(seen.dtype).eps)
         self.targets = one_hot(self.labels, self.ways)
         self._left_out_system: tuple[Tensor, EpisodeGram, SolvedSystem | None] | None = None  # solved when asked for
         if self._system is not None:
             self._dual = self._system.coefficients(self.targets)
         elif self._head is not None:
-            self._points = self._adapted(self.support)
+            self._points = seen
             self._own = self._points @ self._points.mT
             self._dual = self._head.learn(self._gram(self._points[:0]), self.targets)
 

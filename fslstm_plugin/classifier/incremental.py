@@ -10,7 +10,7 @@ from torch import Tensor
 from ..gram import EpisodeGram
 from ..heads import Head
 from ..heads.base import Dual, SolvedSystem
-from ..heads.linalg import inverse_smoother, keeps_digits
+from ..heads.linalg import inverse_smoother, keeps_digits, require_above_rounding
 from ..heads.smoother import SmootherHead, errors_together
 
 _DRIFT = 1e-7  # Of the residual, and so of the inverse; refinement squares it for solutions.
@@ -123,6 +123,7 @@ class UpdatableSystem:
         if not self._has_inverse():
             gram = EpisodeGram.from_features(self.points, self.points[:0])
             return self.head.leave_one_out(gram, targets, of_each_class=True)
+        require_above_rounding(self._kernel(self.points, self.points), self._ridge)
         encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
         right = targets @ encode
         return (right - errors_together(self.inverse, self._solve(right), targets)) @ decode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import SingularError
+from ..errors import SingularError, UsageError
 from ..tracing import values_known
 
 
@@ -110,6 +110,28 @@ def inverse_smoother(kernel: Tensor, ridge: Tensor | float, offset: float = 0.0)
     # Its value is the first term alone, its derivative that of an inverse.
     better = better - better @ (bad - bad.detach()) @ better
     return inverse.masked_scatter(inaccurate[..., None, None], better)
+
+
+def require_above_rounding(kernel: Tensor, ridge: float) -> None:
+    """Refuse to leave out points where the kernel is so small beside the ridge that rounding would decide.
+
+    What a point left out is predicted is found by leaving out its share, of the kernel over the ridge, of a label.
+
+    Raises:
+        UsageError: If that share has not half the digits of its precision.
+
+    Example:
+        >>> require_above_rounding(1e-12 * torch.eye(2), ridge=0.1)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: The features are so small that beside a ridge of 0.1 nothing is left of them...
+    """
+    greatest = _diagonal(kernel).amax() if kernel.numel() else kernel.new_zeros(())
+    if 0 < greatest < torch.finfo(kernel.dtype).eps ** 0.5 * ridge:
+        raise UsageError(
+            f"The features are so small that beside a ridge of {ridge:g} nothing is left of them but rounding: scale "
+            "them up, or to unit length, as normalize does."
+        )
 
 
 def _spectral_inverse(kernel: Tensor, ridge: Tensor, offset: float) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..gram import EpisodeGram
 from .base import Head, SolvedSystem
 from .leave_one_out import CANDIDATE_RIDGES, candidate_ridges, one_of_each_class
-from .linalg import inverse_smoother, solve_spd
+from .linalg import inverse_smoother, require_above_rounding, solve_spd
 from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
 
 _BLOCKS = 10**7  # Numbers in the blocks that leave together, at a time and for each episode.
@@ -63,6 +63,7 @@ class SmootherHead(Head):
         if isinstance(self.ridge, str):
             return None
         kernel = gram.support_kernel(self.kernel, targets)
+        require_above_rounding(kernel, self.ridge)
         inverse = inverse_smoother(kernel, self.ridge, self.offset)
         return SolvedSystem(inverse, inverse @ (targets @ self._code(targets)))
 
@@ -91,6 +92,8 @@ class SmootherHead(Head):
         ridge = self.ridge_of(kernel, right)
         if isinstance(ridge, Tensor):
             ridge = ridge[..., None, None]
+        else:
+            require_above_rounding(kernel, ridge)
         inverse = inverse_smoother(kernel, ridge, self.offset)
         solution = inverse @ right
         error = errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
