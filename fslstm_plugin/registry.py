@@ -12,6 +12,7 @@ listing names costs nothing. Other packages add parts through entry points of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions, entry_points
@@ -19,7 +20,6 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar, overload
 
 from .errors import PartError, UnknownNameError, UsageError
-from .grammar import Part
 
 T = TypeVar("T")
 
@@ -81,11 +81,11 @@ class Registry:
         again.
 
         Args:
-            name: A word.
+            name: Letters, digits, ``-`` and ``_``, beginning with a letter.
             part: The part. Default None: what is returned is a decorator of a class.
 
         Raises:
-            UsageError: If the name is no word, or another part's, or the part is of another kind.
+            UsageError: If the name is not of this form, or another part's, or the part is of another kind.
 
         Example:
             >>> from fslstm_plugin.heads import PrototypeClassifier
@@ -98,8 +98,10 @@ class Registry:
         """
         if part is None:
             return lambda each: self.register(name, each)
-        if Part.parse(name) != Part(name, {}) or "+" in name:
-            raise UsageError(f"The name of a {self.kind} must be a word, but got '{name}'.")
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*(-\w+)*", name, re.ASCII):
+            raise UsageError(
+                f"The name of a {self.kind} must be letters, digits, - and _, a letter first, but got {name!r}."
+            )
         if name in self._builtin or name in self._others:
             raise UsageError(f"There is a {self.kind} '{name}' already: choose another name.")
         if self._beside is not None and name in self._beside.names():

@@ -264,6 +264,7 @@ def check_method(
     method = make()
     assert isinstance(method, Method), f"What is checked must be a Method, but got a {type(method).__name__}."
     name = str(method)
+    assert hasattr(method, "is_transductive"), f"{name}: is_transductive must say whether other queries matter."
     method.eval()
     draw: Callable[..., SmallEpisodes] = small_episodes
     if tied is not None:

@@ -153,3 +153,9 @@ def test_heads_and_methods_have_no_name_in_common(mine: Registry, other: str) ->
     """Both are written in the same place, where one would hide the other."""
     with pytest.raises(UsageError, match=f"There is a (head|method) '{other}' already"):
         mine.register(other, PrototypeClassifier if mine is HEADS else SimpleShot)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a+b", "a(b)", "2nn", "-nn", "nn-", "nächste", "nn\n", 3, None])
+def test_a_name_is_letters_digits_and_hyphens(name: object) -> None:
+    with pytest.raises(UsageError, match="a letter first, but got"):
+        METHODS.register(name, SimpleShot)  # type: ignore[call-overload]

@@ -27,7 +27,6 @@ from ..storage.weights import load_described, save_tensors
 
 _FORMAT = "fslstm-classifier"
 _VERSION = 2
-_OLDER = ("1",)
 _SEEDS = 2**32
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 
@@ -153,7 +152,7 @@ class ModelFile:
         tensors, metadata = load_described(require_regular(file))
         if metadata.get("format") != _FORMAT:
             raise RunError(f"{file} is not a model file: it holds weights of another kind. Make one with 'fslstm fit'.")
-        if (version := metadata.get("version")) in _OLDER:
+        if (version := metadata.get("version")) == "1":
             raise RunError(f"{file} was written by an older version of fslstm: fit again with 'fslstm fit'.")
         if version != str(_VERSION):
             raise RunError(

@@ -44,7 +44,7 @@ class QueryBalance:
         Raises:
             UsageError: If it is neither.
         """
-        kind, _, number = text.partition(":")
+        kind, _, number = str(text).partition(":")
         if text == "uniform":
             return cls()
         try:

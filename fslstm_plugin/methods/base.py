@@ -102,7 +102,7 @@ class Method(nn.Module, ABC):
         """Logits of the queries.
 
         Args:
-            features: A batch of episodes as the backbone gave them.
+            features: A batch of episodes as the backbone gave them; `prepare` gives them after the adapters.
 
         Returns:
             ``(..., m, ways)``, floating point; the greatest is the prediction, the first one of equal ones.

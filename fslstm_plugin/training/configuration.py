@@ -183,8 +183,8 @@ def _require_trained(method: Method) -> None:
     Raises:
         UsageError: Naming the first of these.
     """
-    for name in method.untrained_parts:
-        raise UsageError(f"{name} has no weights: name it to 'fslstm eval', not in the algorithm.")
+    if parts := method.untrained_parts:
+        raise UsageError(f"{parts[0]} has no weights: name it to 'fslstm eval', not in the algorithm.")
 
 
 def _require_gradient(name: str, dim: int | None) -> None:

@@ -161,7 +161,7 @@ class OtherVersion(Dataset):
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits as the source has them. See :meth:`Dataset.read`."""
         if source is None:
-            raise DataError(f"{self.title} has no `source` of its own: name one.")
+            raise DataError(f"{self.title} is nowhere by itself: name its files with `source`.")
         seen: dict[str, str] = {}
         for split in self.of.read(root, source, report):
             if twice := next((name for name in split.classes if name in seen), None):
