@@ -26,7 +26,7 @@ fslstm pretrain --places ~/data/places365 --backbone resnet12 --image-size 84
 fslstm pretrain --resume --name mini-base
 """
 
-RECIPE = "Recipe (defaults: 16 epochs for a benchmark, the published 90 for Places365 and folders)"
+RECIPE = "Recipe (defaults: those of --recipe for a benchmark, the published 90 epochs for Places365 and folders)"
 
 
 @stoppable()
@@ -51,6 +51,13 @@ def pretrain(
         typer.Option(help="Any folder with one folder of images per class.", show_default=False),
     ] = None,
     backbone: options.Backbone = "conv4",
+    recipe: Annotated[
+        Optional[str],
+        typer.Option(
+            help="For a benchmark. cpu: 16 epochs in batches of 64; gpu: 90 or more in batches of 512.",
+            show_default="gpu on a GPU, from 10,000 images on",
+        ),
+    ] = None,
     image_size: Annotated[
         Optional[int],
         typer.Option(
@@ -77,15 +84,17 @@ def pretrain(
         options.refuse_with_resume(context)
     elif sum(value is not None for value in (dataset, places, images)) != 1:
         raise UsageError("Name what to pretrain on with just one of --dataset, --places and --images.")
+    elif dataset is None and recipe is not None:
+        raise UsageError("--recipe is for --dataset: --places and --images have the published one.")
     elif dataset is not None and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")
-    asked, recipe = split(options.Engine, more)
+    asked, values = split(options.Engine, more)
     device_count = options.device_count(asked.devices)
 
     from rich.console import Console
 
     from fslstm_plugin.runs.folder import Run, new_run_folder
-    from fslstm_plugin.training.configuration import pretrain_config
+    from fslstm_plugin.training.configuration import pretrain_config, recipe_for
     from fslstm_plugin.training.engine import EngineOptions
     from fslstm_plugin.training.pretraining import pretrain
 
@@ -104,7 +113,8 @@ def pretrain(
             seed=seed,
             precision=asked.precision,
             accelerator=asked.accelerator,
-            given=only_given(recipe),
+            recipe=recipe or (recipe_for(dataset, asked.accelerator, data_root) if dataset else "cpu"),
+            given=only_given(values),
         )
         run = Run(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
     pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=console)

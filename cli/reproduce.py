@@ -73,8 +73,8 @@ def reproduce(
     scale: Annotated[
         str,
         typer.Option(
-            help="quick: minutes, table1 up to an hour; cpu: some hours on a CPU; paper: all 60,000 steps of each "
-            "training."
+            help="quick: minutes, table1 up to an hour; cpu: some hours on a CPU; gpu: a GPU's pretraining, all 60,000 "
+            "steps of each training, 10,000 episodes; paper: these steps after a CPU's pretraining, 1,000 episodes."
         ),
     ] = "cpu",
     run: Annotated[

@@ -32,7 +32,7 @@ def require_resolved(points: Tensor, precision: float) -> None:
         UsageError: If that is more than a tenth of the mean squared distance to their mean.
 
     Example:
-        >>> require_resolved(torch.eye(3) + 1e9, 1e-16)
+        >>> require_resolved(torch.eye(3, dtype=torch.float64) + 1e9, 1e-16)
         Traceback (most recent call last):
         ...
         fslstm_plugin.errors.UsageError: The features are so far from 0 that rounding hides their differences: ...

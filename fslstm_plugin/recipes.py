@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import accumulate
 from math import isclose
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -64,10 +65,12 @@ class BackboneRecipe(Struct, frozen=True, kw_only=True):
     Args:
         lr: Initial learning rate of the backbone.
         method_lr: Initial learning rate of the method's weights, such as the Inverse Attention Module's.
+        on_gpu: Values in place of those of the pretraining that is meant for a GPU, by field. Default none.
     """
 
     lr: float
     method_lr: float
+    on_gpu: Mapping[str, Any] = MappingProxyType({})
 
 
 class DatasetRecipe(Struct, frozen=True, kw_only=True):
@@ -218,7 +221,9 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             UsageError: If there is not even one.
         """
         if images < self.batch_size:
-            raise UsageError(f"There are {images} images, fewer than one batch of {self.batch_size}.")
+            raise UsageError(
+                f"There are {images} images, fewer than one batch of {self.batch_size}: give a smaller `batch_size`."
+            )
         return images // self.batch_size
 
 
@@ -261,7 +266,7 @@ def folder_pretraining() -> PretrainRecipe:
 
 
 def base_class_pretraining(image_size: int, any_size: bool = True) -> PretrainRecipe:
-    """A short pretraining on the base classes of a benchmark, ours: 16 epochs, smaller images first.
+    """A short pretraining on the base classes of a benchmark, ours for a CPU: 16 epochs, smaller images first.
 
     Args:
         image_size: Side of the data set's images in pixels.
@@ -280,6 +285,20 @@ def base_class_pretraining(image_size: int, any_size: bool = True) -> PretrainRe
         shares=(0.35, 0.3, 0.35) if any_size else (1.0,),
         augmentation=Augmentation(Augmentation.published(image_size).padding, jitter=0.0),
     )
+
+
+def base_class_pretraining_on_gpu(image_size: int, any_size: bool = True, backbone: Any = None) -> PretrainRecipe:
+    """The same for a GPU: large batches, and five times as many epochs or more, which need stronger regularisation.
+
+    Args:
+        image_size: Side of the data set's images in pixels.
+        any_size: Whether the backbone takes smaller images too.
+        backbone: The backbone's class, whose ``recipe`` may have values of its own. Default None.
+    """
+    known: BackboneRecipe | None = getattr(backbone, "recipe", None)
+    values = {"epochs": 90, "batch_size": 512, "lr": 0.4, "weight_decay": 5e-4, "dropout": 1.0}
+    own = {} if known is None else known.on_gpu
+    return changed(PretrainRecipe, to_plain(base_class_pretraining(image_size, any_size)), {**values, **own})
 
 
 def changed(kind: type[Struct], values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

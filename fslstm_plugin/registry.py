@@ -89,12 +89,12 @@ class Registry:
 
         Example:
             >>> from fslstm_plugin.heads import PrototypeClassifier
-            >>> @HEADS.register("nearest")
+            >>> @HEADS.register("nearest-mean")
             ... class Nearest(PrototypeClassifier):
             ...     pass
-            >>> HEADS.name_of(Nearest()), "nearest" in HEADS.names()
-            ('nearest', True)
-            >>> HEADS.forget("nearest")
+            >>> HEADS.name_of(Nearest()), "nearest-mean" in HEADS.names()
+            ('nearest-mean', True)
+            >>> HEADS.forget("nearest-mean")
         """
         if part is None:
             return lambda each: self.register(name, each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ settings.register_profile("fuzz", max_examples=100_000, deadline=None, suppress_
 
 
 def pytest_configure(config):
-    """One GPU for the tests of it, and none for the others, whose numbers are those of a CPU; before CUDA looks."""
+    """One GPU for the tests of it, and none for the others, whose numbers are those of a CPU; before CUDA looks.
+
+    Ctrl-C is listened for, which a shell ignores in what it runs in the background.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if "cuda" not in config.option.markexpr.replace("not cuda", ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")

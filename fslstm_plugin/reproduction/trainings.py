@@ -50,6 +50,7 @@ class Scale:
     episodes_without_iam: int  # The same where no method has IAM or episode batch norm, which need far more time.
     # How much instead, by name of backbone; a step of ResNet12 costs over five times as much as Conv4's.
     amounts: Mapping[str, Amount] = field(default_factory=dict)
+    recipe: str = "cpu"  # Of the pretraining.
 
     def amount_for(self, backbone: str) -> Amount:
         """How much of a training of this backbone."""
@@ -61,6 +62,7 @@ SCALES = {
     for scale in (
         Scale("quick", Amount(1, 50), 2, True, 200, 200, {"resnet12": Amount(1, 20)}),
         Scale("cpu", Amount(None, 2000), 2, True, 2000, 10_000, {"resnet12": Amount(None, 300)}),
+        Scale("gpu", Amount(None, None), None, False, 10_000, 10_000, recipe="gpu"),
         Scale("paper", Amount(None, None), None, False, 1000, 1000),
     )
 }
@@ -118,7 +120,9 @@ def wanted_training(
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
     amount = scale.amount_for(backbone)
     epochs = _given(epochs=amount.pretrain_epochs)
-    pretraining = pretrain_config(backbone, dataset=dataset, seed=seed, accelerator=accelerator, given=epochs)
+    pretraining = pretrain_config(
+        backbone, dataset=dataset, seed=seed, accelerator=accelerator, recipe=scale.recipe, given=epochs
+    )
     source = Training(pretraining, f"{stem}-pretrained", accelerator=accelerator)
     if algorithm == PRETRAINING:
         return source
@@ -352,7 +356,10 @@ def describe(config: Config) -> str:
         what = "base classes" if config.dataset else "Places365" if config.places else "a folder of images"
         epochs = "1 epoch" if config.recipe.epochs == 1 else f"{config.recipe.epochs} epochs"
         words = [what, f"at most {limit:,} steps" if limit else epochs]
-        if config.dataset and config.recipe.weight_decay != base_class_pretraining(config.image_size).weight_decay:
+        usual = base_class_pretraining(config.image_size)
+        if config.dataset and config.recipe.batch_size != usual.batch_size:
+            words.append(f"batches of {config.recipe.batch_size}")
+        if config.dataset and config.recipe.weight_decay != usual.weight_decay:
             words.append(f"weight decay {config.recipe.weight_decay:g}")
         return ", ".join(words)
     recipe = config.recipe

@@ -10,18 +10,29 @@ import torch
 import torch.nn.functional as F
 
 from ..backbones.base import Backbone, build_backbone
-from ..errors import UsageError
+from ..data.root import load_split
+from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
 from ..grammar import Part, parse
 from ..methods.base import Method
 from ..model import feature_size
 from ..naming import has_weights, parse_method
-from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining, changed, folder_pretraining, meta_training
+from ..recipes import (
+    MetaRecipe,
+    PretrainRecipe,
+    base_class_pretraining,
+    base_class_pretraining_on_gpu,
+    changed,
+    folder_pretraining,
+    meta_training,
+)
 from ..registry import BACKBONES, DATASETS
 from ..runs.folder import PretrainConfig, TrainConfig, Validation
 from ..storage.plain import from_plain, to_plain
 
 FOLDER_IMAGE_SIZE = 84  # Of the crops from a folder of images: the published one.
+RECIPES = ("cpu", "gpu")  # Of a benchmark's pretraining.
+_MANY = 10_000  # Images, of which a GPU's recipe makes large batches.
 
 C = TypeVar("C", PretrainConfig, TrainConfig)
 
@@ -37,6 +48,7 @@ def pretrain_config(
     seed: int = 0,
     precision: str = "auto",
     accelerator: str = "auto",
+    recipe: str = "cpu",
     given: Mapping[str, Any] | None = None,
 ) -> PretrainConfig:
     """The configuration of a pretraining, on exactly one of a benchmark, Places365-standard and a folder.
@@ -51,10 +63,11 @@ def pretrain_config(
         seed: Seed of every random choice.
         precision: ``"auto"``, ``"32"`` or ``"bf16"``; its meaning on this machine is kept.
         accelerator: Lightning's, on which ``"auto"`` precision depends.
+        recipe: That of a benchmark, ``"cpu"`` (the default) or ``"gpu"``; see `recipe_for`.
         given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
 
     Raises:
-        UnknownNameError: If there is no such backbone or data set.
+        UnknownNameError: If there is no such backbone, data set or recipe.
         UsageError: If not exactly one source is named, or a value is out of its range.
 
     Example:
@@ -67,10 +80,17 @@ def pretrain_config(
     kind = BACKBONES.get(backbone)  # an unknown name is reported before a folder is looked at
     ours = isinstance(kind, type) and issubclass(kind, Backbone)
     size = DATASETS.get(dataset).image_size if dataset is not None else image_size or FOLDER_IMAGE_SIZE
-    recipe = base_class_pretraining(size, any_size=ours) if dataset is not None else folder_pretraining()
-    recipe = _with(recipe, given)
-    if recipe.augmentation is not None:
-        recipe.augmentation.require_fit(size)
+    if recipe not in RECIPES:
+        raise UnknownNameError("recipe", recipe, RECIPES)
+    if dataset is None:
+        published = folder_pretraining()
+    elif recipe == "gpu":
+        published = base_class_pretraining_on_gpu(size, any_size=ours, backbone=kind)
+    else:
+        published = base_class_pretraining(size, any_size=ours)
+    wanted = _with(published, given)
+    if wanted.augmentation is not None:
+        wanted.augmentation.require_fit(size)
     return _checked(
         PretrainConfig(
             backbone=backbone,
@@ -78,12 +98,28 @@ def pretrain_config(
             max_steps=max_steps,
             seed=seed,
             precision=_resolved(precision, accelerator),
-            recipe=recipe,
+            recipe=wanted,
             dataset=dataset,
             places=_absolute(places),
             folder=_absolute(folder),
         )
     )
+
+
+def recipe_for(dataset: str, accelerator: str = "auto", data_root: Path | None = None) -> str:
+    """Name of the recipe that suits a benchmark's pretraining here: on a GPU its own, from 10,000 images on.
+
+    Args:
+        dataset: Name of the benchmark.
+        accelerator: Lightning's.
+        data_root: Where the data sets are; the default root if None.
+
+    Raises:
+        DataError: If the data set is not prepared.
+    """
+    if accelerator == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    return "gpu" if len(load_split(dataset, "train", data_root).labels) >= _MANY else "cpu"
 
 
 def train_config(

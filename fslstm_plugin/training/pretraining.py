@@ -68,11 +68,13 @@ def pretrain(
         classes = len(images.classes)
         batches = FolderBatches(images, recipe, config.seed, workers)
         digest = folder_digest(images)
-    total_steps = min(recipe.epochs * len(batches), config.max_steps or 2**62)
+    whole = recipe.epochs * len(batches)
+    total_steps = min(whole, config.max_steps or whole)
     scale_dropout(backbone, recipe.dropout)
     module = Classification(backbone, classes, recipe, total_steps)
     _require_sizes(module, config)
     batches.module = module
+    _report(console)(f"{recipe.epochs} epochs in batches of {recipe.batch_size} are {whole:,} steps.")
     fit(
         module,
         batches,

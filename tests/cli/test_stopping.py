@@ -18,8 +18,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 STOPPED = """
 import signal, sys
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which the shell ignores in what it runs in the background
-
 class Finder:
     def find_spec(self, name, *_):
         if name == {module!r}:

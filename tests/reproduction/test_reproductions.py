@@ -1041,6 +1041,16 @@ def test_the_cpu_scale_fits_the_backbone_and_always_begins_from_a_pretraining(ba
     assert training.config.recipe.queries == 2
 
 
+def test_the_gpu_scale_is_the_papers_after_the_pretraining_for_a_gpu():
+    training = trainings.wanted_training(
+        "lssvm+iam", "cifar-fs", "conv4", trainings.find_scale("gpu"), 0, pretrained=True, accelerator="cpu"
+    )
+    recipe = training.begins_from.config.recipe
+    assert recipe == pretrain_config("conv4", dataset="cifar-fs", recipe="gpu").recipe
+    assert (training.config.max_steps, training.config.recipe.queries) == (None, 6)
+    assert trainings.describe(training.begins_from.config) == "base classes, 120 epochs, batches of 512"
+
+
 def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weights_are_given(tmp_path):
     def at_paper_scale(**options):
         return trainings.wanted_training("rr", "cifar-fs", "conv4", trainings.SCALES["paper"], 0, **options)

@@ -32,7 +32,7 @@ from fslstm_plugin.storage.plain import from_plain, to_plain
 from fslstm_plugin.storage.weights import load_tensors
 from fslstm_plugin.training import engine
 from fslstm_plugin.training.classification import Classification
-from fslstm_plugin.training.configuration import pretrain_config, train_config
+from fslstm_plugin.training.configuration import pretrain_config, recipe_for, train_config
 from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
 from fslstm_plugin.training.episodic import EpisodicModule
 from fslstm_plugin.training.meta_training import train
@@ -576,6 +576,27 @@ def test_only_backbones_that_take_any_size_begin_with_small_images(tmp_path, dat
     with pytest.raises(UsageError, match="The backbone tiny cannot take images of 16 x 16 pixels: give `sizes=1`"):
         pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
     assert not run.path.exists()
+
+
+def test_the_recipe_for_a_gpu_has_large_batches_and_what_the_backbone_says():
+    options = {"dataset": "cifar-fs", "precision": "32", "recipe": "gpu"}
+    conv4, resnet12 = (pretrain_config(name, **options).recipe for name in ("conv4", "resnet12"))
+    assert (conv4.epochs, conv4.batch_size, conv4.weight_decay, conv4.dropout) == (120, 512, 1e-3, 0.1)
+    assert (resnet12.epochs, resnet12.batch_size, resnet12.weight_decay, resnet12.dropout) == (90, 512, 5e-4, 1.0)
+    assert pretrain_config("conv4", **options, given={"epochs": 3}).recipe.epochs == 3
+    with pytest.raises(UsageError, match="no recipe 'tpu'"):
+        pretrain_config("conv4", dataset="cifar-fs", recipe="tpu")
+    assert pretrain_config("tiny", **options).recipe.sizes == (1.0,)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "accelerator", "many", "recipe"),
+    [(True, "auto", 240, "gpu"), (True, "auto", 241, "cpu"), (True, "cpu", 240, "cpu"), (False, "auto", 240, "cpu")],
+)
+def test_a_gpu_has_its_recipe_where_there_are_many_images(monkeypatch, data_root, gpu, accelerator, many, recipe):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr("fslstm_plugin.training.configuration._MANY", many)
+    assert recipe_for("dots", accelerator, data_root) == recipe
 
 
 @pytest.mark.parametrize(
