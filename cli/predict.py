@@ -67,7 +67,7 @@ def predict(
         bool,
         typer.Option(
             "--transductive",
-            help="Let the predictions use the other pictures too: no prediction sets, 10,000 pictures at most.",
+            help="Let the predictions use the other pictures too, by PSM: no prediction sets, 10,000 pictures at most.",
         ),
     ] = False,
     coverage: Annotated[
@@ -123,9 +123,10 @@ def predict(
     console = Console(stderr=True)
     found = pictures_in(source, partial(terminal.say, console))
     classifier, content = _loaded(model, device, weights)
-    if transductive:
+    if transductive and not classifier.fitted.method.is_transductive:
         labels = classifier.classes_[classifier.support_labels_]
-        classifier.set_params(transductive=True).fit(classifier.support_, labels, classifier.pictures_)
+        classifier.set_params(method=f"{classifier.method}+psm")
+        classifier.fit(classifier.support_, labels, classifier.pictures_)
     guarantee = None if coverage is None else Guarantee.of(classifier, coverage, kind)
     accepted = acceptance(classifier, accept)
     predictor = Predictor(classifier, guarantee, accepted)

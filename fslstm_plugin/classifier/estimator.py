@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from ..confidence.conformal import (
 from ..data.reading.decode import decode_picture, read_picture
 from ..errors import RunError, UnknownNameError, UntrainedError, UsageError
 from ..methods.base import Method
-from ..naming import parse_method
+from ..naming import has_weights, parse_method
 from ..pretrained import PictureBackbone, open_backbone
 from ..registry import BACKBONES
 from .fitted import FittedMethod
@@ -40,7 +41,6 @@ from .points import as_array, pictures_in
 from .suggestions import Suggestion, suggest
 
 _LEAVE_ONE_OUT = "leave-one-out"
-_TRANSDUCTION = "+psm"
 
 
 def method_to_fit(name: str) -> Method:
@@ -68,10 +68,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     transductive one takes the X of a prediction as the queries of one episode, and learns from all of them.
 
     Args:
-        method: Name of a method, see `parse_method`; default ``"lssvm"``.
+        method: A method or the name of one, see `parse_method`; default ``"lssvm"``.
         backbone: What `open_backbone` takes: a name or a module. Default None: X are features.
-        transductive: Whether to refit a plain head with the help of the other points of X, by ``+psm``. Default False:
-            as the method says.
         temperature: By which logits are divided before they become probabilities; or ``"leave-one-out"`` (default),
             which fits it to the labelled points, each left out, see `calibration.temperature_of`.
         base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract. Default None.
@@ -103,10 +101,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        method: str = "lssvm",
+        method: str | Method = "lssvm",
         *,
         backbone: str | Path | nn.Module | None = None,
-        transductive: bool = False,
         temperature: float | str = _LEAVE_ONE_OUT,
         base_mean: np.ndarray | None = None,
         seed: int = 0,
@@ -114,7 +111,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.method = method
         self.backbone = backbone
-        self.transductive = transductive
         self.temperature = temperature
         self.base_mean = base_mean
         self.seed = seed
@@ -270,12 +266,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return float(self.temperature)
 
     def _method(self) -> Method:
+        if isinstance(self.method, Method):
+            return deepcopy(self.method).eval()
         if not isinstance(self.method, str):
-            raise UsageError(f"The method must be a name, such as 'lssvm', but got {self.method!r}.")
-        method = method_to_fit(self.method)
-        if self.transductive and not method.is_transductive:
-            return parse_method(self.method + _TRANSDUCTION)
-        return method
+            raise UsageError(f"The method must be one or the name of one, such as 'lssvm', but got {self.method!r}.")
+        return method_to_fit(self.method)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most likely label of each point ``(m,)``."""
@@ -367,6 +362,22 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self._fitted_
 
     @property
+    def method_name(self) -> str:
+        """The name from which the same method is made.
+
+        Raises:
+            UsageError: If there is none: the method is an object, with weights or of a class without a name.
+        """
+        if not isinstance(self.method, Method):
+            return str(self.method)  # which may be NumPy's
+        if not self.method.is_registered or has_weights(self.method):
+            raise UsageError(
+                f"A model file holds a method's name, which does not say all of {self.method}: give the name of a "
+                "registered method without weights."
+            )
+        return str(self.method)
+
+    @property
     def set_method_(self) -> Method:
         """The method whose p-values make the prediction sets; it may have none, see `require_prediction_sets`."""
         return self._fitted_for_sets().method
@@ -409,13 +420,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """Write the classifier to one file, see `ModelFile`; the backbone's name is in it, its weights are not.
 
         Raises:
-            UsageError: If a class is neither a string nor a number.
+            UsageError: If a class is neither a string nor a number, or no name says what the method is.
             StorageError: If the file cannot be written.
         """
         check_is_fitted(self)
         ModelFile(
-            method=str(self.method),  # which, as the others, may be NumPy's
-            transductive=bool(self.transductive),
+            method=self.method_name,
             seed=int(self.seed),
             temperature=1.0 if self.temperature_ is None else self.temperature_,  # which is then not read
             calibrated=self._fits_temperature(),
@@ -448,7 +458,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         classifier = cls(
             content.method,
             backbone=backbone,
-            transductive=content.transductive,
             temperature=_LEAVE_ONE_OUT if content.calibrated else content.temperature,
             base_mean=content.base_mean,
             seed=content.seed,

@@ -62,7 +62,6 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything but the numbers, as JSON."""
 
     method: str
-    transductive: bool
     seed: int
     temperature: float
     calibrated: bool
@@ -79,7 +78,6 @@ class ModelFile:
 
     Args:
         method: Name of the method.
-        transductive: Whether predictions use the other queries.
         seed: Of what is drawn.
         temperature: By which logits are divided, above 0.
         calibrated: Whether it was fitted rather than given.
@@ -95,7 +93,6 @@ class ModelFile:
     """
 
     method: str
-    transductive: bool
     seed: int
     temperature: float
     calibrated: bool
@@ -120,7 +117,6 @@ class ModelFile:
         place = Path(os.path.realpath(file))
         description = _Description(
             self.method,
-            self.transductive,
             self.seed,
             self.temperature,
             self.calibrated,
@@ -182,7 +178,6 @@ class ModelFile:
         place = Path(os.path.realpath(file))
         return cls(
             described.method,
-            described.transductive,
             described.seed,
             described.temperature,
             described.calibrated,

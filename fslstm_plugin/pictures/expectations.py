@@ -102,7 +102,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     alike = [(names[one], names[other]) for one, other in near_duplicates(torch.from_numpy(classifier.support_))]
     pictures = dict(zip(classes, counts.tolist(), strict=True))
     return Expectations(
-        classifier.method,
+        classifier.method_name,
         pictures,
         int(judged.sum()),
         accuracy,

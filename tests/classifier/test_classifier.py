@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 import fslstm_plugin
-from fslstm_plugin import EpisodeFeatures, FewShotClassifier, parse_method
+from fslstm_plugin import EpisodeFeatures, FewShotClassifier, Method, parse_method
 from fslstm_plugin.classifier import fitted
 from fslstm_plugin.classifier.fitted import FittedMethod
 from fslstm_plugin.confidence.calibration import temperature_of
@@ -40,7 +40,7 @@ def expected_failures(classifier: FewShotClassifier) -> dict[str, str]:
         FewShotClassifier("lssvm(ridge=loo,normalize)"),
         FewShotClassifier("svm", temperature=2.0),
         FewShotClassifier("nn(kernel=rbf)"),
-        FewShotClassifier(transductive=True),
+        FewShotClassifier("lssvm+psm"),
         FewShotClassifier("tim(steps=20)"),
     ],
     expected_failed_checks=expected_failures,
@@ -210,8 +210,6 @@ def test_methods_without_a_guarantee_refuse_sets_with_the_reason(method: str) ->
         UsageError, match=r"no prediction sets with a guarantee for .*(depends on the other|its solution does not)"
     ):
         FewShotClassifier(method).fit(X, y).predict_set(query)
-    with pytest.raises(UsageError, match="depends on the other queries"):
-        FewShotClassifier(transductive=True).fit(X, y).predict_set(query)
 
 
 def test_a_coverage_that_few_points_cannot_guarantee_is_refused() -> None:
@@ -281,12 +279,30 @@ def test_updated_points_change_the_sets() -> None:
             np.testing.assert_array_equal(one, other)
 
 
-def test_transductive_adds_psm_to_what_is_not() -> None:
+@pytest.mark.parametrize("name", ["rr(normalize)+psm", "tim", "svm"])
+def test_a_method_is_taken_as_an_object_too(name: str, tmp_path: Path) -> None:
     X, y, query = draw()
-    mine, psm = FewShotClassifier("rr", transductive=True).fit(X, y), FewShotClassifier("rr+psm").fit(X, y)
-    np.testing.assert_array_equal(mine.decision_function(query), psm.decision_function(query))
-    tim = [FewShotClassifier("tim", transductive=each).fit(X, y).decision_function(query) for each in (True, False)]
-    np.testing.assert_array_equal(*tim)
+    mine, named = FewShotClassifier(parse_method(name)).fit(X, y), FewShotClassifier(name).fit(X, y)
+    np.testing.assert_array_equal(mine.decision_function(query), named.decision_function(query))
+    np.testing.assert_array_equal(clone(mine).fit(X, y).predict_proba(query), named.predict_proba(query))
+    mine.save(tmp_path / "mine")
+    assert FewShotClassifier.load(tmp_path / "mine").method == name
+
+
+def test_an_object_that_no_name_describes_is_fitted_but_not_saved(tmp_path: Path) -> None:
+    class Mine(Method):
+        is_transductive = False
+
+        def logits(self, features: EpisodeFeatures) -> Tensor:
+            return features.query @ features.support.mT @ features.targets.to(features.query)
+
+    X, y, query = draw()
+    for method in (Mine(), parse_method("lssvm+iam(reduction=2)", dim=6)):
+        classifier = FewShotClassifier(method).fit(X, y)
+        assert len(classifier.predict(query)) == len(query)
+        with pytest.raises(UsageError, match="holds a method's name, which does not say all of"):
+            classifier.save(tmp_path / "mine")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("method", ["svm", "simpleshot"])
@@ -517,7 +533,7 @@ def test_it_is_exported() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"method": None}, "The method must be a name, such as 'lssvm', but got None"),
+        ({"method": None}, "The method must be one or the name of one, such as 'lssvm', but got None"),
         ({"seed": -1}, "`seed` must be a whole number of at least 0, but got -1"),
         ({"seed": "x"}, "`seed` must be a whole number of at least 0, but got x"),
         ({"base_mean": [1.0, 2.0]}, "`base_mean` must be 4 finite numbers"),
@@ -539,12 +555,12 @@ def test_a_class_that_no_file_can_hold(tmp_path: Path) -> None:
 
 def test_what_numpy_gives_is_saved_as_what_it_is(tmp_path: Path) -> None:
     X, y, query = draw()
-    given = {"seed": np.int64(2**31), "temperature": np.float64(2), "transductive": np.True_, "method": np.str_("rr")}
+    given = {"seed": np.int64(2**31), "temperature": np.float64(2), "method": np.str_("rr")}
     classifier = FewShotClassifier(**given).fit(X, y, np.arange(len(X)))
     classifier.save(tmp_path / "c.fslstm")
     loaded = FewShotClassifier.load(tmp_path / "c.fslstm")
     assert_same(classifier, loaded, query)
-    assert (loaded.seed, loaded.temperature, loaded.transductive, loaded.method) == (2**31, 2.0, True, "rr")
+    assert (loaded.seed, loaded.temperature, loaded.method) == (2**31, 2.0, "rr")
     assert loaded.pictures_ == [str(number) for number in range(len(X))]
 
 

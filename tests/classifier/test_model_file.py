@@ -20,7 +20,6 @@ from fslstm_plugin.storage.weights import load_described, save_tensors
 
 MODEL = ModelFile(
     method="lssvm(ridge=1,normalize)",
-    transductive=False,
     seed=7,
     temperature=0.1 + 0.2,
     calibrated=True,
