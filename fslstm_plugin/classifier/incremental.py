@@ -100,7 +100,7 @@ class UpdatableSystem:
         """
         if not self._has_inverse():
             return self.head.solve(self._kernel(self.points, self.points), targets)
-        encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
+        encode, decode = self.head.codes(targets)
         alpha = self._solve(targets @ encode) @ decode
         return Dual(alpha, self.head.offset * alpha.sum(-2))
 
@@ -124,7 +124,7 @@ class UpdatableSystem:
             gram = EpisodeGram.from_features(self.points, self.points[:0])
             return self.head.leave_one_out(gram, targets, of_each_class=True)
         require_above_rounding(self._kernel(self.points, self.points), self._ridge)
-        encode, decode = (code.to(targets) for code in self.head.codes(targets.shape[-1]))
+        encode, decode = self.head.codes(targets)
         right = targets @ encode
         return (right - errors_together(self.inverse, self._solve(right), targets)) @ decode
 

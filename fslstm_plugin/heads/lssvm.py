@@ -15,8 +15,6 @@ from ..kernels import Kernel
 from ..tracing import values_known
 from .base import POWERS_OF_TEN, Dual, weight_roots
 from .coding import check_coding, coding_matrix
-from .leave_one_out import choose_ridge
-from .linalg import solve_smoother
 from .smoother import SmootherHead
 
 _DEFAULT_RIDGE = 0.1
@@ -126,40 +124,33 @@ class LSSVMClassifier(SmootherHead):
         """See `SmootherHead.offset`."""
         return 1 / self.bias_weight
 
-    def codes(self, ways: int) -> tuple[Tensor, Tensor]:
+    def codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """See `SmootherHead.codes`."""
-        code = self.code(ways)
+        code = self.code(targets.shape[-1], targets.device).to(targets)
         return code, code.mT
-
-    def ridge_of(self, kernel: Tensor, right: Tensor) -> Tensor | float:
-        """See `SmootherHead.ridge_of`."""
-        if not isinstance(self.ridge, str):
-            return self.ridge
-        weights = torch.ones(kernel.shape[:-1], dtype=kernel.dtype, device=kernel.device)
-        return choose_ridge(kernel, kernel + self.offset, right, weights)
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """See `Head.solve`; for Hamming decoding the solutions of the L binary problems."""
-        code = self.code(targets.shape[-1], targets.device).to(targets)
-        binary = self._solve_binary(kernel, targets, code)
-        return binary if self.decoding == "hamming" else Dual(binary.alpha @ code.mT, binary.bias @ code.mT)
+        encode, decode = self.codes(targets)
+        binary = self._solve_binary(kernel, targets, encode)
+        return binary if self.decoding == "hamming" else Dual(binary.alpha @ decode, binary.bias @ decode)
 
     def decide(self, gram: EpisodeGram, targets: Tensor, dual: Dual) -> Tensor:
         """See `Head.decide`."""
         scores = super().decide(gram, targets, dual)
         if self.decoding != "hamming":
             return scores
-        code = self.code(targets.shape[-1], targets.device).to(targets)
-        soft = scores.detach() @ code.mT
+        _, decode = self.codes(targets)
+        soft = scores.detach() @ decode
         soft = soft - soft.mean(-1, keepdim=True)
         greatest = soft.abs().amax(-1, keepdim=True)
-        return scores.sign() @ code.mT + _OF_EQUAL_VOTES * soft / torch.where(greatest > 0, greatest, 1)
+        return scores.sign() @ decode + _OF_EQUAL_VOTES * soft / torch.where(greatest > 0, greatest, 1)
 
     def _solve_binary(self, kernel: Tensor, targets: Tensor, code: Tensor) -> Dual:
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
         roots, scaled = weight_roots(targets)
         signs = scaled @ code
-        return self._solve_columns(kernel, signs) if self._leaves_out else self._solve_systems(kernel, roots, signs)
+        return self._solve_columns(kernel, signs) if self._leaves_out else self._solution(kernel, roots, signs)
 
     def _solve_columns(self, kernel: Tensor, signs: Tensor) -> Dual:
         """Each column's own system, of those points alone that its code does not leave out."""
@@ -172,20 +163,8 @@ class LSSVMClassifier(SmootherHead):
         # One system per column, along dimension -3: (..., L, size, size).
         systems = kernel.flatten(-2).gather(-1, pairs.flatten(-3)).unflatten(-1, (columns, size, size))
         column = signs.mT.gather(-1, order).unsqueeze(-1)
-        alpha, bias = self._solve_systems(systems, column.abs(), column)
+        alpha, bias = self._solution(systems, column.abs(), column)
         return Dual(torch.zeros_like(signs.mT).scatter(-1, order, alpha.squeeze(-1)).mT, bias.squeeze(-1))
-
-    def _solve_systems(self, kernel: Tensor, roots: Tensor, signs: Tensor) -> Dual:
-        """Solve ``(K + c 11^T + ridge I) x = signs``, all but the ridge weighted by the roots."""
-        weighting = roots * roots.mT
-        weighted = kernel * weighting
-        ridge: Tensor | float
-        if isinstance(self.ridge, str):
-            matrix = weighted + self.offset * weighting
-            ridge = choose_ridge(weighted, matrix, signs, roots.squeeze(-1).square())[..., None, None]
-        else:
-            ridge = self.ridge
-        return Dual(*solve_smoother(weighted, signs, ridge, self.offset, roots))
 
 
 def _check_ridge(ridge: float | str) -> float | str:

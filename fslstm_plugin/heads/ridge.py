@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ..checks import require_positive
 from ..kernels import Kernel
-from .base import POWERS_OF_TEN, Dual, weight_roots
-from .linalg import solve_smoother
+from .base import POWERS_OF_TEN
 from .smoother import SmootherHead
 
 
@@ -55,12 +54,7 @@ class RidgeClassifier(SmootherHead):
         require_positive(ridge=ridge)
         self.ridge: float = ridge
 
-    def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
-        """See the class."""
-        roots, scaled = weight_roots(targets)
-        alpha, bias = solve_smoother(kernel * roots * roots.mT, 2 * scaled, self.ridge, roots=roots)
-        return Dual(alpha, bias)
-
-    def codes(self, ways: int) -> tuple[Tensor, Tensor]:
+    def codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """See `SmootherHead.codes`."""
-        return torch.eye(ways), 2 * torch.eye(ways)
+        own = torch.eye(targets.shape[-1], dtype=targets.dtype, device=targets.device)
+        return own, 2 * own

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..gram import EpisodeGram
-from .base import Head, SolvedSystem
-from .leave_one_out import CANDIDATE_RIDGES, candidate_ridges, one_of_each_class
-from .linalg import inverse_smoother, require_above_rounding, solve_spd
+from .base import Dual, Head, SolvedSystem, weight_roots
+from .leave_one_out import CANDIDATE_RIDGES, candidate_ridges, choose_ridge, one_of_each_class
+from .linalg import inverse_smoother, require_above_rounding, solve_smoother, solve_spd
 from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
 
 _BLOCKS = 10**7  # Numbers in the blocks that leave together, at a time and for each episode.
@@ -45,13 +45,32 @@ class SmootherHead(Head):
         return 0.0
 
     @abstractmethod
-    def codes(self, ways: int) -> tuple[Tensor, Tensor]:
-        """What the one-hot labels are multiplied with to be Y ``(ways, L)``, and B to be the logits ``(L, ways)``."""
+    def codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """What one-hot labels are multiplied with to be Y ``(ways, L)``, and B to be the logits ``(L, ways)``.
 
-    def ridge_of(self, kernel: Tensor, right: Tensor) -> Tensor | float:
-        """The ridge for kernel matrices ``(..., n, n)`` and right-hand sides ``(..., n, L)``; a number or ``(...)``."""
-        assert not isinstance(self.ridge, str), "A head that chooses its ridge says how."
-        return self.ridge
+        Args:
+            targets: One-hot labels ``(..., n, ways)``, whose type and device the codes have.
+        """
+
+    def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
+        """See `Head.solve`."""
+        encode, decode = self.codes(targets)
+        roots, scaled = weight_roots(targets)
+        solution = self._solution(kernel, roots, scaled @ encode)
+        return Dual(solution.alpha @ decode, solution.bias @ decode)
+
+    def _solution(self, kernel: Tensor, roots: Tensor, right: Tensor) -> Dual:
+        """B ``(..., n, L)`` and ``c 1^T B``, all but the ridge weighted by the roots ``(..., n, 1)`` of weights."""
+        weighting = roots * roots.mT
+        weighted = kernel * weighting
+        ridge = self._ridge_of(weighted, weighting, right, roots.squeeze(-1).square())
+        return Dual(*solve_smoother(weighted, right, ridge, self.offset, roots))
+
+    def _ridge_of(self, kernel: Tensor, weighting: Tensor | float, right: Tensor, weights: Tensor) -> Tensor | float:
+        """The ridge, a number or ``(..., 1, 1)``: of ``ridge=loo`` the one that `choose_ridge` finds."""
+        if not isinstance(self.ridge, str):
+            return self.ridge
+        return choose_ridge(kernel, kernel + self.offset * weighting, right, weights)[..., None, None]
 
     def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
         """See `Head.leave_one_out`."""
@@ -83,16 +102,14 @@ class SmootherHead(Head):
 
     def _code(self, targets: Tensor) -> Tensor:
         """What the label of each class adds to each logit ``(ways, ways)``."""
-        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
+        encode, decode = self.codes(targets)
         return encode @ decode
 
     def _left_out(self, kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> Tensor:
-        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
+        encode, decode = self.codes(targets)
         right = targets @ encode
-        ridge = self.ridge_of(kernel, right)
-        if isinstance(ridge, Tensor):
-            ridge = ridge[..., None, None]
-        else:
+        ridge = self._ridge_of(kernel, 1.0, right, torch.ones_like(kernel[..., 0]))
+        if not isinstance(ridge, Tensor):
             require_above_rounding(kernel, ridge)
         inverse = inverse_smoother(kernel, ridge, self.offset)
         solution = inverse @ right
@@ -131,7 +148,7 @@ class SmootherHead(Head):
         The solution of every ridge is ``base + last y^T`` in the codes y of the query's label, and so its leave-one-out
         error is a quadratic function of them.
         """
-        encode, decode = (code.to(targets) for code in self.codes(targets.shape[-1]))
+        encode, decode = self.codes(targets)
         top = torch.cat([kernel.unsqueeze(-3).expand(*cross.shape, -1), cross.unsqueeze(-1)], -1)
         whole = torch.cat([top, torch.cat([cross, own], -1).unsqueeze(-2)], -2)
         ridges = candidate_ridges(whole, whole + self.offset, torch.ones_like(whole[..., 0]))

@@ -57,11 +57,11 @@ def test_the_small_system_has_the_papers_solution(coding: str, ridge: float, cor
 @pytest.mark.parametrize("code", [coding_matrix("one-vs-one", 4), [[1, 0], [-1, 1], [0, 1], [-1, -1]]])
 def test_a_column_solves_the_points_of_its_own_classes_alone(code, monkeypatch: pytest.MonkeyPatch) -> None:
     """Systems of all points would need 31 GB at 20-way 20-shot."""
-    from fslstm_plugin.heads import lssvm
+    from fslstm_plugin.heads import smoother
 
     solved = []
     monkeypatch.setattr(
-        lssvm, "solve_smoother", lambda kernel, *args: solved.append(kernel) or solve_smoother(kernel, *args)
+        smoother, "solve_smoother", lambda kernel, *args: solved.append(kernel) or solve_smoother(kernel, *args)
     )
     support, labels, query = episode(3, ways=4, points=13)  # three points per class, but four of class 0
     code = torch.as_tensor(code)
