@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from numbers import Integral, Real
+from typing import Any
 
-from .errors import _MOST, UsageError
+from .errors import UsageError
+
+_MOST = 10**6  # Of iterations and the like.
 
 
 def is_number(value: object) -> bool:
@@ -18,105 +21,50 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def require_positive(**values: float) -> None:
-    """Check named numbers.
+def require(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+    whole: bool = False,
+) -> Any:
+    """The value, if it is a finite number within bounds.
 
-    Raises:
-        UsageError: Naming the first that is not above zero, or infinite.
-
-    Example:
-        >>> require_positive(batch_size=0)
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.UsageError: `batch_size` must be positive and finite, but got 0.
-    """
-    for name, value in values.items():
-        if not is_number(value) or not 0 < value <= sys.float_info.max:
-            raise UsageError(f"`{name}` must be positive and finite, but got {value}.")
-
-
-def require_not_negative(**values: float) -> None:
-    """Check named numbers.
-
-    Raises:
-        UsageError: Naming the first that is below zero, or infinite.
-
-    Example:
-        >>> require_not_negative(weight_decay=float("inf"))
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.UsageError: `weight_decay` must be 0 or more and finite, but got inf.
-    """
-    for name, value in values.items():
-        if not is_number(value) or not 0 <= value <= sys.float_info.max:
-            raise UsageError(f"`{name}` must be 0 or more and finite, but got {value}.")
-
-
-def require_number(**values: float) -> None:
-    """Check named values that have bounds of their own.
-
-    Raises:
-        UsageError: Naming the first that is no number.
-
-    Example:
-        >>> require_number(dropout="much")
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.UsageError: `dropout` must be a number, but got much.
-    """
-    for name, value in values.items():
-        if not is_number(value):
-            raise UsageError(f"`{name}` must be a number, but got {value}.")
-
-
-def require_whole(name: str, value: int, least: int = 0, most: int = _MOST) -> int:
-    """The value, if it is a whole number, not too small, and not too large, by default for its work ever to end.
+    Args:
+        name: Its name, as in Python.
+        value: The value.
+        above: What it must exceed. Default None: nothing.
+        least: What it must not fall below. Default None: nothing.
+        below: What it must fall below. Default None: nothing.
+        most: What it must not exceed. Default None: nothing, and a million for whole numbers, so that their work ends.
+        whole: Whether it must be a whole number. Default False.
 
     Raises:
         UsageError: If it is not.
 
     Example:
-        >>> require_whole("iterations", 2.5)
+        >>> require("ridge", 0.5, above=0)
+        0.5
+        >>> require("iterations", 2.5, least=0, whole=True)
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.UsageError: `iterations` must be a whole number of at least 0, but got 2.5.
+        fslstm_plugin.errors.UsageError: `iterations` must be a whole number of at least 0 and at most 1,000,000, but
+        got 2.5.
     """
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise UsageError(f"`{name}` must be a whole number of at least {least}, but got {value}.")
-    if value > most:
-        raise UsageError(f"`{name}` can be at most {most:,}, but got {value}.")
-    return int(value)
-
-
-def require_below_one(**values: float) -> None:
-    """Check named numbers, such as probabilities of dropout.
-
-    Raises:
-        UsageError: Naming the first that is below 0, or 1 or more.
-
-    Example:
-        >>> require_below_one(attention_dropout=1)
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.UsageError: `attention_dropout` must lie in [0, 1), but got 1.
-    """
-    for name, value in values.items():
-        if not is_number(value) or not 0 <= value < 1:
-            raise UsageError(f"`{name}` must lie in [0, 1), but got {value}.")
-
-
-def require_share(**values: float) -> None:
-    """Check named numbers.
-
-    Raises:
-        UsageError: Naming the first that is not above 0, or above 1.
-
-    Example:
-        >>> require_share(step=2)
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.UsageError: `step` must be above 0 and at most 1, but got 2.
-    """
-    for name, value in values.items():
-        if not is_number(value) or not 0 < value <= 1:
-            raise UsageError(f"`{name}` must be above 0 and at most 1, but got {value}.")
+    most = _MOST if whole and most is None else most
+    fits = (
+        (isinstance(value, Integral) and not isinstance(value, bool) if whole else is_number(value))
+        and abs(value) <= sys.float_info.max
+        and (above is None or value > above)
+        and (least is None or value >= least)
+        and (below is None or value < below)
+        and (most is None or value <= most)
+    )
+    if not fits:
+        bounds = {"above": above, "of at least": least, "below": below, "at most": most}
+        words = " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
+        raise UsageError(f"`{name}` must be a {'whole' if whole else 'finite'} number {words}, but got {value}.")
+    return int(value) if whole else value

@@ -9,9 +9,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_MOST = 10**6  # Of iterations and the like.
-
-
 _MOST_NAMES = 60  # In a sentence; timm has 1,400 networks.
 
 

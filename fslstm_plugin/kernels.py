@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .arguments import build, options_of
-from .checks import require_not_negative, require_positive, require_whole
+from .checks import require
 from .errors import UnknownNameError
 from .grammar import Part
 
@@ -71,7 +71,7 @@ class RBF(Kernel):
 
     def __post_init__(self) -> None:
         if self.scale is not None:
-            require_positive(scale=self.scale)
+            require("scale", self.scale, above=0)
 
     def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
         """See `Kernel`."""
@@ -99,9 +99,9 @@ class Polynomial(Kernel):
 
     def __post_init__(self) -> None:
         if self.scale is not None:
-            require_positive(scale=self.scale)
-        require_not_negative(offset=self.offset)
-        require_whole("degree", self.degree, 1)
+            require("scale", self.scale, above=0)
+        require("offset", self.offset, least=0)
+        require("degree", self.degree, least=1, whole=True)
 
     def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
         """See `Kernel`."""

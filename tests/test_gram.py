@@ -95,14 +95,14 @@ def test_a_gram_matrix_without_queries_says_how_to_get_them() -> None:
 def test_wrong_kernels_are_named() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'cosine'"):
         resolve_kernel("cosin")
-    with pytest.raises(UsageError, match="`scale` must be positive and finite"):
+    with pytest.raises(UsageError, match="`scale` must be a finite number above 0"):
         RBF(scale=0.0)
     for degree in (0, 2.5):
         with pytest.raises(UsageError, match="`degree` must be a whole number of at least 1"):
             Polynomial(degree=degree)
-    with pytest.raises(UsageError, match="`offset` must be 0 or more"):
+    with pytest.raises(UsageError, match="`offset` must be a finite number of at least 0"):
         Polynomial(offset=float("nan"))
-    with pytest.raises(UsageError, match="`scale` must be positive"):
+    with pytest.raises(UsageError, match="`scale` must be a finite number above 0"):
         RBF(scale=float("inf"))
 
 
@@ -115,10 +115,10 @@ def test_a_kernel_is_read_as_it_is_written(kernel: Kernel) -> None:
     ("text", "message"),
     [
         ("rbf(scael=1)", "Did you mean 'scale'"),
-        ("rbf(scale=x)", "scale must be positive and finite, but got x"),
+        ("rbf(scale=x)", "scale must be a finite number above 0, but got x"),
         ("rbf(scale)", "'scale' in .* needs a value"),
         ("rbf(scale=1", "must be a name, or a name with arguments"),
-        ("rbf(scale=-1)", "scale must be positive"),
+        ("rbf(scale=-1)", "scale must be a finite number above 0"),
         ("polynomial(degree=1.5)", "degree must be a whole number"),
     ],
 )

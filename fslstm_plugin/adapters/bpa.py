@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require_positive, require_whole
+from ..checks import require
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
@@ -53,8 +53,8 @@ class BalancedAffinities(FeatureAdapter):
 
     def __init__(self, reg: float = 0.2, iterations: int = 10, scale: bool = True) -> None:
         super().__init__()
-        require_positive(reg=reg)
-        self.reg, self.iterations, self.scale = reg, require_whole("iterations", iterations, least=1), scale
+        require("reg", reg, above=0)
+        self.reg, self.iterations, self.scale = reg, require("iterations", iterations, least=1, whole=True), scale
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`; the new features are in the Gram matrix's precision."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import require_below_one, require_whole
+from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
@@ -43,9 +43,8 @@ class InverseAttentionModule(FeatureAdapter):
 
     def __init__(self, dim: int, reduction: int = 8, dropout: float = 0.5) -> None:
         super().__init__()
-        require_below_one(dropout=dropout)
-        if require_whole("reduction", reduction, least=1) > dim:
-            raise UsageError(f"IAM's reduction must lie between 1 and dim = {dim}, but got {reduction}.")
+        require("dropout", dropout, least=0, below=1)
+        require("reduction", reduction, least=1, most=dim, whole=True)
         self.reduction, self.dropout = reduction, dropout
         self.query_map = _bottleneck(dim, reduction)
         self.key_map = _bottleneck(dim, reduction)

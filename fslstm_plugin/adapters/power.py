@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require_positive
+from ..checks import require
 from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
@@ -42,7 +42,7 @@ class Power(FeatureAdapter):
 
     def __init__(self, exponent: float = 0.5, negative: str = "refuse") -> None:
         super().__init__()
-        require_positive(exponent=exponent)
+        require("exponent", exponent, above=0)
         if negative not in _NEGATIVE:
             raise UnknownNameError("way with negative features", str(negative), _NEGATIVE)
         self.exponent, self.negative = exponent, negative

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import UsageError
+from ..checks import require
 from ..normalization import IMAGENET_NORMALIZATION, Normalization
-from ..recipes import BackboneRecipe
+from ..recipes import SMALLEST_SIDE, BackboneRecipe
 from ..registry import BACKBONES
 
 
@@ -40,8 +40,7 @@ class Backbone(nn.Module):
 
     def __init__(self, image_size: int = 84) -> None:
         super().__init__()
-        if image_size < 16:
-            raise UsageError(f"`image_size` must be at least 16 for four halvings, but got {image_size}.")
+        require("image_size", image_size, least=SMALLEST_SIDE, whole=True)
         self.image_size = image_size
         self.map_channels = self.widths[-1]
         side = image_size // 16

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..checks import require_positive, require_whole
+from ..checks import require
 from ..confidence.calibration import fit_temperature, probabilities
 from ..confidence.conformal import (
     PER_CLASS,
@@ -135,7 +135,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         X, y, names = self._labelled(X, y, pictures, reset=True)
         classes, labels = np.unique(y, return_inverse=True)
         _require_classes(classes)
-        require_whole("seed", self.seed, most=2**32 - 1)
+        require("seed", self.seed, least=0, most=2**32 - 1, whole=True)
         if self.set_method is not None:
             require_prediction_sets(method_to_fit(self.set_method))
         mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
@@ -262,7 +262,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _given_temperature(self) -> float:
         if isinstance(self.temperature, str):
             raise UsageError(f"The temperature must be a number or '{_LEAVE_ONE_OUT}', but got '{self.temperature}'.")
-        require_positive(temperature=self.temperature)
+        require("temperature", self.temperature, above=0)
         return float(self.temperature)
 
     def _method(self) -> Method:

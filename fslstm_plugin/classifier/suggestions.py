@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import require_whole
+from ..checks import require
 from ..errors import UsageError
 from ..heads.linalg import solve_spd
 
@@ -91,7 +91,7 @@ def suggest(
         >>> [(each.place, each.reason) for each in suggest(labelled, pool, sure, ["wren", "robin"], 2)]
         [(0, 'between wren and robin, like 1 other'), (2, 'unlike anything labelled, like 2 others')]
     """
-    require_whole("count", count, least=1)
+    require("count", count, least=1, whole=True)
     if pool.dim() != 2 or labelled.shape[1:] != pool.shape[1:] or probabilities.shape != (len(pool), len(classes)):
         raise UsageError(
             "Suggestions need features (n, d) and (m, d) and probabilities (m, classes), but got "

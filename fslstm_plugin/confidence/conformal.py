@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from numbers import Real
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import require
 from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
 from ..heads.margins import Margins, WithQueries
@@ -115,7 +115,8 @@ def prediction_sets(p_values: Tensor, predicted: Tensor, coverage: float) -> Ten
         tensor([[ True,  True, False],
                 [False, False,  True]])
     """
-    return (p_values > 1 - _checked(coverage) + _ROUNDING).scatter(-1, predicted.unsqueeze(-1), True)
+    require("coverage", coverage, above=0, below=1)
+    return (p_values > 1 - coverage + _ROUNDING).scatter(-1, predicted.unsqueeze(-1), True)
 
 
 def attained_coverage(coverage: float, points: int) -> float:
@@ -132,7 +133,7 @@ def attained_coverage(coverage: float, points: int) -> float:
         >>> [round(attained_coverage(0.8, points), 3) for points in (1, 4, 5, 100)]
         [1.0, 0.8, 0.833, 0.802]
     """
-    return math.ceil(_checked(coverage) * (points + 1) - _ROUNDING) / (points + 1)
+    return math.ceil(require("coverage", coverage, above=0, below=1) * (points + 1) - _ROUNDING) / (points + 1)
 
 
 def greatest_coverage(targets: Tensor, kind: str = PER_CLASS) -> float:
@@ -275,12 +276,6 @@ def is_per_class(kind: str) -> bool:
     if kind not in KINDS:
         raise UnknownNameError("kind of coverage", kind, KINDS)
     return kind == PER_CLASS
-
-
-def _checked(coverage: float) -> float:
-    if not isinstance(coverage, Real) or not 0 < coverage < 1:
-        raise UsageError(f"The coverage must be above 0 and below 1, such as 0.8, but got {coverage}.")
-    return coverage
 
 
 def _compared(points: Margins, query: Margins, targets: Tensor, per_class: bool) -> tuple[Tensor, Tensor]:

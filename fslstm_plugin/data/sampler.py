@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import require
 from ..errors import UsageError
 from .balance import BALANCED, QueryBalance
 
@@ -51,10 +53,8 @@ class EpisodeSampler:
         balance: QueryBalance = BALANCED,
     ) -> None:
         for what, value, least in (("ways", ways, 2), ("shots", shots, 1), ("queries", queries, 1)):
-            if value < least:
-                raise UsageError(f"`{what}` must be at least {least}, but got {value}.")
-        if seed < 0:
-            raise UsageError(f"`seed` must not be negative, but got {seed}.")
+            require(what, value, least=least, whole=True)
+        require("seed", seed, least=0, most=sys.maxsize, whole=True)
         counts = torch.bincount(labels)
         if ways > len(counts):
             found = "1 class" if len(counts) == 1 else f"{len(counts)} classes"

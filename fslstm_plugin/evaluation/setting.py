@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..checks import require_whole
+from ..checks import require
 from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.sampler import EpisodeSampler
@@ -42,8 +42,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         for name in ("ways", "shots", "queries", "seed"):
-            require_whole(name, getattr(self, name), 0 if name == "seed" else 1, sys.maxsize)
-        require_whole("episodes", self.episodes, 2, _MAX_EPISODES)
+            require(name, getattr(self, name), least=0 if name == "seed" else 1, most=sys.maxsize, whole=True)
+        require("episodes", self.episodes, least=2, most=_MAX_EPISODES, whole=True)
         QueryBalance.parse(self.query_balance)
         if self.interval not in INTERVALS:
             raise UnknownNameError("interval", self.interval, INTERVALS)

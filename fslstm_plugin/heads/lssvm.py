@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require_positive
+from ..checks import require
 from ..errors import UnknownNameError, UsageError
 from ..gram import EpisodeGram
 from ..kernels import Kernel
@@ -84,9 +84,9 @@ class LSSVMClassifier(SmootherHead):
         super().__init__(support, labels, ways, kernel=kernel)
         if decoding not in _DECODINGS:
             raise UnknownNameError("decoding", decoding, _DECODINGS)
-        require_positive(bias_weight=bias_weight)
+        require("bias_weight", bias_weight, above=0)
         if gamma is not None:
-            require_positive(gamma=gamma)
+            require("gamma", gamma, above=0)
             if ridge not in (_DEFAULT_RIDGE, 1 / gamma):
                 raise UsageError(f"ridge is 1 / gamma: give one of them, not ridge={ridge} and gamma={gamma}.")
             ridge = 1 / gamma
@@ -173,5 +173,5 @@ def _check_ridge(ridge: float | str) -> float | str:
         return ridge
     if isinstance(ridge, str):
         raise UsageError(f"The ridge must be a number above 0 or '{_LEAVE_ONE_OUT}', but got '{ridge}'.")
-    require_positive(ridge=ridge)
+    require("ridge", ridge, above=0)
     return ridge

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require_positive
+from ..checks import require
 from ..kernels import Kernel
 from .base import POWERS_OF_TEN
 from .smoother import SmootherHead
@@ -51,7 +51,7 @@ class RidgeClassifier(SmootherHead):
         kernel: str | Kernel = "linear",
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        require_positive(ridge=ridge)
+        require("ridge", ridge, above=0)
         self.ridge: float = ridge
 
     def codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require_positive, require_whole
+from ..checks import require
 from ..gram import EpisodeGram
 from ..kernels import Kernel
 from .base import POWERS_OF_TEN, Dual, Head, weight_roots
@@ -57,9 +57,10 @@ class SVMClassifier(Head):
         max_iterations: int = 60,
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        require_positive(C=C, tolerance=tolerance)
+        require("C", C, above=0)
+        require("tolerance", tolerance, above=0)
         self.C, self.tolerance = C, tolerance
-        self.max_iterations = require_whole("max_iterations", max_iterations, 1)
+        self.max_iterations = require("max_iterations", max_iterations, least=1, whole=True)
 
     def solve(self, kernel: Tensor, targets: Tensor, start: Dual | None = None) -> Dual:
         """See the class."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require_whole
+from ..checks import require
 from ..errors import UsageError
 from ..tracing import values_known
 
@@ -49,7 +49,7 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
             raise UsageError("Give ways: under vmap, compile and export the labels cannot be read to count them.")
         ways = int(labels.max()) + 1
     elif values_known():
-        ways = require_whole("ways", ways, least=2)
+        ways = require("ways", ways, least=2, whole=True)
     if ways < 2:
         raise UsageError(f"A classifier needs at least 2 ways, but got {ways}.")
     if values_known():

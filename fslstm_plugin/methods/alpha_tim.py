@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..adapters import Normalize
-from ..checks import require_not_negative, require_number, require_positive, require_whole
-from ..errors import UsageError
+from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Method
 from .shared.batches import in_chunks
@@ -64,13 +63,14 @@ class AlphaTIM(Method):
     ) -> None:
         super().__init__([Normalize()])
         if alpha is not None:
-            require_number(alpha=alpha)
-        if alpha is not None and not 1 < alpha < float("inf"):
-            raise UsageError(f"alpha must be finite and above 1, where it would be tim's entropy, but got {alpha}.")
-        require_positive(temperature=temperature, support_weight=support_weight, learning_rate=learning_rate)
-        require_not_negative(marginal_weight=marginal_weight, conditional_weight=conditional_weight)
+            require("alpha", alpha, above=1)
+        require("temperature", temperature, above=0)
+        require("support_weight", support_weight, above=0)
+        require("learning_rate", learning_rate, above=0)
+        require("marginal_weight", marginal_weight, least=0)
+        require("conditional_weight", conditional_weight, least=0)
         self.alpha = alpha
-        self.steps = require_whole("steps", steps)
+        self.steps = require("steps", steps, least=0, whole=True)
         self.temperature, self.learning_rate = temperature, learning_rate
         self.support_weight = support_weight
         self.marginal_weight, self.conditional_weight = marginal_weight, conditional_weight

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require_positive
+from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .shared.preprocessing import cl2n
@@ -53,7 +53,7 @@ class BDCSPN(Method):
 
     def __init__(self, temperature: float = 10.0, shifted: bool = False, center: str | None = "base") -> None:
         super().__init__(cl2n(center))
-        require_positive(temperature=temperature)
+        require("temperature", temperature, above=0)
         self.temperature, self.shifted, self.center = temperature, shifted, center
 
     def logits(self, features: EpisodeFeatures) -> Tensor:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..backbones import ResNet12
-from ..checks import require_below_one, require_not_negative, require_whole
+from ..checks import require
 from ..errors import UnknownNameError, UsageError
 from ..features import EpisodeFeatures
 from ..recipes import Augmentation, MetaRecipe
@@ -128,8 +128,11 @@ class DPGN(Method):
             )
         if node_loss not in _NODE_LOSSES:
             raise UnknownNameError("node loss", node_loss, _NODE_LOSSES)
-        self.ways, self.shots = require_whole("ways", ways, 2), require_whole("shots", shots, 1)
-        self.queries, self.width = require_whole("queries", queries, 1), require_whole("width", width, 1)
+        self.ways, self.shots = require("ways", ways, least=2, whole=True), require("shots", shots, least=1, whole=True)
+        self.queries, self.width = (
+            require("queries", queries, least=1, whole=True),
+            require("width", width, least=1, whole=True),
+        )
         self.generations, self.metric, self.loss_generations = generations, metric, loss_generations
         self.generation_weight, self.node_weight = generation_weight, node_weight
         self.distribution_weight = distribution_weight
@@ -291,12 +294,13 @@ def _require_valid(settings: _Published, dropout: float) -> None:
     Raises:
         UsageError: Naming the first of them.
     """
-    require_whole("generations", settings.generations, 1)
-    require_whole("loss_generations", settings.loss_generations, 1)
+    require("generations", settings.generations, least=1, whole=True)
+    require("loss_generations", settings.loss_generations, least=1, whole=True)
     if settings.loss_generations > settings.generations:
         raise UsageError(f"There are {settings.generations} generations, but {settings.loss_generations} in the loss.")
     if settings.metric not in ("l1", "l2"):
         raise UnknownNameError("metric", settings.metric, ("l1", "l2"))
-    require_below_one(dropout=dropout)
+    require("dropout", dropout, least=0, below=1)
     names = ("generation_weight", "node_weight", "distribution_weight")
-    require_not_negative(**{name: getattr(settings, name) for name in names})
+    for name in names:
+        require(name, getattr(settings, name), least=0)

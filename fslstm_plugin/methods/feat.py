@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..backbones import ResNet12
-from ..checks import require_below_one, require_not_negative, require_positive
+from ..checks import require
 from ..errors import UnknownNameError
 from ..features import EpisodeFeatures
 from ..recipes import Augmentation, MetaRecipe
@@ -99,9 +99,12 @@ class FEAT(Method):
         if variant not in _VARIANTS:
             raise UnknownNameError("variant", variant, _VARIANTS)
         given = {"temperature": temperature, "aux_temperature": aux_temperature}
-        require_positive(**{name: value for name, value in given.items() if value is not None})
-        require_not_negative(balance=0.0 if balance is None else balance)
-        require_below_one(attention_dropout=attention_dropout, dropout=dropout)
+        for name, value in given.items():
+            if value is not None:
+                require(name, value, above=0)
+        require("balance", 0.0 if balance is None else balance, least=0)
+        require("attention_dropout", attention_dropout, least=0, below=1)
+        require("dropout", dropout, least=0, below=1)
         self.variant, self.is_transductive = variant, variant != "inductive"
         self.temperature, self.balance, self.aux_temperature = temperature, balance, aux_temperature
         self.attention_dropout, self.dropout = attention_dropout, dropout

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import Center, Normalize, Power
-from ..checks import require_below_one, require_not_negative, require_number, require_positive, require_whole
+from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..heads import one_hot
@@ -86,24 +86,20 @@ class ILPC(Method):
     ) -> None:
         root = [Power(negative="signed"), Normalize(), Center("episode")]
         super().__init__([*(root if power else []), Normalize()])
-        require_number(alpha=alpha)
-        if not 0 < alpha < 1:
-            raise UsageError(f"alpha must lie in (0, 1), but got {alpha}.")
-        require_below_one(momentum=momentum)
-        require_positive(learning_rate=learning_rate)
-        require_not_negative(weight_decay=weight_decay)
-        if learning_rate > _FASTEST:
-            raise UsageError(f"learning_rate can be at most {_FASTEST} in ilpc, but got {learning_rate}.")
+        require("alpha", alpha, above=0, below=1)
+        require("momentum", momentum, least=0, below=1)
+        require("learning_rate", learning_rate, above=0, most=_FASTEST)
+        require("weight_decay", weight_decay, least=0)
         if weight_decay * learning_rate > 1:
             raise UsageError(
                 f"weight_decay can be at most 1 / learning_rate in ilpc, {1 / learning_rate:g}, but got {weight_decay}."
             )
         self.power, self.alpha = power, alpha
-        self.neighbours = require_whole("neighbours", neighbours, 1)
-        self.exponent = require_whole("exponent", exponent, 1)
-        self.per_class = require_whole("per_class", per_class, 1)
-        self.least = None if least is None else require_whole("least", least, 1)
-        self.steps = require_whole("steps", steps, 1)
+        self.neighbours = require("neighbours", neighbours, least=1, whole=True)
+        self.exponent = require("exponent", exponent, least=1, whole=True)
+        self.per_class = require("per_class", per_class, least=1, whole=True)
+        self.least = None if least is None else require("least", least, least=1, whole=True)
+        self.steps = require("steps", steps, least=1, whole=True)
         self.learning_rate, self.momentum, self.weight_decay = learning_rate, momentum, weight_decay
 
     @torch.no_grad()

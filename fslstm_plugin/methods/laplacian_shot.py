@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require_not_negative, require_positive, require_whole
+from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .bd_cspn import rectified_prototypes
@@ -67,11 +67,12 @@ class LaplacianShot(Method):
         center: str | None = "base",
     ) -> None:
         super().__init__(cl2n(center))
-        require_not_negative(weight=weight)
-        require_positive(temperature=temperature, tolerance=tolerance)
-        self.weight, self.neighbours = weight, require_whole("neighbours", neighbours, least=1)
+        require("weight", weight, least=0)
+        require("temperature", temperature, above=0)
+        require("tolerance", tolerance, above=0)
+        self.weight, self.neighbours = weight, require("neighbours", neighbours, least=1, whole=True)
         self.rectify, self.temperature, self.center = rectify, temperature, center
-        self.iterations, self.tolerance = require_whole("iterations", iterations), tolerance
+        self.iterations, self.tolerance = require("iterations", iterations, least=0, whole=True), tolerance
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""

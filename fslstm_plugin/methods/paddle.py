@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import FeatureAdapter
-from ..checks import require_not_negative, require_whole
+from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .shared.prototypes import class_means, squared_distances
@@ -79,8 +79,8 @@ class PADDLE(Method):
 
     def __init__(self, weight: float = 1.0, iterations: int = 100) -> None:
         super().__init__([MinMax()])
-        require_not_negative(weight=weight)
-        self.weight, self.iterations = weight, require_whole("iterations", iterations, least=1)
+        require("weight", weight, least=0)
+        self.weight, self.iterations = weight, require("iterations", iterations, least=1, whole=True)
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""

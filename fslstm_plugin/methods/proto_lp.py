@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require_positive, require_share, require_whole
+from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram
 from .shared.preprocessing import PowerMethod
@@ -72,10 +72,13 @@ class ProtoLP(PowerMethod):
         negative: str = "refuse",
     ) -> None:
         super().__init__(exponent, negative)
-        require_positive(scale=scale, tolerance=tolerance, balance_tolerance=balance_tolerance)
-        require_share(step=step, mixing=mixing)
-        self.directions = require_whole("directions", directions, least=1)
-        self.iterations = require_whole("iterations", iterations)
+        require("scale", scale, above=0)
+        require("tolerance", tolerance, above=0)
+        require("balance_tolerance", balance_tolerance, above=0)
+        require("step", step, above=0, most=1)
+        require("mixing", mixing, above=0, most=1)
+        self.directions = require("directions", directions, least=1, whole=True)
+        self.iterations = require("iterations", iterations, least=0, whole=True)
         self.scale, self.step, self.mixing = scale, step, mixing
         self.tolerance, self.balance_tolerance = tolerance, balance_tolerance
 

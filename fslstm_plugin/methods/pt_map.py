@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require_positive, require_share, require_whole
+from ..checks import require
 from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
 from .base import Gram
@@ -64,10 +64,11 @@ class PTMAP(PowerMethod):
         negative: str = "refuse",
     ) -> None:
         super().__init__(exponent, negative)
-        require_positive(scale=scale, tolerance=tolerance)
-        require_share(step=step)
+        require("scale", scale, above=0)
+        require("tolerance", tolerance, above=0)
+        require("step", step, above=0, most=1)
         self.scale, self.step, self.tolerance = scale, step, tolerance
-        self.iterations = require_whole("iterations", iterations)
+        self.iterations = require("iterations", iterations, least=0, whole=True)
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""

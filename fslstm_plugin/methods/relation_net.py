@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import require_share, require_whole
+from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import Criterion, Method
@@ -86,13 +86,15 @@ class RelationNet(Method):
                 f"relation-net needs feature maps without the last two poolings, but {type(backbone).__name__} has no "
                 "wide_map: use a backbone that has one, such as conv4 or resnet12."
             )
-        require_share(momentum=momentum)
-        self.channels = require_whole("channels", channels, least=1)
-        self.hidden = require_whole("hidden", hidden, least=1)
+        require("momentum", momentum, above=0, most=1)
+        self.channels = require("channels", channels, least=1, whole=True)
+        self.hidden = require("hidden", hidden, least=1, whole=True)
         self.padding, self.momentum, self.batch_statistics = padding, momentum, batch_statistics
         sizes = cast(Any, backbone)
         self.side = sizes.image_size // 4
-        self.border = (0 if self.side >= _WIDE else 1) if padding is None else require_whole("padding", padding)
+        self.border = (
+            (0 if self.side >= _WIDE else 1) if padding is None else require("padding", padding, least=0, whole=True)
+        )
         self.reduction = nn.Conv2d(sizes.map_channels, channels, 1)
         self.conv1 = nn.Conv2d(2 * channels, channels, 3, padding=self.border)
         self.bn1 = nn.BatchNorm2d(channels, momentum=momentum)

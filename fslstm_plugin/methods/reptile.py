@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..backbones.episode_statistics import episode_statistics
+from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..recipes import Augmentation, MetaRecipe
@@ -102,11 +103,8 @@ class Reptile(Method):
     def _check(self, backbone: nn.Module) -> None:
         least = {"ways": 2, "steps": 1, "batch": 1, "test_steps": 0, "test_batch": 1}
         for name, bound in least.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < bound:
-                raise UsageError(f"reptile's {name} must be a whole number of at least {bound}, but got {value}.")
-        if not 0 < self.rate < float("inf"):
-            raise UsageError(f"reptile's rate must be greater than 0, but got {self.rate}.")
+            require(name, getattr(self, name), least=bound, whole=True)
+        require("rate", self.rate, above=0)
         for name, known in {"optimizer": ("adam", "sgd"), "queries": ("together", "alone")}.items():
             if getattr(self, name) not in known:
                 raise UsageError(f"reptile's {name} must be {' or '.join(known)}, but got {getattr(self, name)}.")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import require_not_negative, require_positive
+from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Criterion, Method
 from .shared.halving import halving_adam
@@ -68,8 +68,9 @@ class TEAM(Method):
 
     def __init__(self, prior: float = 1.0, temperature: float = 1.0, mixing: float = 1.0) -> None:
         super().__init__()
-        require_positive(prior=prior, temperature=temperature)
-        require_not_negative(mixing=mixing)
+        require("prior", prior, above=0)
+        require("temperature", temperature, above=0)
+        require("mixing", mixing, least=0)
         self.prior, self.temperature, self.mixing = prior, temperature, mixing
         self.log_temperature = nn.Parameter(torch.tensor(float(temperature)).log())
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import Normalize
-from ..checks import require_not_negative, require_positive, require_whole
+from ..checks import require
 from ..errors import UnknownNameError
 from ..features import EpisodeFeatures
 from .base import Gram, Method
@@ -75,10 +75,13 @@ class TIM(Method):
         super().__init__([Normalize()])
         if solver not in _STEPS:
             raise UnknownNameError("solver of TIM", str(solver), _STEPS)
-        require_positive(temperature=temperature, support_weight=support_weight, learning_rate=learning_rate)
-        require_not_negative(marginal_weight=marginal_weight, conditional_weight=conditional_weight)
+        require("temperature", temperature, above=0)
+        require("support_weight", support_weight, above=0)
+        require("learning_rate", learning_rate, above=0)
+        require("marginal_weight", marginal_weight, least=0)
+        require("conditional_weight", conditional_weight, least=0)
         self.solver = solver
-        self.steps = None if steps is None else require_whole("steps", steps)
+        self.steps = None if steps is None else require("steps", steps, least=0, whole=True)
         self.temperature, self.learning_rate = temperature, learning_rate
         self.support_weight = support_weight
         self.marginal_weight, self.conditional_weight = marginal_weight, conditional_weight

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import require_not_negative, require_positive, require_whole
+from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import Criterion, Method
@@ -77,12 +77,12 @@ class TPN(Method):
                 f"tpn needs feature maps, but {type(backbone).__name__} has no map_shape: use a backbone that has one, "
                 "such as conv4 or resnet12."
             )
-        require_not_negative(alpha=alpha)
+        require("alpha", alpha, least=0)
         if alpha >= 1:
             raise UsageError(f"alpha must be below 1, but got {alpha}: no label would stay where it is.")
-        self.k, self.alpha = require_whole("k", k, least=1), alpha
-        require_positive(width=width)
-        self.width, self.channels = width, require_whole("channels", channels, least=1)
+        self.k, self.alpha = require("k", k, least=1, whole=True), alpha
+        require("width", width, above=0)
+        self.width, self.channels = width, require("channels", channels, least=1, whole=True)
         self.map_shape: tuple[int, int, int] = cast(Any, backbone).map_shape
         wide, *sides = self.map_shape
         read = min(wide, channels)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import require_whole
+from ..checks import require
 from ..data.reading.decode import read_picture
 from ..errors import DataError
 from ..pretrained.backbone import PictureBackbone
@@ -84,8 +84,8 @@ def features_of(
     """
     if batch_size is None:
         batch_size = backbone.batch_size
-    require_whole("batch_size", batch_size, 1)
-    workers = _cores() if workers is None else require_whole("workers", workers, 1)
+    require("batch_size", batch_size, least=1, whole=True)
+    workers = _cores() if workers is None else require("workers", workers, least=1, whole=True)
     remaining = iter(pictures)
     waiting: deque[tuple[list[Picture], list[Future[_Prepared]]]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")

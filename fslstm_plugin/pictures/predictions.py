@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import require_share
+from ..checks import require
 from ..confidence.conformal import PER_CLASS, attained_coverage
 from ..confidence.familiarity import Range, refused_share
 from ..errors import DataError, StorageError, UsageError, printable
@@ -97,7 +97,7 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
     if asked is None:
         most = _at_most(_ACCEPTED, points)
         return most if most >= _LEAST_ACCEPTED else 1.0
-    require_share(accept=asked)
+    require("accept", asked, above=0, most=1)
     if asked < 1 and attained_coverage(asked, points) == 1:
         most, enough = math.floor(100 * points / (points + 1)) / 100, math.ceil(asked / (1 - asked) - _ROUNDING)
         raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require_share, require_whole
+from ..checks import require
 from ..errors import UnknownNameError
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
@@ -43,11 +43,11 @@ class CandidateSelection(TransductiveModule):
 
     def __init__(self, fraction: float = 35 / 75, iterations: int = 2, score: str = "logit") -> None:
         super().__init__()
-        require_share(fraction=fraction)
+        require("fraction", fraction, above=0, most=1)
         if score not in _SCORES:
             raise UnknownNameError("score", score, _SCORES)
         self.fraction = fraction
-        self.iterations = require_whole("iterations", iterations)
+        self.iterations = require("iterations", iterations, least=0, whole=True)
         self.score = score
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:

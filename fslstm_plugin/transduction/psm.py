@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require_whole
+from ..checks import require
 from ..errors import UnknownNameError
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
@@ -52,7 +52,7 @@ class PseudoSupportModule(TransductiveModule):
         super().__init__()
         if prior not in _PRIORS:
             raise UnknownNameError("prior", str(prior), _PRIORS)
-        self.iterations = require_whole("iterations", iterations)
+        self.iterations = require("iterations", iterations, least=0, whole=True)
         self.prior = prior
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ def test_the_library_names_arguments_not_options() -> None:
         (("fit", "pictures", "-o", "m.fslstm", "--backbone", "conv4"), "give it some with --weights, or name a run"),
         (("train", "--dataset", "dots", "--precision", "16"), "--precision must be auto, 32 or bf16"),
         (("train", "--dataset", "dots", "--weight-decay", "inf"), "--weight-decay must be a number <= 1000000"),
-        (("eval", "--features", "f.npz", "lssvm(ridge=-1)"), "lssvm(ridge=-1): ridge must be positive"),
+        (("eval", "--features", "f.npz", "lssvm(ridge=-1)"), "lssvm(ridge=-1): ridge must be a finite number above 0"),
         (("eval",), "or take one of the package, --run builtin:"),
     ],
 )

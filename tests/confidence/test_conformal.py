@@ -298,7 +298,7 @@ def test_what_can_be_guaranteed_grows_with_the_labelled_points() -> None:
 
 @pytest.mark.parametrize("coverage", [0.0, 1.0, 80, -0.1, float("nan"), "much"])
 def test_other_coverages_are_refused(coverage: float) -> None:
-    with pytest.raises(UsageError, match="above 0 and below 1, such as 0.8"):
+    with pytest.raises(UsageError, match="above 0 and below 1, but got"):
         prediction_sets(torch.ones(1, 2), torch.zeros(1, dtype=torch.int64), coverage)
 
 

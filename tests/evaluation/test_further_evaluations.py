@@ -103,7 +103,7 @@ def test_numbers_follow_from_the_seed_and_reports_read_them(pretrained, fslstm, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--coverage", 80), "above 0 and below 1, such as 0.8, but got 80"),
+        (("--coverage", 80), "above 0 and below 1, but got 80"),
         (
             ("--coverage", 0.9, "--shots", 1, "--shots", 5),
             "5 labelled images per class can guarantee a coverage of at ",

@@ -129,7 +129,7 @@ NAN[0, 0], INFINITE[0, 0] = float("nan"), float("inf")
         (S, Y, Q, 2, r"\[0, 2\) for 2 ways, but got 0 to 2"),
         (S, Y - 1, Q, 3, r"\[0, 3\) for 3 ways, but got -1 to 1"),
         (S, 0 * Y, Q, None, "at least 2 ways, but got 1"),
-        (S, Y, Q, 2.5, "`ways` must be a whole number of at least 2, but got 2.5"),
+        (S, Y, Q, 2.5, "`ways` must be a whole number of at least 2 and at most 1,000,000, but got 2.5"),
         (S.numpy(), Y, Q, 3, "support features must be a torch.Tensor, but got a ndarray"),
         (S, Y.tolist(), Q, 3, "labels must be a torch.Tensor, but got a list"),
         (S, Y.double(), Q, 3, "integers such as torch.int64, but got torch.float64"),
@@ -158,9 +158,9 @@ def test_a_class_missing_in_one_episode_of_a_batch_is_located() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RidgeClassifier(ridge=0.0), "`ridge` must be positive and finite, but got 0.0"),
-        (lambda: SVMClassifier(C=-1.0), "`C` must be positive and finite"),
-        (lambda: LSSVMClassifier(bias_weight=float("nan")), "`bias_weight` must be positive and finite"),
+        (lambda: RidgeClassifier(ridge=0.0), "`ridge` must be a finite number above 0, but got 0.0"),
+        (lambda: SVMClassifier(C=-1.0), "`C` must be a finite number above 0"),
+        (lambda: LSSVMClassifier(bias_weight=float("nan")), "`bias_weight` must be a finite number above 0"),
         (lambda: LSSVMClassifier(ridge=1.0, gamma=0.1), "give one of them, not ridge=1.0 and gamma=0.1"),
         (lambda: LSSVMClassifier(gamma=0.0), "`gamma` must be"),
         (lambda: RidgeClassifier(S), "only one of them"),

@@ -247,8 +247,8 @@ def test_another_shape_is_refused_in_one_sentence() -> None:
     [
         ("dpgn(metric=l3)", "no metric 'l3'"),
         ("dpgn(generations=2)", "2 generations, but [36] in the loss"),
-        ("dpgn(dropout=-1)", r"dropout must lie in \[0, 1\), but got -1"),
-        ("dpgn(dropout=1)", r"dropout must lie in \[0, 1\), but got 1"),
+        ("dpgn(dropout=-1)", r"dropout must be a finite number of at least 0 and below 1, but got -1"),
+        ("dpgn(dropout=1)", r"dropout must be a finite number of at least 0 and below 1, but got 1"),
         ("dpgn(node_loss=x)", "no node loss 'x'"),
         ("dpgn(node_loss=as-released,queries=2)", "one query per class in a graph, but got 2"),
         ("dpgn(shots=x)", "shots must be a whole number"),

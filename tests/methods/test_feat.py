@@ -140,9 +140,9 @@ def test_its_recipe_from_pretrained_weights_is_the_published_one(tmp_path, backb
 def test_what_is_out_of_range_is_named() -> None:
     for text, message in (
         ("feat(variant=x)", "no variant 'x'"),
-        ("feat(temperature=0)", "temperature must be positive"),
-        ("feat(dropout=2)", r"dropout must lie in \[0, 1\), but got 2"),
-        ("feat(attention_dropout=much)", r"attention_dropout must lie in \[0, 1\), but got much"),
+        ("feat(temperature=0)", "temperature must be a finite number above 0"),
+        ("feat(dropout=2)", r"dropout must be a finite number of at least 0 and below 1, but got 2"),
+        ("feat(attention_dropout=much)", r"attention_dropout must be a finite number of at least 0 and below 1, but got much"),
     ):
         with pytest.raises(UsageError, match=message):
             parse_method(text, dim=12, backbone=SmallBackbone())

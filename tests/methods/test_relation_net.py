@@ -158,10 +158,10 @@ def test_images_become_wide_maps(backbone: Conv4 | ResNet12, size: int) -> None:
     ("options", "message"),
     [
         ("padding=0", "padding=0 leaves nothing of maps of 8 x 8: use padding=1."),
-        ("padding=-1", "padding must be a whole number of at least 0, but got -1."),
-        ("momentum=0", "momentum must be above 0 and at most 1, but got 0."),
-        ("hidden=0", "hidden must be a whole number of at least 1, but got 0."),
-        ("channels=none", "channels must be a whole number of at least 1, but got None."),
+        ("padding=-1", "padding must be a whole number of at least 0 and at most 1,000,000, but got -1."),
+        ("momentum=0", "momentum must be a finite number above 0 and at most 1, but got 0."),
+        ("hidden=0", "hidden must be a whole number of at least 1 and at most 1,000,000, but got 0."),
+        ("channels=none", "channels must be a whole number of at least 1 and at most 1,000,000, but got None."),
         ("batch_statistics=1", "must be true or false, but got 1."),
     ],
 )

@@ -146,9 +146,9 @@ def test_images_are_mixed_within_their_episode() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("prior=0", "prior must be positive and finite, but got 0."),
-        ("temperature=-1", "temperature must be positive and finite, but got -1."),
-        ("mixing=-1", "mixing must be 0 or more and finite, but got -1."),
+        ("prior=0", "prior must be a finite number above 0, but got 0."),
+        ("temperature=-1", "temperature must be a finite number above 0, but got -1."),
+        ("mixing=-1", "mixing must be a finite number of at least 0, but got -1."),
     ],
 )
 def test_what_is_refused(options: str, message: str) -> None:

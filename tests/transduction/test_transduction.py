@@ -323,14 +323,20 @@ def test_wrong_input_is_named(module: PseudoSupportModule) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PseudoSupportModule(-1), "`iterations` must be a whole number of at least 0, but got -1"),
+        (
+            lambda: PseudoSupportModule(-1),
+            "`iterations` must be a whole number of at least 0 and at most 1,000,000, but got -1",
+        ),
         (lambda: PseudoSupportModule(prior="test"), "no prior 'test'. Did you mean 'tested'"),
         (lambda: PseudoSupportModule(prior=2), "no prior '2'"),  # type: ignore[arg-type]
-        (lambda: CandidateSelection(iterations=-1), "`iterations` must be a whole number of at least 0, but got -1"),
+        (
+            lambda: CandidateSelection(iterations=-1),
+            "`iterations` must be a whole number of at least 0 and at most 1,000,000, but got -1",
+        ),
         (lambda: CandidateSelection(fraction=0.0), "above 0 and at most 1, but got 0.0"),
         (lambda: CandidateSelection(score="logits"), "Did you mean 'logit'"),
-        (lambda: InverseAttentionModule(8, reduction=16), "between 1 and dim = 8, but got 16"),
-        (lambda: InverseAttentionModule(8, dropout=1.0), r"in \[0, 1\), but got 1.0"),
+        (lambda: InverseAttentionModule(8, reduction=16), "at least 1 and at most 8, but got 16"),
+        (lambda: InverseAttentionModule(8, dropout=1.0), r"of at least 0 and below 1, but got 1.0"),
     ],
 )
 def test_wrong_options_are_named(make: Callable[[], object], message: str) -> None:

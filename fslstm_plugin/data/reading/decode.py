@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from ...checks import require_positive
+from ...checks import require
 from ...errors import DataError, MissingExtraError
 from ...storage.files import require_regular
 
@@ -48,7 +48,7 @@ def allow_pixels(most: int) -> None:
     Raises:
         UsageError: If it is not positive.
     """
-    require_positive(max_pixels=most)
+    require("max_pixels", most, above=0)
     Image.MAX_IMAGE_PIXELS = most
 
 
