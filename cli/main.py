@@ -15,7 +15,7 @@ import typer
 
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
-from fslstm_plugin.processes import forget_stale
+from fslstm_plugin.evaluation.processes import forget_stale
 from fslstm_plugin.stopping import listening
 
 from . import (

@@ -55,11 +55,12 @@ def report(
 
 def _sections(source: str, runs: Path) -> list[Section]:
     """The sections of a run, a reproduction, or everything in a folder."""
-    from fslstm_plugin.errors import RunError, naming_damage
+    from fslstm_plugin.errors import RunError
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
     from fslstm_plugin.reproduction.trainings import describe
     from fslstm_plugin.runs.folder import Run
+    from fslstm_plugin.storage.damage import naming_damage
 
     folder = Path(source)
     if (folder / "specification.json").is_file():

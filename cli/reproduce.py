@@ -119,10 +119,11 @@ def reproduce(
     """
     from rich.console import Console
 
-    from fslstm_plugin.errors import UsageError, naming_damage
+    from fslstm_plugin.errors import UsageError
     from fslstm_plugin.reproduction import beside, engine, measurements, outputs, support, trainings
     from fslstm_plugin.reproduction.specification import find
     from fslstm_plugin.runs.folder import Run
+    from fslstm_plugin.storage.damage import naming_damage
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--no-train": no_train}
     if redraw:

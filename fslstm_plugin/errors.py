@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import errno
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterable
 
 _MOST_NAMES = 60  # In a sentence; timm has 1,400 networks.
-
-
-_BUILD_LEARN2LEARN = (
-    'pip install "cython>=3" "setuptools<81" wheel numpy, then CYTHON_FORCE_REGEN=1 pip install --use-pep517 '
-    "--no-build-isolation --no-deps --config-settings=--global-option=build_ext learn2learn==0.2.0"
-)
-
-
-_COMPILED = ("l2l", "bench")  # Extras with learn2learn, whose source archive Python 3.11 and later cannot compile.
-
-
-TOO_LARGE = "asks for more memory than there is: it is damaged, or too large for this machine"
 
 
 def printable(text: str) -> str:
@@ -120,56 +104,6 @@ class PartError(FSLSTMError):
         super().__init__(f"The {kind} '{name}' of the package {package} {fault}: update or uninstall that package.")
 
 
-class MissingExtraError(FSLSTMError):
-    """A package that only some commands need, and that a plain installation leaves out.
-
-    Args:
-        what: What needs it, as the beginning of a sentence.
-        package: Its name.
-        extra: The extra of this distribution that brings it.
-
-    Example:
-        >>> raise MissingExtraError("A report", "jinja2", "report")
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.MissingExtraError: A report needs jinja2, which is not installed: pip install
-        "fslstm-plugin[report]".
-    """
-
-    def __init__(self, what: str, package: str, extra: str) -> None:
-        install = f'pip install "fslstm-plugin[{extra}]"'
-        if extra in _COMPILED and sys.version_info >= (3, 13):  # qpth asks for a NumPy that has no wheel there
-            install = f'echo "numpy>=2" | uv {install.replace("install", "install --overrides -")}'
-        if extra in _COMPILED and sys.version_info >= (3, 11):
-            install = f"{_BUILD_LEARN2LEARN}, then {install}"
-        super().__init__(f"{what} needs {package}, which is not installed: {install}.")
-
-
-@contextmanager
-def needs_extra(what: str, extra: str) -> Iterator[None]:
-    """Turn a failed import in the block into a sentence that says how to install the package.
-
-    Args:
-        what: What needs it, as the beginning of a sentence.
-        extra: The extra of this distribution that brings it.
-
-    Raises:
-        MissingExtraError: If a package is not installed.
-
-    Example:
-        >>> with needs_extra("A report", "report"):
-        ...     import a_package_that_is_not_there
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.MissingExtraError: A report needs a_package_that_is_not_there, which is not installed:
-        pip install "fslstm-plugin[report]".
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(what, (error.name or "a package").partition(".")[0], extra) from error
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether there was not enough memory, of the machine or of a GPU; PyTorch says so in words.
 
@@ -181,31 +115,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in said)
     )
-
-
-@contextmanager
-def naming_damage(file: Path) -> Iterator[None]:
-    """Turn whatever the content of a file leads to into a sentence that names the file.
-
-    Args:
-        file: What is read in the block; it is not trusted.
-
-    Raises:
-        DataError: If the block fails, unless the operating system or another such error stopped it.
-
-    Example:
-        >>> with naming_damage(Path("results.json")):
-        ...     rows = {}["rows"]
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.DataError: results.json is damaged or has an unexpected format (KeyError: 'rows').
-    """
-    try:
-        yield
-    except (DataError, RunError, StorageError):
-        raise
-    except Exception as error:  # many types, as content can be wrong in many ways
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is of a place before the file's beginning
-            raise
-        fault = f"is damaged or has an unexpected format ({type(error).__name__}: {error})"
-        raise DataError(f"{file} {TOO_LARGE if is_out_of_memory(error) else fault}.") from error

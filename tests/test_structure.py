@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE, COMMANDS = ROOT / "fslstm_plugin", ROOT / "cli"
 # From the ground up; a module or a folder imports what is on its own floor or below.
 FLOORS = (
-    ("errors", "tracing", "stopping", "processes", "normalization"),
+    ("errors", "extras", "tracing", "stopping", "normalization"),
     ("checks", "grammar"),
     ("arguments", "registry", "recipes", "storage", "kernels", "episodes"),
     ("gram",),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from ..errors import MissingExtraError
+from ..extras import MissingExtraError
 
 Reference = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """From support ``(n, d)``, labels ``(n,)``, query ``(m, d)`` and the number of ways to logits ``(m, ways)``."""

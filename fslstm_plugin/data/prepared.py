@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, naming_damage
+from ..errors import DataError
+from ..storage.damage import naming_damage
 from ..storage.files import require_regular, sync_folder
 
 FORMAT = 2

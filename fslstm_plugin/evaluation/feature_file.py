@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..errors import DataError, naming_damage
+from ..errors import DataError
+from ..storage.damage import naming_damage
 from ..storage.files import require_regular
 from ..storage.weights import load_tensors, tensor_forms
 from .feature_session import FeatureSession

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from ..errors import UsageError, is_out_of_memory
-from ..processes import forget_stale
+from .processes import forget_stale
 
 _PATIENCE = datetime.timedelta(hours=12)  # The first rank may extract features while the others wait.
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..adapters import InverseAttentionModule
 from ..episodes import Episodes
-from ..errors import UnknownNameError, UsageError, needs_extra
+from ..errors import UnknownNameError, UsageError
+from ..extras import needs_extra
 from ..grammar import read_value
 from ..methods.base import Method
 from ..methods.kernel import KernelMethod

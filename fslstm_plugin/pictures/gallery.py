@@ -15,7 +15,8 @@ from PIL import Image
 
 from .. import __version__
 from ..data.reading.decode import read_picture
-from ..errors import DataError, needs_extra, printable
+from ..errors import DataError, printable
+from ..extras import needs_extra
 from .predictions import NONE, Prediction, path_beside
 from .tables import path_of
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..classifier.fitted import FittedMethod
-from ..errors import RunError, UsageError, is_out_of_memory, needs_extra
+from ..errors import RunError, UsageError, is_out_of_memory
+from ..extras import needs_extra
 from ..storage.files import replacing
 
 if TYPE_CHECKING:

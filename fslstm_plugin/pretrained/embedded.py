@@ -10,7 +10,8 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..errors import MissingExtraError, RunError, needs_extra
+from ..errors import RunError
+from ..extras import MissingExtraError, needs_extra
 from ..storage.weights import load_into, load_tensors
 from .backbone import PictureBackbone
 from .timm_models import create, described

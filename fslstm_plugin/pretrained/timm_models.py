@@ -13,7 +13,8 @@ from urllib.request import getproxies
 
 from torch import Tensor
 
-from ..errors import RunError, UnknownNameError, UsageError, needs_extra
+from ..errors import RunError, UnknownNameError, UsageError
+from ..extras import needs_extra
 from ..storage.weights import load_into, load_network
 from .backbone import PictureBackbone
 from .download import downloading

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from .. import __version__
-from ..errors import needs_extra
+from ..extras import needs_extra
 
 with needs_extra("A report", "report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, naming_damage, needs_extra, printable
+from ..errors import DataError, printable
 from ..evaluation.rows import Row
 from ..evaluation.tuning import load_tuning
+from ..extras import needs_extra
 from ..runs.folder import Run
+from ..storage.damage import naming_damage
 from ..storage.plain import read_plain, to_plain
 from .figures.lines import COLOURS, STYLE
 from .groups import are_compared, by_method, by_shots, is_among_best

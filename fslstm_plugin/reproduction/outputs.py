@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from ..errors import needs_extra
+from ..extras import needs_extra
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
 from ..storage.files import exclusive, replacing, write_json, write_text

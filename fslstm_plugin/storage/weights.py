@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ..errors import TOO_LARGE, RunError, is_out_of_memory
+from ..errors import RunError, is_out_of_memory
+from ..storage.damage import TOO_LARGE
 from .files import damaged_member, replacing, require_regular
 
 _CHECKSUM = "blake2b"

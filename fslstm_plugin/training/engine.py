@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError, is_out_of_memory
-from ..processes import forget_stale
+from ..evaluation.processes import forget_stale
 from ..runs.folder import Run
 from ..stopping import Interrupted, listen, listening
 from ..storage.files import damaged_member, read_json, replacing

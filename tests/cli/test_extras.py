@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fslstm_plugin.errors import MissingExtraError, needs_extra
+from fslstm_plugin.extras import MissingExtraError, needs_extra
 
 OPTIONAL = (
     *("learn2learn", "gym", "gym_notices", "qpth", "matplotlib", "jinja2"),

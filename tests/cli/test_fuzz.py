@@ -564,9 +564,9 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reproductions_are_read_or_named(reproductions, undrawn, tmp_path: Path, random: Random) -> None:
     from fslstm_cli.report import _sections
 
-    from fslstm_plugin.errors import naming_damage
     from fslstm_plugin.reproduction import measurements, outputs
     from fslstm_plugin.reproduction.specification import Reproduction
+    from fslstm_plugin.storage.damage import naming_damage
 
     folder = tmp_path / "reproductions" / "a"
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import EXTENSION
 
-from fslstm_plugin.processes import forget_stale
+from fslstm_plugin.evaluation.processes import forget_stale
 
 JOB = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "SLURM_NODEID": "0", "SLURM_NODELIST": "n"}
 STALE = {

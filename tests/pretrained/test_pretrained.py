@@ -22,7 +22,8 @@ from fslstm_plugin import FewShotModel
 from fslstm_plugin.backbones import Conv4, Normalization
 from fslstm_plugin.data.images import make_images
 from fslstm_plugin.data.reading.decode import read_rgb
-from fslstm_plugin.errors import MissingExtraError, RunError, UnknownNameError, UsageError
+from fslstm_plugin.errors import RunError, UnknownNameError, UsageError
+from fslstm_plugin.extras import MissingExtraError
 from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, embedded, open_backbone, timm_models
 from fslstm_plugin.pretrained.preprocessing import CentreCrop, Preprocessing
 from fslstm_plugin.recipes import PretrainRecipe

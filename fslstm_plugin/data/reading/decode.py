@@ -15,7 +15,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ...checks import require
-from ...errors import DataError, MissingExtraError
+from ...errors import DataError
+from ...extras import MissingExtraError
 from ...storage.files import require_regular
 
 # Pillow registers these formats without reading them, except EPS, for which it runs another program on an untrusted

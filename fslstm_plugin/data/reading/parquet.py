@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataError, needs_extra
+from ...errors import DataError
+from ...extras import needs_extra
 from ...storage.files import require_regular
 from .walk import class_name
 

@@ -14,7 +14,8 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from ...errors import TOO_LARGE, DataError, is_out_of_memory
+from ...errors import DataError, is_out_of_memory
+from ...storage.damage import TOO_LARGE
 from .archives import check_file
 
 

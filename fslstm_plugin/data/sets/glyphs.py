@@ -20,7 +20,8 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from ...errors import DataError, UsageError, needs_extra
+from ...errors import DataError, UsageError
+from ...extras import needs_extra
 from ..base import Dataset, Split
 from ..prepared import RawSplit
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ...errors import needs_extra
 from ...evaluation.rows import Row
+from ...extras import needs_extra
 from ...grammar import parse
 from ..words import display_name
 

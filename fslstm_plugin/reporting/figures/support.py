@@ -10,7 +10,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ...errors import needs_extra
+from ...extras import needs_extra
 from .lines import COLOURS, MARKERS, PANEL_WIDTH, STYLE
 
 with needs_extra("A figure", "report"):

@@ -1,0 +1,40 @@
+"""Files whose content is not what it should be."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import DataError, RunError, StorageError, is_out_of_memory
+
+TOO_LARGE = "asks for more memory than there is: it is damaged, or too large for this machine"
+
+
+@contextmanager
+def naming_damage(file: Path) -> Iterator[None]:
+    """Turn whatever the content of a file leads to into a sentence that names the file.
+
+    Args:
+        file: What is read in the block; it is not trusted.
+
+    Raises:
+        DataError: If the block fails, unless the operating system or another such error stopped it.
+
+    Example:
+        >>> with naming_damage(Path("results.json")):
+        ...     rows = {}["rows"]
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.DataError: results.json is damaged or has an unexpected format (KeyError: 'rows').
+    """
+    try:
+        yield
+    except (DataError, RunError, StorageError):
+        raise
+    except Exception as error:  # many types, as content can be wrong in many ways
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is of a place before the file's beginning
+            raise
+        fault = f"is damaged or has an unexpected format ({type(error).__name__}: {error})"
+        raise DataError(f"{file} {TOO_LARGE if is_out_of_memory(error) else fault}.") from error
