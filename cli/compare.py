@@ -46,6 +46,7 @@ fslstm compare-heads --query-balance dirichlet:2 --interval classes
 """
 
 PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
+_WITH_AFFINITIES = ("lssvm(bpa,ridge=1,normalize)", "lssvm(bpa,ridge=1,normalize)+psm", "tim(bpa)")
 
 
 @with_fields(evaluation.Evaluation)
@@ -55,8 +56,8 @@ def compare(
         Optional[list[str]],
         typer.Argument(
             metavar="METHOD",
-            help="Names of methods. Default: with one run every transductive method, and the paper's heads plain and "
-            "with PSM; with several runs what each was trained for.",
+            help="Names of methods. Default: with one run every transductive method, the paper's heads plain and with "
+            "PSM, and the best with bpa; with several runs what each was trained for.",
             show_default=False,
         ),
     ] = None,
@@ -86,7 +87,7 @@ def compare(
 
 
 def _default_methods(trained: str, console: Console) -> list[str]:
-    """The paper's heads plain and with PSM, what the run was trained for, and every method that needs no training."""
+    """The heads, plain and with PSM, what the run was trained for, methods without training, the best with bpa."""
     from fslstm_plugin.arguments import options as options_of
     from fslstm_plugin.naming import whole_methods
     from fslstm_plugin.registry import METHODS
@@ -98,7 +99,8 @@ def _default_methods(trained: str, console: Console) -> list[str]:
         f"{name}(negative=signed)" if "negative" in dict(options_of(METHODS.get(name))) else name
         for name in whole_methods()
     ]
-    return list(dict.fromkeys([*PAPERS_HEADS, *(f"{head}+psm" for head in PAPERS_HEADS), trained, *whole]))
+    refitted = (f"{head}+psm" for head in PAPERS_HEADS)
+    return list(dict.fromkeys([*PAPERS_HEADS, *refitted, trained, *whole, *_WITH_AFFINITIES]))
 
 
 def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[tuple[Session, list[str]]]:

@@ -31,6 +31,8 @@ from . import (
     pretrain,
     report,
     reproduce,
+    score,
+    show,
     suggest,
     train,
     tune,
@@ -64,6 +66,8 @@ def _add(panel: str, name: str, command: Callable[..., None], examples: str) -> 
 
 _add("Own pictures", "fit", fit.fit, fit.EXAMPLES)
 _add("Own pictures", "predict", predict.predict, predict.EXAMPLES)
+_add("Own pictures", "score", score.score, score.EXAMPLES)
+_add("Own pictures", "show", show.show, show.EXAMPLES)
 _add("Own pictures", "suggest", suggest.suggest, suggest.EXAMPLES)
 _add("Own pictures", "update", update.update, update.EXAMPLES)
 _add("Own pictures", "export", export.export, export.EXAMPLES)

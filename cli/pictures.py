@@ -130,20 +130,22 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
 def labelled(source: Path, console: Console) -> list[Picture]:
     """See `fslstm_plugin.pictures.labelled`; what it reports is printed.
 
+    Pictures of "none of these", as `predict` calls them, are left out with a sentence, since they need no examples.
+
     Raises:
-        DataError: As it does, and if a class has the name by which other pictures are known.
+        DataError: As it does, and if no others are left.
     """
     from fslstm_plugin.errors import DataError
     from fslstm_plugin.pictures import labelled as found
     from fslstm_plugin.pictures.predictions import NONE
 
     pictures = found(source, partial(terminal.say, console))
-    if any(each.label == NONE for each in pictures):
-        raise DataError(
-            f'"{NONE}" is what pictures of none of the classes are called, which need no examples: leave out this '
-            "class, or give it another name."
-        )
-    return pictures
+    kept = [each for each in pictures if each.label != NONE]
+    if not kept:
+        raise DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
+    if left := len(pictures) - len(kept):
+        terminal.say(console, f'{count_of(left)} of "{NONE}" left out, which needs no examples.')
+    return kept
 
 
 def require_replaceable(output: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional, TextIO
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.predictions import Asked, Guarantee, Prediction, PredictionTable, Predictor
+    from fslstm_plugin.pictures.predictions import Asked, Guarantee, Prediction, PredictionTable, Predictor, Sureness
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -33,6 +33,8 @@ fslstm predict birds.fslstm pictures/
 fslstm predict birds.fslstm pictures/ --csv labels.csv --html gallery.html
 
 fslstm predict birds.fslstm pictures/ --sort-into sorted/ --link --coverage 0.8
+
+fslstm predict birds.fslstm pictures/ --wrong-at-most 0.05 --csv labels.csv --sort-into sorted/
 
 fslstm predict birds.fslstm pictures/ --transductive --json labels.json
 """
@@ -46,6 +48,17 @@ def _file(help_text: str):  # type: ignore[no-untyped-def]
     return typer.Option(help=help_text, show_default=False, dir_okay=False, callback=options.in_a_folder)
 
 
+Accept = Annotated[
+    Optional[float],
+    typer.Option(
+        help="Share of the pictures of known classes that is accepted; less familiar pictures become 'none of "
+        "these'. 1 accepts all. Default: 0.95, or the most that so few labelled pictures can tell, but 1 if that "
+        "is below 0.9.",
+        show_default=False,
+    ),
+]
+
+
 def predict(
     model: pictures.Model,
     source: pictures.Pictures,
@@ -57,7 +70,8 @@ def predict(
     sort_into: Annotated[
         Optional[Path],
         typer.Option(
-            help="Copy each picture into a folder for its label within this folder.",
+            help="Copy each picture into a folder for its label within this folder, or into 'unsure' where --above or "
+            "--wrong-at-most says that it must be looked at.",
             show_default=False,
             file_okay=False,
         ),
@@ -79,15 +93,30 @@ def predict(
         ),
     ] = None,
     coverage_kind: options.CoverageKind = None,
-    accept: Annotated[
+    wrong_at_most: Annotated[
         Optional[float],
         typer.Option(
-            help="Share of the pictures of known classes that is accepted; less familiar pictures become 'none of "
-            "these'. 1 accepts all. Default: 0.95, or the most that so few labelled pictures can tell, but 1 if that "
-            "is below 0.9.",
+            help="Say which labels can be taken without a look, as many as can be while this share of all pictures, "
+            "such as 0.05, is expected to get a wrong one at most.",
             show_default=False,
         ),
     ] = None,
+    guaranteed: Annotated[
+        bool,
+        typer.Option(
+            "--guaranteed",
+            help="With --wrong-at-most: take the labels whose prediction set has no other. That share is guaranteed, "
+            "not only expected, and fewer are taken.",
+        ),
+    ] = False,
+    above: Annotated[
+        Optional[float],
+        typer.Option(help="Say which labels have at least this probability, such as 0.9.", show_default=False),
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add a column for each class's probability to the table.")
+    ] = False,
+    accept: Accept = None,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
@@ -113,6 +142,9 @@ def predict(
         identity_of,
     )
 
+    sure = _sureness(above, wrong_at_most, guaranteed)
+    if sure is not None and sure.guaranteed:
+        coverage = _coverage_within(sure, coverage)
     kind = options.coverage_kind(coverage, coverage_kind)
     _check(source, sort_into, link, transductive, coverage)
     options.require_apart(model, source, csv, json, html)
@@ -127,7 +159,9 @@ def predict(
         labels = classifier.classes_[classifier.support_labels_]
         classifier.set_params(method=f"{classifier.method}+psm")
         classifier.fit(classifier.support_, labels, classifier.pictures_)
-    guarantee = None if coverage is None else Guarantee.of(classifier, coverage, kind)
+    _require_calibrated(classifier, sure)
+    with _told_why(sure):
+        guarantee = None if coverage is None else Guarantee.of(classifier, coverage, kind)
     accepted = acceptance(classifier, accept)
     predictor = Predictor(classifier, guarantee, accepted)
     with ExitStack() as stack:
@@ -136,18 +170,22 @@ def predict(
         else:
             stack.enter_context(_alone(csv, classifier.fitted.method.is_transductive, console))
         file = csv or Path(folder) / "predictions.csv"
-        table = PredictionTable(file, identity_of(content, guarantee, accepted, transductive))
+        classes = [printable(str(each)) for each in classifier.classes_] if probabilities else []
+        table = PredictionTable(file, identity_of(content, guarantee, accepted, transductive), classes)
         once = {table.entry(pictures.text_of(each.path)): each for each in found}
         with _told_to_go_on(csv):
             unreadable = _predict_all(once, predictor, table, console)
         asked = Asked(table, once.keys())
+        if sure is not None:
+            asked = replace(asked, sure=sure.rule(asked))
+            table.mark(asked)
         summary = Summary.of(asked, [str(each) for each in classifier.classes_])
         summary.show(asked, guarantee is not None, source, classifier.calibrated_)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
         counts = classifier.fitted.targets.sum(0).int().tolist()
         doubt = doubted(classifier.why_uncalibrated)
-        lead = [*guaranteed(guarantee), *accepting(accepted, counts, accept), *doubt]
+        lead = [*on_sets(guarantee), *accepting(accepted, counts, accept), *doubt, *on_sure(sure, summary)]
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
@@ -230,6 +268,59 @@ def _check(
         )
 
 
+def _sureness(above: float | None, wrong_at_most: float | None, guaranteed: bool) -> Sureness | None:
+    """Which labels are sure, as the options say; None where they do not.
+
+    Raises:
+        UsageError: If they do not go together.
+    """
+    from fslstm_plugin.pictures.predictions import Sureness
+
+    if guaranteed and wrong_at_most is None:
+        raise UsageError("--guaranteed says how strong --wrong-at-most is: give --wrong-at-most too.")
+    if above is not None and wrong_at_most is not None:
+        raise UsageError("--above and --wrong-at-most both say which labels are sure: leave out one of the two.")
+    if above is None and wrong_at_most is None:
+        return None
+    return Sureness(above, wrong_at_most, guaranteed)
+
+
+def _coverage_within(sure: Sureness, coverage: float | None) -> float:
+    """The coverage of the prediction sets by which labels are sure.
+
+    Raises:
+        UsageError: If another is asked for.
+    """
+    mine = round(1 - (sure.wrong_at_most or 0), 12)
+    if coverage not in (None, mine):
+        raise UsageError(
+            f"--wrong-at-most {sure.wrong_at_most:g} --guaranteed has prediction sets of the coverage {mine:g}, not "
+            f"{coverage:g}: leave out --coverage."
+        )
+    return mine
+
+
+@contextmanager
+def _told_why(sure: Sureness | None) -> Iterator[None]:
+    """Say what a coverage is for that was not asked for by name."""
+    try:
+        yield
+    except UsageError as error:
+        if sure is None or not sure.guaranteed:
+            raise
+        asked = f"--wrong-at-most {sure.wrong_at_most:g} --guaranteed"
+        raise UsageError(f"{asked} takes prediction sets with a coverage of 1 less that share: {error}") from error
+
+
+def _require_calibrated(classifier: FewShotClassifier, sure: Sureness | None) -> None:
+    """Refuse to expect something of probabilities that nothing confirms."""
+    why = classifier.why_uncalibrated
+    if sure is not None and sure.wrong_at_most is not None and not sure.guaranteed and why is not None:
+        raise UsageError(
+            f"--wrong-at-most needs calibrated probabilities, but they are not: {why}. Add --guaranteed or use --above."
+        )
+
+
 def _predict_all(once: Mapping[str, Picture], predictor: Predictor, table: PredictionTable, console: Console) -> int:
     """Predict what is not in the table yet; the number of pictures that cannot be read.
 
@@ -277,6 +368,7 @@ def _predict_all(once: Mapping[str, Picture], predictor: Predictor, table: Predi
 class _Count:
     pictures: int = 0
     single: int = 0
+    sure: int = 0
     probability: float = 0.0
 
 
@@ -296,6 +388,7 @@ class Summary:
             count = counts.setdefault(each.label, _Count())
             count.pictures += 1
             count.single += each.labels is not None and len(each.labels) == 1
+            count.sure += bool(each.sure)
             count.probability += each.probability
         return cls({**{name: each for name, each in counts.items() if name != NONE}, NONE: counts.get(NONE, _Count())})
 
@@ -344,7 +437,7 @@ def _labels(prediction: Prediction) -> list[str]:
     return [", ".join(prediction.labels)]
 
 
-def guaranteed(guarantee: Guarantee | None) -> list[str]:
+def on_sets(guarantee: Guarantee | None) -> list[str]:
     """How often the prediction sets contain the true label, in a sentence; none where there are no sets."""
     if guarantee is None:
         return []
@@ -354,6 +447,26 @@ def guaranteed(guarantee: Guarantee | None) -> list[str]:
         else "all pictures, where labelled and new ones are drawn alike"
     )
     return [f"The prediction sets contain the true label for {100 * guarantee.coverage:g} % of {whom}."]
+
+
+def on_sure(sure: Sureness | None, summary: Summary) -> list[str]:
+    """How many labels can be taken without a look, and what is promised of them; none where that was not asked."""
+    if sure is None:
+        return []
+    number = sum(count.sure for count in summary.counts.values())
+    told = f"Sure: {number:,} of {pictures.count_of(summary.total)}; look at the other {summary.total - number:,}."
+    if sure.wrong_at_most is None:
+        return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
+    share = f"{100 * sure.wrong_at_most:g} % of all pictures"
+    if sure.guaranteed:
+        return [
+            f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
+            "for pictures of the classes."
+        ]
+    return [
+        f"{told} At most {share} are expected to get a wrong label that is sure, if they are of the classes and like "
+        "the labelled ones of each."
+    ]
 
 
 def doubted(why: str | None) -> list[str]:
@@ -385,9 +498,11 @@ def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted:
                 "label": each.label,
                 "likeliest": each.likeliest,
                 "probability": each.probability,
+                "cautious": each.cautious,
                 "calibrated": each.calibrated,
                 "familiarity": each.familiarity,
                 "set": None if each.labels is None else list(each.labels),
+                "sure": each.sure,
                 "nearest": path_beside(file, each.nearest),
             }
             text.write((",\n" if number else "\n") + json.dumps(row))
@@ -435,10 +550,14 @@ def _sort(
     link: bool,
     console: Console,
 ) -> None:
+    from fslstm_plugin.pictures.predictions import NONE, UNSURE
     from fslstm_plugin.pictures.sorting import sort_into
     from fslstm_plugin.pictures.tables import path_of
 
-    found = ((Path(path_of(each.path)), each.label) for each in asked)
-    for sentence in sort_into(folder, found, list(summary.counts), link):
+    found = (
+        (Path(path_of(each.path)), UNSURE if each.sure is False and each.label != NONE else each.label)
+        for each in asked
+    )
+    for sentence in sort_into(folder, found, [*summary.counts, UNSURE], link):
         terminal.say(console, printable(sentence))
     typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ EXAMPLES = """
 fslstm update birds.fslstm --add more/
 
 fslstm update birds.fslstm --forget sparrow --add sparrows.csv -o new.fslstm
+
+fslstm update birds.fslstm --add corrections.csv --remove blurred.jpg
 """
 
 
@@ -43,6 +46,14 @@ def update(
         Optional[list[str]],
         typer.Option(help="A class to remove; repeat it for several.", show_default=False),
     ] = None,
+    remove: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar="PICTURE",
+            help="A labelled picture to remove, by its name or path; repeat it for several.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Optional[Path],
         typer.Option(
@@ -58,10 +69,10 @@ def update(
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
 ) -> None:
-    """Add labelled pictures to a classifier, or remove classes; the result is the same as fitting anew.
+    """Add labelled pictures to a classifier, or remove pictures or classes; the result is the same as fitting anew.
 
     The pictures that it was fitted to are not needed. Its method stays the same; its temperature is fitted again.
-    Classes are removed before pictures are added. To correct a label, add the picture with the right one.
+    Classes and pictures are removed before others are added. To correct a label, add the picture with the right one.
     """
     from rich.console import Console
 
@@ -69,8 +80,8 @@ def update(
     from fslstm_plugin.data.reading.walk import class_name
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
-    if add is None and not forget:
-        raise UsageError("There is nothing to update: give --add or --forget.")
+    if add is None and not forget and not remove:
+        raise UsageError("There is nothing to update: give --add, --remove or --forget.")
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)
@@ -81,6 +92,8 @@ def update(
         if forget:
             classes = _by_name(classifier)
             classifier.forget([classes.get(class_name(each), each) for each in forget])
+        if remove:
+            classifier.remove(_places(classifier, remove))
         if add is not None:
             _add(classifier, add, console)
         classifier.save(output or model)
@@ -141,6 +154,30 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
             [pictures.text_of(each.path) for each in corrected.values()],
         )
         terminal.say(console, _on_corrections([(held[place], each) for place, each in corrected.items()]))
+
+
+def _places(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
+    """The rows of pictures that are named by any last parts of their paths.
+
+    Raises:
+        UsageError: If there is no such picture, or several.
+    """
+    from fslstm_plugin.pictures.tables import path_of
+
+    paths = [Path(path_of(each)) for each in classifier.pictures_]
+    found = []
+    for name in names:
+        parts = Path(os.path.abspath(name) if name.startswith("..") else name).parts
+        places = [place for place, each in enumerate(paths) if each.parts[-len(parts) :] == parts]
+        if len(places) != 1:
+            several = ", ".join(str(paths[place]) for place in places[:_MOST_NAMED])
+            raise UsageError(
+                f"{name} is the name of {len(places)} labelled pictures: name one by more of its path ({several})."
+                if places
+                else f"No labelled picture has the name {name}: 'fslstm show' says which folder they are from."
+            )
+        found += places
+    return found
 
 
 def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:

@@ -186,10 +186,31 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         _require_known(labels, self.classes_)
         gone = np.isin(self.classes_, labels)
-        _require_classes(self.classes_[~gone])
-        kept = ~gone[self.support_labels_]
-        places = (np.cumsum(~gone) - 1)[self.support_labels_[kept]]
-        return self._update(kept, self.classes_[~gone], places, self.support_[:0], [])
+        return self.remove(np.flatnonzero(gone[self.support_labels_]).tolist())
+
+    def remove(self, places: Sequence[int]) -> Self:
+        """Take points out, with the same result as fitting the others anew; a class without points is gone.
+
+        Args:
+            places: Rows of ``support_``.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            UsageError: If fewer than two classes would be left.
+
+        Example:
+            >>> classifier = FewShotClassifier().fit([[0.0, 1.0], [1.0, 0.0], [0.9, 0.1]], ["owl", "wren", "owl"])
+            >>> classifier.remove([2]).predict([[0.9, 0.1]])
+            array(['wren'], dtype='<U4')
+        """
+        check_is_fitted(self)
+        kept = np.ones(len(self.support_), dtype=bool)
+        kept[list(places)] = False
+        left, labels = np.unique(self.support_labels_[kept], return_inverse=True)
+        _require_classes(self.classes_[left])
+        return self._update(kept, self.classes_[left], labels, self.support_[:0], [])
 
     def relabel(self, places: Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
         """Correct labels of points, with the same result as fitting anew; a class without points is gone.
@@ -455,7 +476,27 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         content = ModelFile.read(Path(file))
         if backbone is None and content.backbone is not None:
             backbone = _reopened(content.backbone, None if weights is None else Path(weights).absolute())
-        classifier = cls(
+        classifier = cls._unfitted(content, backbone)
+        if backbone is not None:
+            _require_same(classifier.open_backbone(), content, Path(file))
+        return classifier._fitted_as(content, Path(file))
+
+    @classmethod
+    def on_features(cls, file: Path | str) -> Self:
+        """The classifier of a file for features alone: its backbone is not opened, and need not be there.
+
+        Args:
+            file: Its place.
+
+        Raises:
+            RunError: If the file is missing, damaged or of a newer version.
+        """
+        content = ModelFile.read(Path(file))
+        return cls._unfitted(content, None)._fitted_as(content, Path(file))
+
+    @classmethod
+    def _unfitted(cls, content: ModelFile, backbone: str | Path | nn.Module | None) -> Self:
+        return cls(
             content.method,
             backbone=backbone,
             temperature=_LEAVE_ONE_OUT if content.calibrated else content.temperature,
@@ -463,13 +504,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             seed=content.seed,
             set_method=content.set_method,
         )
-        if backbone is not None:
-            _require_same(classifier.open_backbone(), content, Path(file))
+
+    def _fitted_as(self, content: ModelFile, file: Path) -> Self:
         try:
-            classifier.fit(content.support, content.classes[content.labels], content.pictures or None)
+            return self.fit(content.support, content.classes[content.labels], content.pictures or None)
         except UsageError as error:
             raise RunError(f"The classifier in {file} cannot be used here: {error}") from error
-        return classifier
 
     def open_backbone(self) -> PictureBackbone:
         """The backbone, opened when it is first asked for.

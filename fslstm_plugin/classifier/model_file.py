@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import __version__
 from ..errors import RunError, UsageError, printable
 from ..storage.files import require_regular
 from ..storage.weights import load_described, save_tensors
@@ -58,6 +60,23 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, name=place(self.name), weights=weights)
 
 
+class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a classifier was made, and by which version.
+
+    Args:
+        date: ISO 8601.
+        version: Of this package.
+    """
+
+    date: str
+    version: str
+
+    @classmethod
+    def now(cls) -> Made:
+        """Today, by this version."""
+        return cls(date.today().isoformat(), __version__)
+
+
 class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything but the numbers, as JSON."""
 
@@ -70,6 +89,7 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pictures: list[str]
     backbone: BackboneIdentity | None
     set_method: str | None = None
+    made: Made | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,7 @@ class ModelFile:
         backbone: What made the features; None if that is unknown.
         base_mean: Mean feature ``(d,)`` of other images; None if there is none.
         set_method: Name of the method that prediction sets are made with; None for ``method``.
+        made: When, and by which version; default now. None where that is not known.
     """
 
     method: str
@@ -103,6 +124,7 @@ class ModelFile:
     backbone: BackboneIdentity | None = None
     base_mean: np.ndarray | None = None
     set_method: str | None = None
+    made: Made | None = field(default_factory=Made.now)
 
     def write(self, file: Path) -> None:
         """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced.
@@ -125,6 +147,7 @@ class ModelFile:
             [_from_folder_of(place, each) for each in self.pictures],
             self.backbone and self.backbone.moved(partial(_from_folder_of, place)),
             self.set_method,
+            self.made,
         )
         arrays = {"support": self.support, "labels": self.labels, "base_mean": self.base_mean}
         save_tensors(
@@ -188,6 +211,7 @@ class ModelFile:
             described.backbone and described.backbone.moved(partial(_in_folder_of, place)),
             None if mean is None else mean.numpy(),
             described.set_method,
+            described.made,
         )
 
 

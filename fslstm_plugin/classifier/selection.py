@@ -169,7 +169,7 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
     if not len(labels) or counts.min() == 1:
         return None
     correct = float((logits.argmax(-1) == labels).double().mean())
-    low, high = _wilson_interval(correct, _INDEPENDENT * len(labels))
+    low, high = wilson_interval(correct, _INDEPENDENT * len(labels))
     growth, classes = counts / (counts - 1), len(labels) / int(sizes.max())
 
     def grown(share: float, exponent: float) -> float:
@@ -194,7 +194,7 @@ def _with_sensitivity_times(factor: float, share: float, classes: float) -> floa
     return correct(factor * sensitivity)
 
 
-def _wilson_interval(share: float, count: float) -> tuple[float, float]:
+def wilson_interval(share: float, count: float) -> tuple[float, float]:
     """The 95 % interval of a share of so many independent points."""
     square = _NORMAL**2 / count
     half = _NORMAL * (share * (1 - share) / count + square / (4 * count)) ** 0.5

@@ -110,7 +110,7 @@ def gallery(
         most: How many pictures it may show. Default 600.
 
     Example:
-        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 1, None, "")], {"owl": 1}, "Birds")
+        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 0.5, 1, None, "")], {"owl": 1}, "Birds")
         >>> "&lt;b&gt;.png" in text, "<b>" in text
         (True, False)
     """

@@ -8,7 +8,7 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,18 +19,24 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import require
+from ..confidence.certainty import cautious, least_probability
 from ..confidence.conformal import PER_CLASS, attained_coverage
 from ..confidence.familiarity import Range, refused_share
 from ..errors import DataError, StorageError, UsageError, printable
+from ..storage.files import replacing
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
     from ..classifier.estimator import FewShotClassifier
 
-NONE = "none of these"
+NONE, UNSURE = "none of these", "unsure"
 _ACCEPTED, _LEAST_ACCEPTED = 0.95, 0.9  # Unless something else is asked for.
-_COLUMNS = ("path", "label", "likeliest", "probability", "calibrated", "familiarity", "set", "nearest", "model")
-_CALIBRATED = {True: "yes", False: "no"}
+_COLUMNS = (
+    "path", "label", "likeliest", "probability", "cautious", "calibrated", "familiarity", "set", "nearest", "model",
+    "sure",
+)  # fmt: skip
+_YES = {True: "yes", False: "no", None: ""}
+_KNOWN = {cell: answer for answer, cell in _YES.items()}
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
 
@@ -42,20 +48,26 @@ class Prediction(NamedTuple):
         label: The likeliest class, or `NONE` where the picture is too unfamiliar.
         likeliest: The likeliest class in any case.
         probability: Its probability.
+        cautious: The same for a promise, see `certainty.cautious`; no greater.
         familiarity: Of the picture, see `FewShotClassifier.familiarity`.
         labels: Its prediction set, with the likeliest class in it; None where there are no sets.
         nearest: The labelled picture that is most like it; empty where its name is not known.
         calibrated: Whether the probability is calibrated, see `FewShotClassifier.why_uncalibrated`. Default True.
+        sure: Whether the label can be taken without a look, see `certainty`. Default None: that was not asked.
+        probabilities: Of all classes, in their order; empty where they were not asked for.
     """
 
     path: str
     label: str
     likeliest: str
     probability: float
+    cautious: float
     familiarity: float
     labels: tuple[str, ...] | None
     nearest: str
     calibrated: bool = True
+    sure: bool | None = None
+    probabilities: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,6 +180,7 @@ class Predictor:
         self.classifier, self.guarantee, self.accepted = classifier, guarantee, accepted
         self._classes = [printable(str(each)) for each in classifier.classes_]
         self._places = dict(zip(classifier.classes_.tolist(), self._classes, strict=True))
+        self._counts = torch.from_numpy(classifier.support_labels_).bincount()
         self._support = F.normalize(torch.from_numpy(classifier.support_).float(), dim=-1)
 
     def __call__(self, paths: Sequence[str], features: Tensor) -> list[Prediction]:
@@ -176,6 +189,7 @@ class Predictor:
             return []
         X = features.numpy()
         likely = self.classifier.predict_proba(X)
+        doubtful = cautious(torch.from_numpy(likely), self._counts)
         best = self._best(X, likely)
         familiarity = self.classifier.familiarity(X).tolist()
         sets = self._sets(X)
@@ -189,10 +203,13 @@ class Predictor:
                     likeliest if familiarity[place] > 1 - self.accepted + _ROUNDING else NONE,
                     likeliest,
                     float(likely[place, best[place]]),
+                    float(doubtful[place, best[place]]),
                     familiarity[place],
                     sets[place],
                     path_text(os.path.abspath(path_of(near))) if near else "",
                     self.classifier.calibrated_,
+                    None,
+                    tuple(likely[place].tolist()),
                 )
             )
         return found
@@ -222,12 +239,13 @@ class PredictionTable:
     kill or a crash left is cut off when the file is opened again. A line that is there is never written again.
 
     The columns are those of `Prediction`, and which model it is by. Paths are as `path_beside` gives them. A set
-    has its labels separated by semicolons; an empty cell says that there are no sets. A label that a spreadsheet would
-    take for a formula begins with ``'``.
+    has its labels separated by semicolons; an empty cell says that there are no sets, or that nobody asked which labels
+    are sure. A label that a spreadsheet would take for a formula begins with ``'``.
 
     Args:
         file: Its place. It is made, or continued.
         model: See `identity_of`.
+        classes: Classes whose probabilities get a column each. Default none.
 
     Raises:
         DataError: If there is a file of another form, or one with a picture twice.
@@ -237,18 +255,19 @@ class PredictionTable:
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "out.csv"
-        >>> found = Prediction("/a, b.png", NONE, "=wren", 0.5, 0.04, ("=wren", "tit"), "/1.png")
+        >>> found = Prediction("/a, b.png", NONE, "=wren", 0.5, 0.4, 0.04, ("=wren", "tit"), "/1.png")
         >>> PredictionTable(file, "m").append([found])
         >>> print(file.read_text().replace("\r", ""))
-        path,label,likeliest,probability,calibrated,familiarity,set,nearest,model
-        "/a, b.png",none of these,'=wren,0.5000,yes,0.0400,'=wren;tit,/1.png,m
+        path,label,likeliest,probability,cautious,calibrated,familiarity,set,nearest,model,sure
+        "/a, b.png",none of these,'=wren,0.5000,0.4000,yes,0.0400,'=wren;tit,/1.png,m,
         <BLANKLINE>
         >>> "/a, b.png" in PredictionTable(file, "m")
         True
     """
 
-    def __init__(self, file: Path, model: str) -> None:
+    def __init__(self, file: Path, model: str, classes: Sequence[str] = ()) -> None:
         self.file, self.model = file, model
+        self._of_classes = [f"probability of {each}" for each in classes]
         self.done: set[str] = set()
         self._folders: dict[str, str] = {}
         self._status: os.stat_result | None = None
@@ -257,21 +276,23 @@ class PredictionTable:
         if file.exists() and file.stat().st_size:
             self._continue()
         else:
-            self._write([_COLUMNS])
+            self._write([self._columns])
         self._status = file.stat()
 
     def _continue(self) -> None:
         with self.file.open("rb") as lines:
-            begins = next(lines).removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")  # which a spreadsheet puts first
-        if begins != ",".join(_COLUMNS).encode():
+            begins = (
+                next(lines).removeprefix(codecs.BOM_UTF8).decode(errors="replace")
+            )  # which a spreadsheet puts first
+        header = next(csv.reader([begins]), [])
+        if header[: len(_COLUMNS)] != list(_COLUMNS):
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
+        if header != self._columns:
+            raise self._foreign()
         whole = _whole_lines(self.file)
         for line, row in self._rows(whole) if whole else ():
             if row["model"] != self.model:
-                raise UsageError(
-                    f"{self.file} has predictions by another model or with other options, and is not continued: name "
-                    "another file, or remove it."
-                )
+                raise self._foreign()
             entry = self.entry(self._path(row["path"]))
             if entry in self.done:
                 raise DataError(
@@ -281,7 +302,17 @@ class PredictionTable:
             self.done.add(entry)
         self._cut_off(whole)
         if not whole:
-            self._write([_COLUMNS])
+            self._write([self._columns])
+
+    def _foreign(self) -> UsageError:
+        return UsageError(
+            f"{self.file} has predictions by another model or with other options, and is not continued: name another "
+            "file, or remove it."
+        )
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*_COLUMNS, *self._of_classes]
 
     def _cut_off(self, whole: int) -> None:
         """Remove the half line that an interrupted write left, but nothing that was a line once.
@@ -301,23 +332,38 @@ class PredictionTable:
         Raises:
             StorageError: If they cannot be written; the file is as it was. Also if another file is in its place.
         """
-        self._write(
-            [
-                (
-                    path_beside(self.file, each.path),
-                    guarded(each.label),
-                    guarded(each.likeliest),
-                    f"{each.probability:.4f}",
-                    _CALIBRATED[each.calibrated],
-                    f"{each.familiarity:.4f}",
-                    guarded(_set_cell(each.labels)),
-                    path_beside(self.file, each.nearest),
-                    self.model,
-                )
-                for each in predictions
-            ]
-        )
+        self._write([self._cells(each) for each in predictions])
         self.done.update(self.entry(each.path) for each in predictions)
+
+    def mark(self, asked: Asked) -> None:
+        """Say of some predictions whether their labels are sure; the whole file is replaced at once.
+
+        Raises:
+            StorageError: If it cannot be written; the file is as it was.
+        """
+        marked = {self.entry(each.path): each.sure for each in asked}
+        with replacing(self.file) as temporary, temporary.open("w", encoding="utf-8", newline="") as text:
+            lines = csv.writer(text, lineterminator="\r\n")
+            lines.writerow(self._columns)
+            for each in self:
+                lines.writerow(self._cells(each._replace(sure=marked.get(self.entry(each.path), each.sure))))
+        self._status = self.file.stat()
+
+    def _cells(self, prediction: Prediction) -> list[str]:
+        return [
+            path_beside(self.file, prediction.path),
+            guarded(prediction.label),
+            guarded(prediction.likeliest),
+            f"{prediction.probability:.4f}",
+            f"{prediction.cautious:.4f}",
+            _YES[prediction.calibrated],
+            f"{prediction.familiarity:.4f}",
+            guarded(_set_cell(prediction.labels)),
+            path_beside(self.file, prediction.nearest),
+            self.model,
+            _YES[prediction.sure],
+            *(f"{each:.4f}" for each, _ in zip(prediction.probabilities, self._of_classes, strict=False)),
+        ]
 
     def entry(self, path: str) -> str:
         """A picture's path whatever links its folder is named by, which is the same for each of its names."""
@@ -358,10 +404,13 @@ class PredictionTable:
                 unguarded(row["label"]),
                 unguarded(row["likeliest"]),
                 float(row["probability"]),
+                float(row["cautious"]),
                 float(row["familiarity"]),
                 _set_of(unguarded(row["set"])),
                 row["nearest"] and self._path(row["nearest"]),
-                row["calibrated"] == _CALIBRATED[True],
+                row["calibrated"] == _YES[True],
+                _KNOWN[row["sure"]],
+                tuple(float(row[name]) for name in self._of_classes),
             )
 
     def _path(self, cell: str) -> str:
@@ -370,12 +419,51 @@ class PredictionTable:
     def _rows(self, size: int | None = None) -> Iterator[Row]:
         """The rows within the first bytes of the file; None for all."""
         try:
-            yield from rows(self.file, _COLUMNS, size)
+            yield from rows(self.file, self._columns, size)
         except DataError as error:
             raise self._edited(error) from error
 
     def _edited(self, how: object) -> DataError:
         return DataError(f"{self.file} was edited and cannot be continued ({how}): name another file.")
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """Which labels are sure enough to be taken without a look; one of the three is given.
+
+    Args:
+        above: Those of at least this probability. Default None.
+        wrong_at_most: Those that leave at most this share of all pictures with a wrong label. Default None.
+        guaranteed: With ``wrong_at_most``: those whose prediction set holds no other label, of sets with the coverage
+            1 - ``wrong_at_most``, in place of those of the greatest probabilities. Default False.
+
+    Example:
+        >>> found = [Prediction("/1.png", "owl", "owl", p, p, 1.0, None, "") for p in (0.99, 0.7)]
+        >>> list(map(Sureness(wrong_at_most=0.05).rule(found), found))
+        [True, False]
+    """
+
+    above: float | None = None
+    wrong_at_most: float | None = None
+    guaranteed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.above is not None:
+            require("above", self.above, least=0, most=1)
+        if self.wrong_at_most is not None:
+            require("wrong_at_most", self.wrong_at_most, above=0, below=1)
+
+    def rule(self, predictions: Iterable[Prediction]) -> Callable[[Prediction], bool]:
+        """What tells of each of these predictions whether it is sure; "none of these" never is."""
+        if self.guaranteed:
+            return lambda each: each.label != NONE and each.labels == (each.label,)
+        if self.wrong_at_most is None:
+            least = self.above or 0.0
+            return lambda each: each.label != NONE and each.probability >= least
+        found = [(each.label, each.cautious) for each in predictions]
+        known = torch.tensor([share for label, share in found if label != NONE], dtype=torch.float64)
+        least = least_probability(known, len(found), self.wrong_at_most)
+        return lambda each: each.label != NONE and each.cautious >= least
 
 
 @dataclass(frozen=True)
@@ -385,13 +473,17 @@ class Asked:
     Args:
         table: The table.
         entries: The pictures, see `PredictionTable.entry`.
+        sure: What tells whether a label is sure. Default None: nobody asks.
     """
 
     table: PredictionTable
     entries: Collection[str]
+    sure: Callable[[Prediction], bool] | None = None
 
     def __iter__(self) -> Iterator[Prediction]:
-        return (each for each in self.table if self.table.entry(each.path) in self.entries)
+        for each in self.table:
+            if self.table.entry(each.path) in self.entries:
+                yield each._replace(sure=None if self.sure is None else self.sure(each))
 
 
 def path_beside(file: Path, path: str) -> str:

@@ -40,7 +40,7 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterato
     r"""The rows of a CSV file in UTF-8, one at a time, however a spreadsheet wrote it.
 
     It may begin with a byte order mark, and its cells be separated by commas, semicolons or tabs: by the first of these
-    by which it has the columns. Names of columns may be in capitals.
+    by which it has the columns. Names of the columns may be in capitals.
 
     Args:
         file: The file.
@@ -94,13 +94,13 @@ def _lines(content: io.BufferedReader, size: int | None) -> Iterator[str]:
 
 def _header(line: str, columns: Sequence[str]) -> tuple[list[str], str]:
     """Names of the columns, and what separates them."""
-    found = [(_split(line, separator), separator) for separator in _SEPARATORS]
+    found = [(_split(line, separator, columns), separator) for separator in _SEPARATORS]
     return next((each for each in found if set(columns) <= set(each[0])), found[0])
 
 
-def _split(line: str, separator: str) -> list[str]:
-    cells = next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])
-    return [cell.strip().lower() for cell in cells]
+def _split(line: str, separator: str, columns: Sequence[str]) -> list[str]:
+    cells = [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
+    return [cell if cell in columns or cell.lower() not in columns else cell.lower() for cell in cells]
 
 
 def _and(names: Sequence[str]) -> str:

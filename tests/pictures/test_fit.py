@@ -94,7 +94,7 @@ def test_what_is_no_set_of_classes_is_refused(fslstm, tmp_path: Path, small) -> 
     assert (done.code, "no text in UTF-8" in done.err) == (2, True)
     shutil.rmtree(folder / "green")
     (folder / "red").rename(folder / "none of these")
-    assert "leave out this class, or give it another name" in fslstm("fit", folder, "-o", output).err
+    assert '2 pictures of "none of these" left out' in fslstm("fit", folder, "-o", output).err
     shutil.rmtree(folder / "none of these")
     done = fslstm("fit", folder, "-o", output)
     assert (done.code, done.err.count("\n")) == (1, 1)

@@ -267,13 +267,84 @@ def test_a_method_that_was_chosen_has_sets_by_one_that_was_not(fslstm, tmp_path:
         (["--coverage-kind", "marginal"], "give --coverage too"),
         (["--coverage", "0.8", "--coverage-kind", "class"], "no kind of coverage 'class'"),
         (["--sort-into", "{new}/sorted"], "name a folder outside it"),
-        (["--coverage", "1.5"], "must be above 0 and below 1"),
+        (["--coverage", "1.5"], "must be a finite number above 0 and below 1"),
     ],
 )
 def test_what_does_not_go_together_is_refused(fslstm, model, new, arguments, words) -> None:
     done = fslstm("predict", model, new, *(each.format(new=new) for each in arguments))
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert words in done.err
+
+
+def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    options = ("--csv", out, "--json", tmp_path / "out.json", "--accept", 1)
+    assert fslstm("predict", model, new, *options).code == 0
+    median = sorted(float(row["probability"]) for row in rows_of(out))[6]
+    done = fslstm("predict", model, new, *options, "--above", median, "--sort-into", tmp_path / "sorted")
+    assert done.code == 0, done.err
+    rows = rows_of(out)
+    sure = {row["path"] for row in rows if float(row["probability"]) >= median}
+    assert 0 < len(sure) < len(rows)
+    assert {row["path"] for row in rows if row["sure"] == "yes"} == sure
+    assert {row["path"] for row in rows if row["sure"] == "no"} == {row["path"] for row in rows} - sure
+    told = json.loads((tmp_path / "out.json").read_text())["pictures"]
+    assert {row["path"] for row in told if row["sure"]} == sure
+    assert f"Sure: {len(sure)} of 12 pictures; look at the other {12 - len(sure)}." in done.out
+    apart = {file.name for file in (tmp_path / "sorted" / "unsure").iterdir()}
+    assert apart == {Path(row["path"]).name for row in rows} - {Path(each).name for each in sure}
+    done = fslstm("predict", model, new, *options, "--wrong-at-most", 0.05)  # the same table, marked again
+    assert done.code == 0, done.err
+    cautious = sorted((float(row["cautious"]) for row in rows), reverse=True)
+    taken = int((np.cumsum(1 - np.array(cautious)) <= 0.05 * 12).sum())
+    assert sum(row["sure"] == "yes" for row in rows_of(out)) == taken
+    assert [{**row, "sure": ""} for row in rows_of(out)] == [{**row, "sure": ""} for row in rows]
+    done = fslstm("predict", model, new, "--json", tmp_path / "plain.json")
+    assert {row["sure"] for row in json.loads((tmp_path / "plain.json").read_text())["pictures"]} == {None}
+
+
+def test_guaranteed_labels_are_those_whose_set_has_no_other(fslstm, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    done = fslstm("predict", model, new, "--wrong-at-most", 0.2, "--guaranteed", "--csv", out, "--accept", 1)
+    assert done.code == 0, done.err
+    assert "contain the true label for 80 %" in done.out
+    assert "guaranteed as the prediction sets are" in done.out
+    assert all((row["sure"] == "yes") == (row["set"] == row["label"]) for row in rows_of(out))
+
+
+def test_classes_have_columns_of_their_own_where_they_are_asked_for(fslstm, tmp_path: Path, model, new) -> None:
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out, "--probabilities").code == 0
+    shares = [[float(row[f"probability of {name}"]) for name in ("blue", "green", "red")] for row in rows_of(out)]
+    likely = FewShotClassifier.load(model).predict_proba(sorted(new.iterdir()))
+    np.testing.assert_allclose(shares, likely, atol=1e-4)
+    assert fslstm("predict", model, new, "--csv", out, "--probabilities", "--above", 0.5).code == 0
+    assert [row["probability of red"] for row in rows_of(out)] == [f"{row[2]:.4f}" for row in shares]
+    done = fslstm("predict", model, new, "--csv", out)
+    assert (done.code, "or with other options" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--guaranteed",), "give --wrong-at-most too"),
+        (("--above", 0.9, "--wrong-at-most", 0.1), "leave out one of the two"),
+        (("--wrong-at-most", 1), "--wrong-at-most must be a finite number above 0 and below 1, but got 1"),
+        (("--above", 2), "--above must be a finite number of at least 0 and at most 1, but got 2"),
+        (("--wrong-at-most", 0.05, "--guaranteed"), "sets with a coverage of 1 less that share: 5 labelled images"),
+        (("--wrong-at-most", 0.2, "--guaranteed", "--coverage", 0.7), "leave out --coverage"),
+    ],
+)
+def test_what_is_sure_is_said_in_one_way(fslstm, model, new, arguments, words) -> None:
+    done = fslstm("predict", model, new, *arguments)
+    assert (done.code, done.err.count("\n"), words in done.err) == (2, 1, True), done.err
+
+
+def test_nothing_is_expected_of_probabilities_that_nothing_confirms(fslstm, tmp_path: Path, new) -> None:
+    one = painted.labelled(tmp_path / "one", each=1)
+    assert fslstm("fit", one, "-o", tmp_path / "m", "--method", "lssvm", *painted.backbone(tmp_path)).code == 0
+    done = fslstm("predict", tmp_path / "m", new, "--wrong-at-most", 0.1)
+    assert (done.code, "needs calibrated probabilities" in done.err) == (2, True)
 
 
 def test_predictions_that_use_each_other(fslstm, tmp_path: Path, model, new) -> None:
@@ -459,7 +530,7 @@ def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> N
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
-    table.append([Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")])
+    table.append([Prediction("/1.png", "a", "a", 0.5, 0.5, 1.0, None, "")])
     before = table.file.read_bytes()
 
     class Full:
@@ -486,7 +557,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda self, *a, **k: Full(plain(self, *a, **k)))
         with pytest.raises(StorageError, match=r"out\.csv: No space left on device\."):
-            table.append([Prediction("/2.png", "a", "a", 0.5, 1.0, None, "")])
+            table.append([Prediction("/2.png", "a", "a", 0.5, 0.5, 1.0, None, "")])
     assert table.file.read_bytes() == before
     assert PredictionTable(table.file, "m").done == {"/1.png"}
 
@@ -494,7 +565,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
 def test_a_table_that_is_gone_or_another_is_not_written_to(tmp_path: Path) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
     table.file.rename(tmp_path / "moved.csv")
-    prediction = Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")
+    prediction = Prediction("/1.png", "a", "a", 0.5, 0.5, 1.0, None, "")
     with pytest.raises(StorageError, match=r"Cannot write .*out\.csv: No such file"):
         table.append([prediction])
     PredictionTable(table.file, "other")
@@ -543,7 +614,7 @@ def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> 
     table = PredictionTable(tmp_path / "out.csv", "m")
     labels = ["{}", "=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
     given = [
-        Prediction(f"/{number}-{len(rest)}.png", label, label, 0.5, 1.0, (label, *rest), "")
+        Prediction(f"/{number}-{len(rest)}.png", label, label, 0.5, 0.5, 1.0, (label, *rest), "")
         for number, label in enumerate(labels)
         for rest in ([], ["b"])
     ]
@@ -581,7 +652,9 @@ def test_a_picture_that_is_named_twice_is_predicted_once(fslstm, tmp_path: Path,
     ],
 )
 def test_a_card_says_the_prediction_set_where_it_is_not_the_likeliest_label_alone(labels, said) -> None:
-    page = gallery([Prediction("/1.png", "owl", "owl", 0.5, 1.0, labels, "")], {"owl": 1, "tit": 0, "wren": 0}, "Birds")
+    page = gallery(
+        [Prediction("/1.png", "owl", "owl", 0.5, 0.5, 1.0, labels, "")], {"owl": 1, "tit": 0, "wren": 0}, "Birds"
+    )
     card = page.partition('<span class="sure"')[2].partition("</li>")[0]
     assert re.findall("<div>(.*)</div>", card) == ([said] if said else [])
 

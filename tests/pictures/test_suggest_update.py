@@ -106,13 +106,15 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
         ((), "There is nothing to update", 2),
         (("--forget", "blu"), "Did you mean 'blue'?", 2),
         (("--forget", "blue", "--forget", "red"), "at least two classes", 2),
+        (("--remove", "9.png"), "No labelled picture has the name 9.png", 2),
+        (("--remove", "1.png"), "1.png is the name of 3 labelled pictures", 2),
         (("--add", tmp_path / "nowhere"), "There is no folder of pictures or CSV file", 1),
     ):
         done = fslstm("update", model, *arguments)
         assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
     (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
     done = fslstm("update", model, "--add", tmp_path / "none.csv")
-    assert (done.code, "leave out this class, or give it another name" in done.err) == (1, True)
+    assert (done.code, "which needs no examples: label some" in done.err) == (1, True)
     picture = f"{tmp_path}/labelled/red/1.png"
     (tmp_path / "wrong.csv").write_text(f"path,label\n{picture},blue\n{picture},red\n")
     done = fslstm("update", model, "--add", tmp_path / "wrong.csv")
@@ -125,6 +127,36 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     done = fslstm("update", model, "--add", tmp_path / "one.csv")
     assert (done.code, "at least two classes, but got only one class, red" in done.err) == (2, True)
     assert model.read_bytes() == before
+
+
+def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, tmp_path: Path, model) -> None:
+    done = fslstm("update", model, "--remove", "red/1.png", "--remove", tmp_path / "labelled" / "blue" / "2.png")
+    assert done.code == 0, done.err
+    assert "13 pictures, 3 classes" in done.out
+    left = {
+        Path(each).relative_to(tmp_path / "labelled").as_posix() for each in FewShotClassifier.load(model).pictures_
+    }
+    assert not left & {"red/1.png", "blue/2.png"}
+    for number in (0, 2, 3, 4):
+        done = fslstm("update", model, "--remove", f"red/{number}.png")
+    assert "9 pictures, 2 classes" in done.out
+
+
+def test_an_edited_table_of_predictions_is_a_table_of_corrections(fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "new")
+    assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--accept", 1).code == 0
+    header, *lines = (tmp_path / "out.csv").read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    rows[0][1], rows[1][1] = "red", "none of these"
+    edited = "\n".join(";".join(row) for row in [header.split(","), *rows[:3]])
+    (tmp_path / "edited.csv").write_text("\ufeff" + edited, encoding="utf-8")
+    done = fslstm("update", model, "--add", tmp_path / "edited.csv")
+    assert done.code == 0, done.err
+    assert '1 picture of "none of these" left out' in done.err
+    assert "17 pictures, 3 classes" in done.out
+    classifier = FewShotClassifier.load(model)
+    labels = dict(zip(classifier.pictures_, classifier.classes_[classifier.support_labels_], strict=True))
+    assert labels[str(new / Path(rows[0][0]).name)] == "red"
 
 
 def test_the_newer_label_of_a_picture_counts(fslstm, tmp_path: Path, model, small) -> None:

@@ -1,0 +1,173 @@
+"""``fslstm score``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fslstm_plugin.errors import DataError, printable
+
+from . import evaluation, options, pictures, predict, terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.pictures.score import Score
+
+    from .pictures import Gathered
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm score birds.fslstm labelled-too/
+
+fslstm score birds.fslstm checked.csv --coverage 0.8 --json score.json
+"""
+
+_MOST_CLASSES = 12  # In a table of confusions; of more classes the commonest confusions are listed.
+_MOST_NAMED = 10
+
+
+def score(
+    model: pictures.Model,
+    labelled: pictures.Labelled,
+    coverage: Annotated[
+        Optional[float],
+        typer.Option(help="Count the prediction sets of this coverage, such as 0.8, too.", show_default=False),
+    ] = None,
+    coverage_kind: options.CoverageKind = None,
+    accept: predict.Accept = None,
+    weights: pictures.Moved = None,
+    max_pixels: pictures.MaxPixels = None,
+    device: evaluation.Device = "auto",
+    json: options.Json = None,
+) -> None:
+    """Say how good a classifier is, on pictures whose labels are known and that it was not fitted to.
+
+    It prints the accuracy with its 95 % interval, how often each class is taken for another, how far the probabilities
+    are from the shares that are right, and with --coverage how many prediction sets contain the true label. Pictures of
+    classes that the classifier does not have are counted apart.
+    """
+    from rich.console import Console
+
+    from fslstm_plugin.data.reading.decode import allow_pixels
+    from fslstm_plugin.pictures.predictions import Guarantee, acceptance
+    from fslstm_plugin.pictures.score import score as scored
+
+    kind = options.coverage_kind(coverage, coverage_kind)
+    options.require_apart(model, labelled, json)
+    if max_pixels is not None:
+        allow_pixels(max_pixels)
+    console = Console(stderr=True)
+    found = pictures.labelled(labelled, console)
+    classifier = pictures.load(model, device, weights)
+    names = {printable(str(each)) for each in classifier.classes_.tolist()}
+    if not any(printable(str(each.label)) in names for each in found):
+        raise DataError(
+            f"None of the pictures in {labelled} is of a class of {model}, which has: {', '.join(sorted(names))}."
+        )
+    guarantee = None if coverage is None else Guarantee.of(classifier, coverage, kind)
+    gathered = _unseen(pictures.gather(found, classifier.open_backbone(), console), classifier, console)
+    if not any(printable(str(each.label)) in names for each in gathered.pictures):
+        raise DataError(f"All pictures of {labelled} that can be read are in {model} itself: name others.")
+    labels = [str(each.label) for each in gathered.pictures]
+    said = scored(classifier, gathered.features, labels, guarantee, acceptance(classifier, accept))
+    _show(said, list(classifier.classes_.tolist()), classifier.why_uncalibrated)
+    if json is not None:
+        _write(json, said)
+
+
+def _unseen(gathered: Gathered, classifier: FewShotClassifier, console: Console) -> Gathered:
+    """The pictures that the classifier was not fitted to, each once."""
+    import torch
+
+    from fslstm_plugin.pictures import Picture
+
+    names = [Path(each or "a picture without a name") for each in classifier.pictures_]
+    held = pictures.Gathered([Picture(each) for each in names], torch.from_numpy(classifier.support_), [])
+    anonymous = replace(gathered, pictures=[Picture(each.path) for each in gathered.pictures])
+    once, _ = pictures.without_copies(anonymous, held)
+    kept = {each.path for each in once.pictures}
+    places = [place for place, each in enumerate(gathered.pictures) if each.path in kept]
+    if left := len(gathered.pictures) - len(places):
+        terminal.say(console, f"{pictures.count_of(left)} left out: in the classifier itself, or given twice.")
+    return replace(
+        gathered, pictures=[gathered.pictures[place] for place in places], features=gathered.features[places]
+    )
+
+
+def _show(said: Score, classes: list[object], uncalibrated: str | None) -> None:
+    from fslstm_plugin.pictures.predictions import NONE
+
+    typer.echo(
+        f"{pictures.count_of(said.pictures)}: {100 * said.accuracy:.1f} % predicted correctly (95 % interval "
+        f"{100 * said.low:.1f} to {100 * said.high:.1f} %)."
+    )
+    lost = sum(counts.get(NONE, 0) for counts in said.confusions.values())
+    typer.echo(f'Taken for "{NONE}": {lost:,} of {said.pictures:,}.')
+    names = [printable(str(each)) for each in classes]
+    if len(names) <= _MOST_CLASSES:
+        _show_table(said, [*names, NONE])
+    else:
+        _show_commonest(said)
+    doubt = "" if uncalibrated is None else " (they are uncalibrated)"
+    typer.echo(
+        f"Expected calibration error of the probabilities{doubt}: {100 * said.calibration_error:.1f} %, which few "
+        "pictures make larger."
+    )
+    if said.coverage is not None:
+        typer.echo(
+            f"Prediction sets: {100 * said.coverage.share:.1f} % contain the true label, where "
+            f"{100 * said.coverage.asked:g} % was asked for ({said.coverage.kind}); they have "
+            f"{said.coverage.labels:.2f} labels on average."
+        )
+    if said.unknown:
+        number = sum(said.unknown.values())
+        listed = ", ".join(f"{name} {count}" for name, count in said.unknown.items())
+        typer.echo(
+            f"Of classes that the classifier does not have: {pictures.count_of(number)} ({printable(listed)}), of "
+            f'which {said.unknown_refused:,} are taken for "{NONE}".'
+        )
+
+
+def _show_table(said: Score, names: list[str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("Label", *(escape(each) for each in names), title="Pictures by label and prediction")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for label, counts in said.confusions.items():
+        table.add_row(Text(label), *(f"{counts[name]:,}" if name in counts else "" for name in names))
+    Console().print(table)
+
+
+def _show_commonest(said: Score) -> None:
+    wrong = Counter(
+        {
+            (label, name): count
+            for label, counts in said.confusions.items()
+            for name, count in counts.items()
+            if name != label
+        }
+    )
+    listed = [f"{label} as {name} ({count})" for (label, name), count in wrong.most_common(_MOST_NAMED)]
+    if listed:
+        typer.echo(printable(f"Most often confused: {'; '.join(listed)}."))
+
+
+def _write(json: Path, said: Score) -> None:
+    import msgspec
+
+    from fslstm_plugin import __version__
+    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.storage.files import write_json
+
+    write_json(json, {"command": command_line(), "version": __version__, **msgspec.to_builtins(said)})

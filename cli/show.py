@@ -1,0 +1,98 @@
+"""``fslstm show``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from fslstm_plugin.errors import printable
+
+from . import options, pictures
+
+if TYPE_CHECKING:
+    from fslstm_plugin.classifier.model_file import BackboneIdentity
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+fslstm show birds.fslstm
+
+fslstm show birds.fslstm --json birds.json
+"""
+
+
+def show(model: pictures.Model, json: options.Json = None) -> None:
+    """Say what a classifier is: its classes, backbone and method, and what to expect of it.
+
+    Neither the pictures nor the backbone's weights are needed.
+    """
+    import msgspec
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from fslstm_plugin import __version__
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.model_file import ModelFile
+    from fslstm_plugin.pictures.expectations import expectations, sentences
+    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.storage.files import write_json
+
+    options.require_apart(model, json)
+    content = ModelFile.read(model)
+    said = expectations(FewShotClassifier.on_features(model))
+    table = Table("Class", "Pictures")
+    table.columns[1].justify = "right"
+    for name, number in said.pictures.items():
+        table.add_row(Text(printable(name)), f"{number:,}")
+    Console().print(table)
+    for sentence in (
+        *([] if content.made is None else [f"Made on {content.made.date} by fslstm {content.made.version}."]),
+        *_origin(content.pictures),
+        f"Backbone: {_of_backbone(content.backbone)}.",
+        f"Method: {said.method}{_for_sets(content.set_method, said.method)}.",
+        *sentences(said),
+    ):
+        typer.echo(printable(sentence))
+    if json is not None:
+        about = {
+            "command": command_line(),
+            "version": __version__,
+            "made": content.made,
+            "backbone": content.backbone,
+            "set_method": content.set_method or said.method,
+            **msgspec.structs.asdict(said),
+        }
+        write_json(json, msgspec.to_builtins(about))
+
+
+def _origin(names: tuple[str, ...]) -> list[str]:
+    """The folder that all pictures lie in, in a sentence; none where no names are known."""
+    from fslstm_plugin.pictures.tables import path_of
+
+    places = [path_of(each) for each in names if each]
+    if not places:
+        return []
+    folder = _near(os.path.commonpath([os.path.dirname(each) for each in places]))
+    return [f"Fitted to {pictures.count_of(len(names))} in {folder}."]
+
+
+def _near(path: str) -> str:
+    """A path from the working folder, if it lies within; any other text as it is."""
+    near = os.path.relpath(path) if os.path.isabs(path) else path
+    return path if near.startswith(".") else near
+
+
+def _of_backbone(identity: BackboneIdentity | None) -> str:
+    if identity is None:
+        return "none, since it was fitted to features"
+    height, width = identity.image_size
+    more = [f"pooling {identity.pooling}"] if identity.pooling else []
+    more += [f"views {identity.views}"] if identity.views else []
+    return ", ".join([f"{_near(identity.name)} ({height} x {width} pixels)", *more, f"weights {identity.digest[:12]}"])
+
+
+def _for_sets(method: str | None, usual: str) -> str:
+    return "" if method in (None, usual) else f"; prediction sets by {method}"

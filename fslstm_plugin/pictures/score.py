@@ -1,0 +1,121 @@
+"""How good a classifier's labels are, on pictures whose labels are known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import torch
+
+from ..classifier.selection import wilson_interval
+from ..confidence.calibration import expected_calibration_error
+from ..errors import printable
+from .predictions import NONE, Predictor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..classifier.estimator import FewShotClassifier
+    from .predictions import Guarantee
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """Prediction sets: how many contain the true label, and how many labels they have.
+
+    Args:
+        asked: The coverage that was asked for.
+        kind: See `conformal.p_values`.
+        share: The share of the sets with the true label.
+        labels: Mean number of labels in a set.
+    """
+
+    asked: float
+    kind: str
+    share: float
+    labels: float
+
+
+class Score(msgspec.Struct, frozen=True):
+    """What a classifier says of labelled pictures that it was not fitted to.
+
+    Args:
+        pictures: How many are of its classes.
+        accuracy: Share of these whose likeliest class is their label, "none of these" set aside.
+        low: Lower end of its 95 % interval, Wilson's.
+        high: Upper end.
+        calibration_error: Expected calibration error of the probabilities in 15 bins, 0 to 1.
+        confusions: How many pictures of each class are given each label, "none of these" among them.
+        unknown: How many pictures there are of each class that it does not have.
+        unknown_refused: How many of these it takes for "none of these".
+        coverage: Of the prediction sets; None where none were asked for.
+    """
+
+    pictures: int
+    accuracy: float
+    low: float
+    high: float
+    calibration_error: float
+    confusions: dict[str, dict[str, int]]
+    unknown: dict[str, int]
+    unknown_refused: int
+    coverage: Coverage | None
+
+
+def score(
+    classifier: FewShotClassifier,
+    features: Tensor,
+    labels: Sequence[str],
+    guarantee: Guarantee | None = None,
+    accepted: float = 1.0,
+) -> Score:
+    """Compare predictions with the labels.
+
+    Args:
+        classifier: A fitted one.
+        features: Features ``(m, d)`` of pictures that it was not fitted to.
+        labels: Their labels; one at least is a class of the classifier.
+        guarantee: Of the prediction sets. Default None: there are none.
+        accepted: See `predictions.acceptance`. Default 1: no picture is none of the classes.
+
+    Example:
+        >>> from fslstm_plugin import FewShotClassifier
+        >>> classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"])
+        >>> found = score(classifier, torch.tensor([[0.1, 1.0], [1.0, 0.9], [0.0, 2.0]]), ["owl", "owl", "tit"])
+        >>> found.accuracy, found.confusions, found.unknown
+        (0.5, {'owl': {'owl': 1, 'wren': 1}}, {'tit': 1})
+    """
+    found = Predictor(classifier, guarantee, accepted)([""] * len(labels), features)
+    classes = {printable(str(each)): place for place, each in enumerate(classifier.classes_.tolist())}
+    labels = [printable(each) for each in labels]
+    pairs = list(zip(found, labels, strict=True))
+    known = [(prediction, label) for prediction, label in pairs if label in classes]
+    others = [(prediction, label) for prediction, label in pairs if label not in classes]
+    correct = sum(prediction.likeliest == label for prediction, label in known)
+    counted = Counter((label, prediction.label) for prediction, label in known)
+    mine = torch.tensor([label in classes for label in labels])
+    likely = torch.from_numpy(classifier.predict_proba(features.numpy()))[mine]
+    low, high = wilson_interval(correct / len(known), len(known))
+    return Score(
+        pictures=len(known),
+        accuracy=correct / len(known),
+        low=low,
+        high=high,
+        calibration_error=expected_calibration_error(likely, torch.tensor([classes[label] for _, label in known])),
+        confusions={
+            label: {name: counted[label, name] for name in (*classes, NONE) if counted[label, name]}
+            for label in classes
+            if any(each == label for each, _ in counted)
+        },
+        unknown=dict(sorted(Counter(label for _, label in others).items())),
+        unknown_refused=sum(prediction.label == NONE for prediction, _ in others),
+        coverage=None
+        if guarantee is None
+        else _coverage(guarantee, [(each.labels or (), label) for each, label in known]),
+    )
+
+
+def _coverage(guarantee: Guarantee, sets: Sequence[tuple[Sequence[str], str]]) -> Coverage:
+    share = sum(label in names for names, label in sets) / len(sets)
+    return Coverage(guarantee.coverage, guarantee.kind, share, sum(len(names) for names, _ in sets) / len(sets))

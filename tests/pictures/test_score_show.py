@@ -1,0 +1,105 @@
+"""``fslstm score`` and ``fslstm show``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import painted
+import pytest
+import torch
+
+from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.confidence.calibration import expected_calibration_error
+from fslstm_plugin.pictures.predictions import NONE
+
+
+@pytest.fixture
+def model(fslstm, tmp_path: Path) -> Path:
+    """A classifier of three colours."""
+    file = tmp_path / "colours.fslstm"
+    labelled = painted.labelled(tmp_path / "labelled")
+    done = fslstm("fit", labelled, "-o", file, "--method", "lssvm(normalize)", *painted.backbone(tmp_path))
+    assert done.code == 0, done.err
+    return file
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Path:
+    """Other pictures: one of the red ones is called blue, and there is a class that the classifier does not have."""
+    folder = tmp_path / "known"
+    for colour in painted.COLOURS:
+        (folder / colour).mkdir(parents=True)
+        for number in range(4):
+            painted.picture(colour, 100 + number).save(folder / colour / f"{colour}-{number}.png")
+    shutil.move(folder / "red" / "red-0.png", folder / "blue")
+    (folder / "lime").mkdir()
+    painted.picture("green", 200).save(folder / "lime" / "lime.png")
+    return folder
+
+
+def test_a_score_is_counted_from_the_predictions(fslstm, tmp_path: Path, model, known) -> None:
+    shutil.copy(tmp_path / "labelled" / "red" / "0.png", known / "red" / "again.png")
+    done = fslstm("score", model, known, "--coverage", 0.8, "--accept", 1, "--json", tmp_path / "score.json")
+    assert done.code == 0, done.err
+    assert "1 picture left out: in the classifier itself, or given twice." in done.err
+    found = json.loads((tmp_path / "score.json").read_text())
+    files = sorted(file for file in known.rglob("*.png") if file.name not in ("again.png", "lime.png"))
+    truth = [file.parent.name for file in files]
+    classifier = FewShotClassifier.load(model)
+    predicted = classifier.predict(files).tolist()
+    right = sum(one == other for one, other in zip(predicted, truth, strict=True))
+    assert (found["pictures"], found["accuracy"]) == (12, right / 12)
+    assert found["low"] < found["accuracy"] < found["high"]
+    assert found["confusions"]["blue"]["red"] == 1
+    assert sum(sum(each.values()) for each in found["confusions"].values()) == 12
+    assert found["unknown"] == {"lime": 1}
+    sets = classifier.predict_set(files, 0.8)
+    held = sum(label in each for label, each in zip(truth, sets, strict=True))
+    assert found["coverage"]["share"] == held / 12
+    assert f"{100 * right / 12:.1f} % predicted correctly" in done.out
+    places = [classifier.classes_.tolist().index(each) for each in truth]
+    error = expected_calibration_error(torch.from_numpy(classifier.predict_proba(files)), torch.tensor(places))
+    assert found["calibration_error"] == pytest.approx(error, abs=1e-6)
+
+
+def test_none_of_these_is_counted_and_needs_no_class(fslstm, tmp_path: Path, model, known) -> None:
+    (known / NONE).mkdir()
+    painted.picture("red", 300).save(known / NONE / "1.png")
+    done = fslstm("score", model, known, "--json", tmp_path / "score.json")
+    assert done.code == 0, done.err
+    assert f'1 picture of "{NONE}" left out' in done.err
+    assert json.loads((tmp_path / "score.json").read_text())["pictures"] == 12
+
+
+def test_what_cannot_be_scored_is_one_sentence(fslstm, tmp_path: Path, model) -> None:
+    other = tmp_path / "other"
+    (other / "lime").mkdir(parents=True)
+    painted.picture("green", 1).save(other / "lime" / "1.png")
+    for folder, words in ((other, "None of the pictures in"), (tmp_path / "labelled", "are in")):
+        done = fslstm("score", model, folder)
+        assert (done.code, done.err.strip().count("fslstm: ")) == (1, 1)
+        assert words in done.err
+
+
+def test_a_model_says_what_it_is_without_pictures_and_weights(fslstm, tmp_path: Path, model) -> None:
+    shutil.rmtree(tmp_path / "labelled")
+    (tmp_path / "conv4.safetensors").unlink()
+    done = fslstm("show", model, "--json", tmp_path / "show.json")
+    assert done.code == 0, done.err
+    for words in ("blue", "15 pictures in", "Backbone: conv4 (84 x 84 pixels)", "Method: lssvm(normalize).", "Expect"):
+        assert words in done.out
+    found = json.loads((tmp_path / "show.json").read_text())
+    assert found["pictures"] == {"blue": 5, "green": 5, "red": 5}
+    assert found["made"]["version"]
+    assert found["backbone"]["name"] == "conv4"
+
+
+def test_a_classifier_of_features_is_shown_too(fslstm, tmp_path: Path) -> None:
+    FewShotClassifier("nn").fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], list("aabb")).save(tmp_path / "m")
+    done = fslstm("show", tmp_path / "m")
+    assert done.code == 0, done.err
+    assert "Backbone: none, since it was fitted to features." in done.out
+    done = fslstm("show", tmp_path / "conv4")
+    assert (done.code, "There is no model file" in done.err) == (1, True)
