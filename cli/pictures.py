@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier
-    from fslstm_plugin.pictures import Picture, Problem, Remark
+    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.embedding import Problem, Remark
     from fslstm_plugin.pretrained import PictureBackbone
 
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
@@ -206,7 +207,7 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Cons
     import torch
 
     from fslstm_plugin.errors import DataError
-    from fslstm_plugin.pictures import features_of
+    from fslstm_plugin.pictures.embedding import features_of
 
     found = Gathered([], torch.zeros(0), [])
     remarks = Remarks()
@@ -218,7 +219,7 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Cons
             remarks.add(batch.remarks)
             parts.append(batch.features)
             advance(len(batch.pictures) + len(batch.problems))
-    name_unreadable(found.unreadable, console)
+    name_unreadable([each.reason for each in found.unreadable], console)
     remarks.say(console)
     if not found.pictures:
         raise DataError(f"None of the {len(pictures):,} pictures can be read.")
@@ -237,7 +238,7 @@ def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[G
     """
     import torch
 
-    from fslstm_plugin.pictures import duplicates
+    from fslstm_plugin.pictures.duplicates import duplicates
 
     both = [known, gathered] if known else [gathered]
     copies = duplicates([each for one in both for each in one.pictures], torch.cat([one.features for one in both]))
@@ -278,18 +279,18 @@ class Remarks:
             terminal.say(console, printable(f"{how}: {self.first[how].path}{more}."))
 
 
-def name_unreadable(problems: Sequence[Problem], console: Console, before: int = 0) -> None:
-    """A sentence on each of the first of these pictures, and the number of the others.
+def name_unreadable(reasons: Sequence[str], console: Console, before: int = 0) -> None:
+    """A sentence on each of the first of the pictures that could not be read.
 
     Args:
-        problems: Pictures that could not be read.
+        reasons: Why each could not.
         console: Where it is printed.
         before: How many were reported before.
     """
     from fslstm_plugin.errors import printable
 
-    for problem in problems[: max(0, _MOST_NAMED - before)]:
-        terminal.say(console, f"Left out: {printable(problem.reason)}")
+    for reason in reasons[: max(0, _MOST_NAMED - before)]:
+        terminal.say(console, f"Left out: {printable(reason)}")
 
 
 @contextmanager

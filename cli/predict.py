@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Optional, TextIO
 
 import typer
 
-from fslstm_plugin.errors import DataError, RunError, UsageError, printable
+from fslstm_plugin.errors import DataError, UsageError, printable
 
 from . import evaluation, options, pictures, terminal
+from .labellers import ClassifierLabeller, GraphLabeller, Labeller, Sets
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.predictions import Asked, Guarantee, Prediction, PredictionTable, Predictor, Sureness
+    from fslstm_plugin.pictures.predictions import Asked, Prediction, PredictionTable, Sureness
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -37,17 +37,21 @@ fslstm predict birds.fslstm pictures/ --sort-into sorted/ --link --coverage 0.8
 fslstm predict birds.fslstm pictures/ --wrong-at-most 0.05 --csv labels.csv --sort-into sorted/
 
 fslstm predict birds.fslstm pictures/ --transductive --json labels.json
+
+fslstm predict birds.onnx pictures/ --csv labels.csv  (what 'fslstm export' wrote)
 """
 
 _LISTED = 25  # Pictures that are printed one by one; of more there is a summary.
-_PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
-_TOGETHER = 10_000  # Pictures whose predictions can use each other: their similarities take 0.8 GB.
 
 
 def _file(help_text: str):  # type: ignore[no-untyped-def]
     return typer.Option(help=help_text, show_default=False, dir_okay=False, callback=options.in_a_folder)
 
 
+ModelOrGraph = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="What 'fslstm fit' or 'fslstm export' wrote.", dir_okay=False),
+]
 Accept = Annotated[
     Optional[float],
     typer.Option(
@@ -60,7 +64,7 @@ Accept = Annotated[
 
 
 def predict(
-    model: pictures.Model,
+    model: ModelOrGraph,
     source: pictures.Pictures,
     csv: Annotated[
         Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
@@ -132,15 +136,7 @@ def predict(
 
     from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
-    from fslstm_plugin.pictures.predictions import (
-        Asked,
-        Guarantee,
-        PredictionTable,
-        Predictor,
-        acceptance,
-        accepting,
-        identity_of,
-    )
+    from fslstm_plugin.pictures.predictions import Asked, PredictionTable
 
     sure = _sureness(above, wrong_at_most, guaranteed)
     if sure is not None and sure.guaranteed:
@@ -154,38 +150,34 @@ def predict(
         import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
     found = pictures_in(source, partial(terminal.say, console))
-    classifier, content = _loaded(model, device, weights)
-    if transductive and not classifier.fitted.method.is_transductive:
-        labels = classifier.classes_[classifier.support_labels_]
-        classifier.set_params(method=f"{classifier.method}+psm")
-        classifier.fit(classifier.support_, labels, classifier.pictures_)
-    _require_calibrated(classifier, sure)
-    with _told_why(sure):
-        guarantee = None if coverage is None else Guarantee.of(classifier, coverage, kind)
-    accepted = acceptance(classifier, accept)
-    predictor = Predictor(classifier, guarantee, accepted)
+    labeller: Labeller
+    if model.suffix.lower() == ".onnx":
+        _refuse_beside_graph(transductive, coverage, weights, device)
+        labeller = GraphLabeller(model, accept)
+    else:
+        sets = None if coverage is None else Sets(coverage, kind)
+        labeller = ClassifierLabeller(model, device, weights, transductive, sets, accept, sure)
+    _require_calibrated(labeller, sure)
     with ExitStack() as stack:
         if csv is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
         else:
-            stack.enter_context(_alone(csv, classifier.fitted.method.is_transductive, console))
+            stack.enter_context(_alone(csv, labeller.together, console))
         file = csv or Path(folder) / "predictions.csv"
-        classes = [printable(str(each)) for each in classifier.classes_] if probabilities else []
-        table = PredictionTable(file, identity_of(content, guarantee, accepted, transductive), classes)
+        table = PredictionTable(file, labeller.identity, labeller.classes if probabilities else [])
         once = {table.entry(pictures.text_of(each.path)): each for each in found}
         with _told_to_go_on(csv):
-            unreadable = _predict_all(once, predictor, table, console)
+            unreadable = _predict_all(once, labeller, table, console)
         asked = Asked(table, once.keys())
         if sure is not None:
             asked = replace(asked, sure=sure.rule(asked))
             table.mark(asked)
-        summary = Summary.of(asked, [str(each) for each in classifier.classes_])
-        summary.show(asked, guarantee is not None, source, classifier.calibrated_)
+        summary = Summary.of(asked, labeller.classes)
+        summary.show(asked, labeller.sets is not None, source, labeller.why_uncalibrated is None)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
-        counts = classifier.fitted.targets.sum(0).int().tolist()
-        doubt = doubted(classifier.why_uncalibrated)
-        lead = [*on_sets(guarantee), *accepting(accepted, counts, accept), *doubt, *on_sure(sure, summary)]
+        doubt = doubted(labeller.why_uncalibrated)
+        lead = [*on_sets(labeller.sets), *labeller.on_none(), *doubt, *on_sure(sure, summary)]
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
@@ -193,24 +185,11 @@ def predict(
             further = f", which has {pictures.count_of(more, 'further picture')}" if more else ""
             typer.echo(f"Written: {printable(str(csv))}{further}.")
         if json is not None:
-            _write_json(json, asked, guarantee, accepted, classifier.why_uncalibrated)
+            _write_json(json, asked, labeller)
         if html is not None:
             _write_gallery(html, asked, summary, model, lead)
         if sort_into is not None:
             _sort(sort_into, asked, summary, link, console)
-
-
-def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClassifier, bytes]:
-    """The classifier with the content of its file.
-
-    Raises:
-        RunError: As `pictures.load` does, and if the file changed meanwhile.
-    """
-    content = model.read_bytes() if model.is_file() else b""
-    classifier = pictures.load(model, device, weights)
-    if model.read_bytes() != content:  # a table would take the one's predictions for the other's
-        raise RunError(f"{model} changed while it was read: type the same command again.")
-    return classifier, content
 
 
 @contextmanager
@@ -300,64 +279,47 @@ def _coverage_within(sure: Sureness, coverage: float | None) -> float:
     return mine
 
 
-@contextmanager
-def _told_why(sure: Sureness | None) -> Iterator[None]:
-    """Say what a coverage is for that was not asked for by name."""
-    try:
-        yield
-    except UsageError as error:
-        if sure is None or not sure.guaranteed:
-            raise
-        asked = f"--wrong-at-most {sure.wrong_at_most:g} --guaranteed"
-        raise UsageError(f"{asked} takes prediction sets with a coverage of 1 less that share: {error}") from error
+def _refuse_beside_graph(transductive: bool, coverage: float | None, weights: Path | None, device: str) -> None:
+    """Refuse what a graph cannot do."""
+    for option, given in (
+        ("--transductive", transductive),
+        ("--coverage or --guaranteed", coverage is not None),
+        ("--weights", weights is not None),
+        ("--device", device != "auto"),
+    ):
+        if given:
+            raise UsageError(f"An exported graph takes no {option}: predict with the classifier that it is from.")
 
 
-def _require_calibrated(classifier: FewShotClassifier, sure: Sureness | None) -> None:
+def _require_calibrated(labeller: Labeller, sure: Sureness | None) -> None:
     """Refuse to expect something of probabilities that nothing confirms."""
-    why = classifier.why_uncalibrated
+    why = labeller.why_uncalibrated
     if sure is not None and sure.wrong_at_most is not None and not sure.guaranteed and why is not None:
         raise UsageError(
             f"--wrong-at-most needs calibrated probabilities, but they are not: {why}. Add --guaranteed or use --above."
         )
 
 
-def _predict_all(once: Mapping[str, Picture], predictor: Predictor, table: PredictionTable, console: Console) -> int:
+def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: PredictionTable, console: Console) -> int:
     """Predict what is not in the table yet; the number of pictures that cannot be read.
 
     Raises:
         DataError: If none of the pictures can be read.
     """
-    import torch
-
-    from fslstm_plugin.pictures import features_of
-
     new = [each for each in once.values() if pictures.text_of(each.path) not in table]
     if len(new) < len(once):
         terminal.say(
             console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done."
         )
-    together = predictor.classifier.fitted.method.is_transductive
-    if together and len(new) > _TOGETHER:
-        raise UsageError(
-            f"Predictions that use the other pictures can be made for {_TOGETHER:,} pictures at a time, but there are "
-            f"{len(new):,}: leave out --transductive, or predict them in parts."
-        )
     unreadable, remarks = 0, pictures.Remarks()
-    paths: list[str] = []
-    features: list[torch.Tensor] = []
     with pictures.progress(console, len(new)) as advance:
-        for batch in features_of(new, predictor.classifier.open_backbone()):
-            pictures.name_unreadable(batch.problems, console, before=unreadable)
-            unreadable += len(batch.problems)
+        for batch in labeller.predict(new):
+            pictures.name_unreadable(batch.unreadable, console, before=unreadable)
+            unreadable += len(batch.unreadable)
             remarks.add(batch.remarks)
-            paths += [pictures.text_of(each.path) for each in batch.pictures]
-            features.append(batch.features)
-            if len(paths) >= _PART and not together:
-                table.append(predictor(paths, torch.cat(features)))
-                paths, features = [], []
-            advance(len(batch.pictures) + len(batch.problems))
-    if paths:
-        table.append(predictor(paths, torch.cat(features)))
+            if batch.predictions:
+                table.append(batch.predictions)
+            advance(batch.looked_at)
     remarks.say(console)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
@@ -437,16 +399,16 @@ def _labels(prediction: Prediction) -> list[str]:
     return [", ".join(prediction.labels)]
 
 
-def on_sets(guarantee: Guarantee | None) -> list[str]:
+def on_sets(sets: Sets | None) -> list[str]:
     """How often the prediction sets contain the true label, in a sentence; none where there are no sets."""
-    if guarantee is None:
+    if sets is None:
         return []
     whom = (
         "the pictures of each class"
-        if guarantee.kind == options.PER_CLASS
+        if sets.kind == options.PER_CLASS
         else "all pictures, where labelled and new ones are drawn alike"
     )
-    return [f"The prediction sets contain the true label for {100 * guarantee.coverage:g} % of {whom}."]
+    return [f"The prediction sets contain the true label for {100 * sets.coverage:g} % of {whom}."]
 
 
 def on_sure(sure: Sureness | None, summary: Summary) -> list[str]:
@@ -474,7 +436,7 @@ def doubted(why: str | None) -> list[str]:
     return [] if why is None else [f"The probabilities are uncalibrated: {why}."]
 
 
-def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted: float, why: str | None) -> None:
+def _write_json(file: Path, asked: Asked, labeller: Labeller) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
 
@@ -486,9 +448,9 @@ def _write_json(file: Path, asked: Asked, guarantee: Guarantee | None, accepted:
         "command": command_line(),
         "version": __version__,
         "model": asked.table.model,
-        "coverage": guarantee and {"share": guarantee.coverage, "kind": guarantee.kind},
-        "accept": accepted,
-        "uncalibrated": why,
+        "coverage": labeller.sets and {"share": labeller.sets.coverage, "kind": labeller.sets.kind},
+        "accept": labeller.accepted,
+        "uncalibrated": labeller.why_uncalibrated,
     }
     with _opened(file) as text:
         text.write(json.dumps(about)[:-1] + ', "pictures": [')

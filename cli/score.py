@@ -56,7 +56,7 @@ def score(
     from rich.console import Console
 
     from fslstm_plugin.data.reading.decode import allow_pixels
-    from fslstm_plugin.pictures.predictions import Guarantee, acceptance
+    from fslstm_plugin.pictures.predictor import Guarantee, acceptance
     from fslstm_plugin.pictures.score import score as scored
 
     kind = options.coverage_kind(coverage, coverage_kind)

@@ -115,7 +115,8 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     import torch
 
     from fslstm_plugin.data.reading.walk import on_case
-    from fslstm_plugin.pictures import Picture, class_names, corrections
+    from fslstm_plugin.pictures import Picture, class_names
+    from fslstm_plugin.pictures.duplicates import corrections
     from fslstm_plugin.pictures.tables import path_of
 
     if classifier.classes_.dtype.kind not in "UO":

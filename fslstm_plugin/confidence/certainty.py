@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from ..checks import require
 
 
-def cautious(probabilities: Tensor, counts: Tensor) -> Tensor:
+def cautious(probabilities: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Probabilities for a promise: their logarithms divided by ``s / (s - 1)``, s the labelled points of a class.
 
     The temperature is fitted to points that were left out, whose class had ``s - 1``. With s its logits are larger, and
@@ -26,16 +25,17 @@ def cautious(probabilities: Tensor, counts: Tensor) -> Tensor:
         ``(..., ways)``, float64, in the same order; all equal where no class has two points.
 
     Example:
-        >>> cautious(torch.tensor([0.9, 0.1]), torch.tensor([2, 2]))
-        tensor([0.7500, 0.2500], dtype=torch.float64)
+        >>> cautious(np.array([0.9, 0.1]), np.array([2, 2]))
+        array([0.75, 0.25])
     """
-    several = counts[counts > 1].double()
-    factor = float((several * several / (several - 1)).sum() / several.sum()) if len(several) else math.inf
-    smallest = torch.finfo(torch.float64).tiny
-    return (probabilities.double().clamp(min=smallest).log() / factor).softmax(-1)
+    several = counts[counts > 1].astype(np.float64)
+    factor = (several * several / (several - 1)).sum() / several.sum() if len(several) else math.inf
+    smallest = np.finfo(np.float64).tiny
+    shares = np.maximum(probabilities.astype(np.float64), smallest) ** (1 / factor)
+    return shares / shares.sum(-1, keepdims=True)
 
 
-def least_probability(probabilities: Tensor, pictures: int, wrong_at_most: float) -> float:
+def least_probability(probabilities: np.ndarray, pictures: int, wrong_at_most: float) -> float:
     """From which probability on labels are taken, so that a share of all pictures is expected to get a wrong one.
 
     The labels of the greatest probabilities p are taken as long as the sum of ``1 - p`` over them, the number of wrong
@@ -54,13 +54,12 @@ def least_probability(probabilities: Tensor, pictures: int, wrong_at_most: float
         UsageError: If the share is outside its range.
 
     Example:
-        >>> given = torch.tensor([0.5, 0.9, 0.99, 0.8], dtype=torch.float64)
-        >>> least_probability(given, pictures=5, wrong_at_most=0.07)
+        >>> least_probability(np.array([0.5, 0.9, 0.99, 0.8]), pictures=5, wrong_at_most=0.07)
         0.8
     """
     require("wrong_at_most", wrong_at_most, above=0, below=1)
-    ordered = probabilities.double().sort(descending=True).values
-    expected = (1 - ordered).cumsum(-1)
+    ordered = np.sort(probabilities.astype(np.float64))[::-1]
+    expected = np.cumsum(1 - ordered)
     taken = int((expected <= wrong_at_most * pictures).sum())
     while 0 < taken < len(ordered) and ordered[taken] == ordered[taken - 1]:  # equal ones are taken together
         taken -= 1

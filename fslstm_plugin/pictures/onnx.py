@@ -1,4 +1,7 @@
-"""Backbone and head as one ONNX graph, which is checked against the classifier before it is kept."""
+"""Backbone and head as one ONNX graph, which is checked against the classifier before it is kept.
+
+`fslstm_plugin.pictures.graph` runs it.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..classifier.fitted import FittedMethod
 from ..errors import RunError, UsageError, is_out_of_memory
 from ..extras import needs_extra
 from ..storage.files import replacing
+from .predictor import acceptance
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -26,10 +31,11 @@ if TYPE_CHECKING:
 _OPSET = 17
 _BATCH = 8
 _TOLERANCE = 1e-3  # Of a probability.
+_EQUAL = 1e-6  # Of squared distances from features in single precision: equal ones differ by rounding.
 
 
 class ClassifierGraph(nn.Module):
-    """From normalised images to logits and probabilities, in single precision.
+    """From normalised images to logits, probabilities and familiarity, the first two in single precision.
 
     Args:
         network: The backbone's.
@@ -50,21 +56,81 @@ class ClassifierGraph(nn.Module):
         weights, bias = fitted.linear()
         self.register_buffer("weights", weights.float())
         self.register_buffer("bias", bias.float())
+        self.familiarity = FamiliarityGraph(fitted)
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and probabilities ``(batch, ways)`` of images ``(batch, 3, H, W)``."""
-        points = self._fitted.adapted(self.network(images).float()).float()
-        logits = points @ self.weights + self.bias
-        return logits, (logits / self.temperature).softmax(-1)
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits and probabilities ``(batch, ways)`` and familiarity ``(batch,)`` of images ``(batch, 3, H, W)``."""
+        features = self.network(images).float()
+        points = self._fitted.adapted(features)
+        logits = points.float() @ self.weights + self.bias
+        return logits, (logits / self.temperature).softmax(-1), self.familiarity(points.double()).float()
+
+
+class FamiliarityGraph(nn.Module):
+    """The rank of `familiarity_rank` in operations that ONNX has; what does not depend on the query is numbers.
+
+    Args:
+        fitted: See `ClassifierGraph`.
+    """
+
+    support: Tensor
+    member: Tensor
+    counts: Tensor
+    inner: Tensor
+    squares: Tensor
+    elsewhere: Tensor
+    several: Tensor
+
+    def __init__(self, fitted: FittedMethod) -> None:
+        super().__init__()
+        support = F.normalize(fitted.adapted(fitted.support), dim=-1)
+        targets, counts = fitted.targets.double(), fitted.targets.double().sum(0)
+        inner = support @ support.mT @ targets
+        self.register_buffer("support", support)
+        self.register_buffer("member", targets.mT.contiguous())  # (ways, n), as the others that are of a class
+        self.register_buffer("counts", counts)
+        self.register_buffer("inner", inner.mT.contiguous())
+        squares = (targets * inner).sum(0)
+        self.register_buffer("squares", squares)
+        self.register_buffer("elsewhere", _elsewhere(inner, squares, targets).mT.contiguous())
+        self.register_buffer("several", counts[targets.argmax(-1)] > 1)
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Ranks ``(batch,)`` of adapted features ``(batch, d)``."""
+        points = F.normalize(points, dim=-1)
+        cross = points @ self.support.T
+        crossing = cross @ self.member.T
+        distances = 1 - 2 * crossing / self.counts + self.squares / self.counts**2
+        own, nearest = (-distances * self.counts / (self.counts + 1)).max(-1)
+        member = self.member[nearest]
+        with_sum, squares = self.inner[nearest], self.squares[nearest].unsqueeze(-1)
+        counts = self.counts[nearest].unsqueeze(-1) + 1 - member
+        sums = squares + 1 + 2 * crossing.gather(1, nearest.unsqueeze(-1)) + member * (1 - 2 * (with_sum + cross))
+        joined = -(1 - 2 * (with_sum + cross - member) / counts + sums / counts**2) * counts / (counts + 1)
+        usual = torch.maximum(self.elsewhere[nearest], joined)
+        counted = (member > 0) | self.several
+        lower = (usual <= own.unsqueeze(-1) + _EQUAL) & counted
+        return (lower.double().sum(-1) + 1) / (counted.double().sum(-1) + 1)
+
+
+def _elsewhere(inner: Tensor, squares: Tensor, targets: Tensor) -> Tensor:
+    """For each point and class ``(n, ways)``, the greatest corrected logit of another class, the point left out."""
+    counts, squares = targets.sum(0) - targets, squares - targets * (2 * inner - 1)
+    distances = 1 - 2 * (inner - targets) / counts + squares / counts**2
+    logits = torch.where(counts > 0, -distances * counts / (counts + 1), -torch.inf)
+    best = logits.topk(2, -1)
+    places = torch.arange(targets.shape[-1])
+    return torch.where(best.indices[:, :1] == places, best.values[:, 1:], best.values[:, :1])
 
 
 def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Image.Image]) -> float:
     """Write a classifier of pictures as an ONNX file, if it predicts the pictures as the classifier does.
 
     The graph takes ``images``, float32 ``(batch, 3, H, W)``; it gives ``logits`` and ``probabilities``
-    ``(batch, ways)``. Its metadata: ``classes``, the names in that order, and ``preprocessing``, a `Preprocessing` of
-    upright pictures on white, both in JSON; ``backbone``, ``method``, ``temperature``, and ``calibrated``, whether the
-    probabilities are, in JSON.
+    ``(batch, ways)`` and ``familiarity`` ``(batch,)``. Its metadata: ``classes``, the names in that order, and
+    ``preprocessing``, a `Preprocessing` of upright pictures on white, both in JSON; ``backbone``, ``method``,
+    ``temperature``; in JSON ``counts``, the labelled pictures of each class, ``calibrated``, whether the probabilities
+    are, ``uncalibrated``, why they are not or null, and ``accept``, see `predictor.acceptance`.
 
     Args:
         classifier: A fitted one with a backbone, on the CPU.
@@ -91,11 +157,14 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     expected = classifier.predict_proba(features.numpy())
     described = {
         "classes": json.dumps([str(each) for each in classifier.classes_]),
+        "counts": json.dumps(np.bincount(classifier.support_labels_).tolist()),
         "preprocessing": msgspec.json.encode(backbone.preprocessing).decode(),
         "backbone": Path(backbone.name).name,  # of a run, not its place on this machine
         "method": str(classifier.method),
         "temperature": repr(classifier.temperature_),
         "calibrated": json.dumps(classifier.calibrated_),
+        "uncalibrated": json.dumps(classifier.why_uncalibrated),
+        "accept": json.dumps(acceptance(classifier)),
     }
     with replacing(file) as temporary:
         _write(graph, images[:1], temporary, described)
@@ -122,7 +191,7 @@ def require_packages() -> None:
 def _write(graph: ClassifierGraph, example: Tensor, file: Path, described: dict[str, str]) -> None:
     import onnx
 
-    names = ["images", "logits", "probabilities"]
+    names = ["images", "logits", "probabilities", "familiarity"]
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # on sizes that are constants of the graph, as they should be

@@ -6,38 +6,27 @@ import codecs
 import csv
 import hashlib
 import io
-import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from ..checks import require
-from ..confidence.certainty import cautious, least_probability
-from ..confidence.conformal import PER_CLASS, attained_coverage
-from ..confidence.familiarity import Range, refused_share
-from ..errors import DataError, StorageError, UsageError, printable
+from ..confidence.certainty import least_probability
+from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replacing
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
-if TYPE_CHECKING:
-    from ..classifier.estimator import FewShotClassifier
-
 NONE, UNSURE = "none of these", "unsure"
-_ACCEPTED, _LEAST_ACCEPTED = 0.95, 0.9  # Unless something else is asked for.
 _COLUMNS = (
     "path", "label", "likeliest", "probability", "cautious", "calibrated", "familiarity", "set", "nearest", "model",
     "sure",
 )  # fmt: skip
 _YES = {True: "yes", False: "no", None: ""}
 _KNOWN = {cell: answer for answer, cell in _YES.items()}
-_ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
 
 class Prediction(NamedTuple):
@@ -70,161 +59,19 @@ class Prediction(NamedTuple):
     probabilities: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """How often prediction sets contain the true label.
-
-    Args:
-        coverage: Their share.
-        kind: See `conformal.p_values`.
-    """
-
-    coverage: float
-    kind: str = PER_CLASS
-
-    @classmethod
-    def of(cls, classifier: FewShotClassifier, coverage: float, kind: str = PER_CLASS) -> Guarantee:
-        """That of a fitted classifier.
-
-        Raises:
-            UsageError: If the classifier cannot guarantee that, with the reason and what it can.
-        """
-        classifier.predict_set(classifier.support_[:1], coverage, kind)  # what is wrong is said before anything else
-        return cls(coverage, kind)
-
-
-def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
-    """The share of pictures of the classes that are accepted as such.
-
-    Args:
-        classifier: A fitted one.
-        asked: What is asked for; 1 accepts all pictures. Default None: 0.95, or the greatest of two digits that so few
-            labelled pictures can tell; 1 where that would be below 0.9.
-
-    Raises:
-        UsageError: If it is out of range, or there are too few labelled pictures for it.
-    """
-    counts = np.bincount(classifier.support_labels_)
-    points = int(counts[counts > 1].sum())
-    if asked is None:
-        most = _at_most(_ACCEPTED, points)
-        return most if most >= _LEAST_ACCEPTED else 1.0
-    require("accept", asked, above=0, most=1)
-    if asked < 1 and attained_coverage(asked, points) == 1:
-        most, enough = math.floor(100 * points / (points + 1)) / 100, math.ceil(asked / (1 - asked) - _ROUNDING)
-        raise UsageError(
-            f"To accept {100 * asked:g} % of the pictures of the classes takes {enough} labelled pictures in classes "
-            f"with two or more, but there are {points}: label more, or accept "
-            f"{f'{most:g} or less, or ' if points else ''}1, which accepts all."
-        )
-    return asked
-
-
-def _at_most(share: float, points: int) -> float:
-    """The share, or the greatest of two digits that so many points can tell."""
-    return share if attained_coverage(share, points) < 1 else math.floor(100 * points / (points + 1)) / 100
-
-
-def accepting(accepted: float, counts: Sequence[int], asked: float | None = None) -> list[str]:
-    """What 'none of these' means, in sentences.
-
-    Args:
-        accepted: See `acceptance`.
-        counts: Labelled pictures of each class.
-        asked: See `acceptance`.
+def on_acceptance(accepted: float) -> str:
+    """What 'none of these' means where a share of the pictures of the classes is accepted, in a sentence.
 
     Example:
-        >>> accepting(0.95, [5] * 5)[1]
-        'Expect this of about 4 % of the pictures of the classes, too: more of some classes, fewer of others.'
+        >>> on_acceptance(1.0)
+        'No picture is labelled "none of these".'
     """
     if accepted == 1:
-        enough = math.ceil(_LEAST_ACCEPTED / (1 - _LEAST_ACCEPTED) - _ROUNDING)
-        few = [f"That takes {enough} labelled pictures in classes with two or more, or --accept."]
-        return [f'No picture is labelled "{NONE}".', *(few if asked is None else [])]
-    mean = f'A picture is "{NONE}" if it is less similar to every class than {100 * accepted:g} % of the labelled '
-    shares = f"Expect this of {_rate(refused_share(counts, 1 - accepted))} of the pictures of the classes, too"
-    if len(set(counts)) > 1:
-        equally = _rate(refused_share(counts, 1 - accepted, equally=True))
-        shares += (
-            f", if these come in the proportions of the labelled ones, and of {equally} if each class has equally many"
-        )
-    return [f"{mean}pictures are to theirs.", f"{shares}: more of some classes, fewer of others."]
-
-
-def _rate(share: Range) -> str:
-    """In percent: one number that is at most 2 from either end, or both ends."""
-    low, high = 100 * share.low, 100 * share.high
-    if high - low <= 4:
-        return f"about {(low + high) / 2:.0f} %"
-    return f"{low:.0f} to {high:.0f} %"
-
-
-class Predictor:
-    """Predicts pictures by their features, any number at a time.
-
-    Args:
-        classifier: A fitted one.
-        guarantee: Of the prediction sets. Default None: there are none.
-        accepted: See `acceptance`. Default 1: no picture is none of the classes.
-
-    Example:
-        >>> from fslstm_plugin import FewShotClassifier
-        >>> classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"], ["/1.png", "/2.png"])
-        >>> Predictor(classifier)(["/new.png"], torch.tensor([[0.1, 1.0]]))[0].label
-        'owl'
-    """
-
-    def __init__(
-        self, classifier: FewShotClassifier, guarantee: Guarantee | None = None, accepted: float = 1.0
-    ) -> None:
-        self.classifier, self.guarantee, self.accepted = classifier, guarantee, accepted
-        self._classes = [printable(str(each)) for each in classifier.classes_]
-        self._places = dict(zip(classifier.classes_.tolist(), self._classes, strict=True))
-        self._counts = torch.from_numpy(classifier.support_labels_).bincount()
-        self._support = F.normalize(torch.from_numpy(classifier.support_).float(), dim=-1)
-
-    def __call__(self, paths: Sequence[str], features: Tensor) -> list[Prediction]:
-        """Predictions of pictures, in their order, from their features ``(m, d)``."""
-        if not paths:
-            return []
-        X = features.numpy()
-        likely = self.classifier.predict_proba(X)
-        doubtful = cautious(torch.from_numpy(likely), self._counts)
-        best = self._best(X, likely)
-        familiarity = self.classifier.familiarity(X).tolist()
-        sets = self._sets(X)
-        nearest = (F.normalize(features.float(), dim=-1) @ self._support.mT).argmax(-1).tolist()
-        found = []
-        for place, path in enumerate(paths):
-            likeliest, near = self._classes[best[place]], self.classifier.pictures_[nearest[place]]
-            found.append(
-                Prediction(
-                    path,
-                    likeliest if familiarity[place] > 1 - self.accepted + _ROUNDING else NONE,
-                    likeliest,
-                    float(likely[place, best[place]]),
-                    float(doubtful[place, best[place]]),
-                    familiarity[place],
-                    sets[place],
-                    path_text(os.path.abspath(path_of(near))) if near else "",
-                    self.classifier.calibrated_,
-                    None,
-                    tuple(likely[place].tolist()),
-                )
-            )
-        return found
-
-    def _best(self, X: np.ndarray, likely: np.ndarray) -> list[int]:
-        """The likeliest classes; beside sets those of the logits, which rounding can make equal as probabilities."""
-        if self.guarantee is None:
-            return likely.argmax(-1).tolist()
-        return np.searchsorted(self.classifier.classes_, self.classifier.predict(X)).tolist()
-
-    def _sets(self, X: object) -> Sequence[tuple[str, ...] | None]:
-        if self.guarantee is None:
-            return [None] * len(X)  # type: ignore[arg-type]
-        sets = self.classifier.predict_set(X, self.guarantee.coverage, self.guarantee.kind)
-        return [tuple(self._places[each] for each in found.tolist()) for found in sets]
+        return f'No picture is labelled "{NONE}".'
+    return (
+        f'A picture is "{NONE}" if it is less similar to every class than {100 * accepted:g} % of the labelled '
+        "pictures are to theirs."
+    )
 
 
 def identity_of(model: bytes, *settings: object) -> str:
@@ -461,7 +308,7 @@ class Sureness:
             least = self.above or 0.0
             return lambda each: each.label != NONE and each.probability >= least
         found = [(each.label, each.cautious) for each in predictions]
-        known = torch.tensor([share for label, share in found if label != NONE], dtype=torch.float64)
+        known = np.array([share for label, share in found if label != NONE], dtype=np.float64)
         least = least_probability(known, len(found), self.wrong_at_most)
         return lambda each: each.label != NONE and each.cautious >= least
 

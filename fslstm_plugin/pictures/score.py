@@ -12,13 +12,14 @@ import torch
 from ..classifier.selection import wilson_interval
 from ..confidence.calibration import expected_calibration_error
 from ..errors import printable
-from .predictions import NONE, Predictor
+from .predictions import NONE
+from .predictor import Predictor
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..classifier.estimator import FewShotClassifier
-    from .predictions import Guarantee
+    from .predictor import Guarantee
 
 
 class Coverage(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fslstm_plugin import EpisodeFeatures
 from fslstm_plugin.confidence.familiarity import familiarity, familiarity_rank, refused_share
-from fslstm_plugin.pictures.predictions import accepting
+from fslstm_plugin.pictures.predictor import accepting
 
 
 def corrected(point: Tensor, others: Tensor) -> float:

@@ -10,7 +10,8 @@ import numpy as np
 import painted
 import pytest
 
-from fslstm_plugin.pictures import features_of, labelled
+from fslstm_plugin.pictures import labelled
+from fslstm_plugin.pictures.embedding import features_of
 from fslstm_plugin.pretrained import open_backbone
 
 SHORT = ("--ways", 3, "--shots", 1, "--queries", 3, "--episodes", 20)

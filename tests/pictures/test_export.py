@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import painted
 import pytest
 import torch
+from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.data.reading.decode import read_picture
@@ -101,3 +105,63 @@ def test_weights_that_were_moved_and_other_pictures_to_check_with(fslstm, tmp_pa
     done = fslstm(*export, "--check", painted.unlabelled(tmp_path / "new"))
     assert done.code == 0, done.err
     assert "on 12 pictures" in done.out
+
+
+def predicted(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as text:
+        return list(csv.DictReader(text))
+
+
+@pytest.mark.parametrize("method", ["lssvm(ridge=1,normalize)", "nn"])
+def test_the_graph_predicts_pictures_as_the_classifier_does(fslstm, tmp_path: Path, method) -> None:
+    model, graph = fitted(fslstm, tmp_path, method), tmp_path / "model.onnx"
+    assert fslstm("export", model, "--onnx", graph).code == 0
+    new = painted.unlabelled(tmp_path / "new")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 300, 3), dtype=np.uint8)).save(new / "long.png")
+    Image.new("RGB", (1, 90), "yellow").save(new / "strip.png")
+    (new / "broken.png").write_bytes(b"")
+    for file, name in ((model, "mine.csv"), (graph, "graph.csv")):
+        done = fslstm("predict", file, new, "--csv", tmp_path / name, "--wrong-at-most", 0.2, "--probabilities")
+        assert done.code == 0, done.err
+        assert "broken.png" in done.err
+    mine, graphs = predicted(tmp_path / "mine.csv"), predicted(tmp_path / "graph.csv")
+    assert len(mine) == len(graphs) == 14
+    for one, other in zip(mine, graphs, strict=True):
+        same = ("path", "label", "likeliest", "calibrated", "sure")
+        assert [one[name] for name in same] == [other[name] for name in same]
+        # One rank of 15 pictures at most, where features of other precision decide it.
+        assert float(one["familiarity"]) == pytest.approx(float(other["familiarity"]), abs=1.01 / 16)
+        for name in one:
+            if name in ("probability", "cautious") or name.startswith("probability of"):
+                assert float(one[name]) == pytest.approx(float(other[name]), abs=1.5e-4)
+
+
+def test_a_graph_is_run_without_torch(fslstm, tmp_path: Path) -> None:
+    model, graph = fitted(fslstm, tmp_path, "lssvm"), tmp_path / "model.onnx"
+    assert fslstm("export", model, "--onnx", graph).code == 0
+    new = painted.unlabelled(tmp_path / "new", each=1)
+    program = (
+        "import sys; from fslstm_cli.main import run\n"
+        "try: run()\nexcept SystemExit as stop: assert not stop.code\n"
+        "print([name for name in ('torch', 'lightning', 'sklearn', 'scipy') if name in sys.modules])"
+    )
+    arguments = ("predict", str(graph), str(new), "--csv", str(tmp_path / "out.csv"))
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert len(predicted(tmp_path / "out.csv")) == 3
+
+
+def test_what_a_graph_cannot_do_is_refused(fslstm, tmp_path: Path) -> None:
+    model, graph = fitted(fslstm, tmp_path, "lssvm"), tmp_path / "model.onnx"
+    assert fslstm("export", model, "--onnx", graph).code == 0
+    new = painted.unlabelled(tmp_path / "new", each=1)
+    for options in (("--coverage", 0.8), ("--transductive",), ("--device", "cpu")):
+        done = fslstm("predict", graph, new, *options)
+        assert (done.code, done.err.count("\n")) == (2, 1)
+        assert "predict with the classifier that it is from" in done.err
+    for content in (b"", b"no graph", graph.read_bytes()[:200]):
+        (tmp_path / "other.onnx").write_bytes(content)
+        done = fslstm("predict", tmp_path / "other.onnx", new)
+        assert (done.code, "other.onnx is damaged" in done.err) == (1, True), done.err
+    done = fslstm("predict", tmp_path / "missing.onnx", new)
+    assert (done.code, "There is no graph at" in done.err) == (1, True)

@@ -1,0 +1,165 @@
+"""An exported ONNX graph that predicts pictures, with ONNX Runtime, NumPy and Pillow alone: PyTorch is not imported."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ..confidence.certainty import cautious
+from ..data.reading.decode import read_picture
+from ..errors import DataError, RunError, printable
+from ..extras import needs_extra
+from ..storage.damage import naming_damage
+from ..storage.files import require_regular
+from .listing import Picture
+from .predictions import NONE, Prediction
+from .tables import path_text
+
+_BATCH = 8
+_AHEAD = 2  # Batches that are decoded while another is predicted.
+_ROUNDING = 1e-6  # Of a rank in single precision.
+_RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+class Batch(NamedTuple):
+    """Predictions of some pictures, and why others cannot be read."""
+
+    predictions: list[Prediction]
+    unreadable: list[str]
+
+
+class Graph:
+    """A graph of `fslstm_plugin.pictures.onnx.export_onnx`.
+
+    Args:
+        file: Its place.
+
+    Raises:
+        MissingExtraError: If onnxruntime is not installed.
+        RunError: If there is no such file.
+        DataError: If it is damaged, or was not exported by this package.
+    """
+
+    def __init__(self, file: Path) -> None:
+        with needs_extra("An ONNX graph", "onnx"):
+            import onnxruntime
+        if not file.exists():
+            raise RunError(f"There is no graph at {file}: make one with 'fslstm export', or name another.")
+        with naming_damage(require_regular(file)):
+            self._session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+            about = self._session.get_modelmeta().custom_metadata_map
+            if not {"classes", "counts", "preprocessing", "accept"} <= about.keys():
+                raise DataError(f"{file} is not a graph that this version of 'fslstm export' wrote: export it again.")
+            self.classes = [printable(each) for each in json.loads(about["classes"])]
+            self._counts = np.array(json.loads(about["counts"]))
+            self.accept = float(json.loads(about["accept"]))
+            self.why_uncalibrated: str | None = json.loads(about["uncalibrated"])
+            self._preprocessing: dict[str, Any] = json.loads(about["preprocessing"])
+
+    def predict(self, pictures: Sequence[Picture], accept: float) -> Iterator[Batch]:
+        """Predictions in the order of the pictures, a batch at a time; threads decode while the graph works.
+
+        Args:
+            pictures: The pictures.
+            accept: Share of the pictures of the classes that is accepted; 1 accepts all.
+        """
+        remaining = iter(pictures)
+        waiting: deque[tuple[list[Picture], list[Future[np.ndarray | str]]]] = deque()
+        with ThreadPoolExecutor(thread_name_prefix="decode") as pool:
+            while True:
+                while len(waiting) <= _AHEAD and (chunk := list(islice(remaining, _BATCH))):
+                    waiting.append((chunk, [pool.submit(self._pixels, each.path) for each in chunk]))
+                if not waiting:
+                    return
+                chunk, futures = waiting.popleft()
+                yield self._batch(chunk, [future.result() for future in futures], accept)
+
+    def _pixels(self, path: Path) -> np.ndarray | str:
+        try:
+            return preprocess(read_picture(path), self._preprocessing)
+        except DataError as error:
+            return str(error)
+
+    def _batch(self, pictures: Sequence[Picture], found: Sequence[np.ndarray | str], accept: float) -> Batch:
+        read = [(each, pixels) for each, pixels in zip(pictures, found, strict=True) if not isinstance(pixels, str)]
+        unreadable = [each for each in found if isinstance(each, str)]
+        if not read:
+            return Batch([], unreadable)
+        shares, ranks = self._session.run(
+            ["probabilities", "familiarity"], {"images": np.stack([pixels for _, pixels in read])}
+        )
+        best, doubtful = shares.argmax(-1).tolist(), cautious(shares, self._counts)
+        predictions = [
+            Prediction(
+                path=path_text(picture.path.absolute()),
+                label=self.classes[best[place]] if ranks[place] > 1 - accept + _ROUNDING else NONE,
+                likeliest=self.classes[best[place]],
+                probability=float(shares[place, best[place]]),
+                cautious=float(doubtful[place, best[place]]),
+                familiarity=float(ranks[place]),
+                labels=None,
+                nearest="",
+                calibrated=self.why_uncalibrated is None,
+                probabilities=tuple(shares[place].tolist()),
+            )
+            for place, (picture, _) in enumerate(read)
+        ]
+        return Batch(predictions, unreadable)
+
+
+def preprocess(image: Image.Image, how: dict[str, Any]) -> np.ndarray:
+    """What the graph sees of an upright RGB picture.
+
+    Args:
+        image: The picture.
+        how: The fields of `fslstm_plugin.pretrained.preprocessing.Preprocessing`.
+
+    Returns:
+        float32 ``(3, H, W)``.
+
+    Example:
+        >>> how = dict(size=[2, 2], order=["crop", "resize", "scale", "normalize"], resize=[2, 2], crop=None,
+        ...     interpolation="bicubic", scale=1 / 255, mean=[0.5] * 3, std=[0.5] * 3, max_aspect_ratio=10)
+        >>> preprocess(Image.new("RGB", (8, 6), "white"), how)[0]
+        array([[1., 1.],
+               [1., 1.]], dtype=float32)
+    """
+    resampling = _RESAMPLING[how["interpolation"]]
+    image = _shortened(image, how["max_aspect_ratio"])
+    if how["order"][0] == "crop":
+        size = tuple(reversed(how["resize"]))
+        image = image if image.size == size else ImageOps.fit(image, size, resampling)
+    else:
+        image = _cropped(image.resize(_size(image, how["resize"]), resampling), *how["crop"])
+    pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) * np.float32(how["scale"])
+    mean, std = (np.array(how[name], dtype=np.float32)[:, None, None] for name in ("mean", "std"))
+    return (pixels - mean) / std
+
+
+def _size(image: Image.Image, resize: int | Sequence[int]) -> tuple[int, int]:
+    """Width and height after the resizing."""
+    if not isinstance(resize, int):
+        return resize[1], resize[0]
+    shorter, longer = min(image.size), int(resize * max(image.size) / min(image.size))
+    return (resize, longer) if image.width == shorter else (longer, resize)
+
+
+def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
+    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    return image.crop((left, top, left + width, top + height))
+
+
+def _shortened(image: Image.Image, ratio: float) -> Image.Image:
+    """The middle of a picture that is longer in proportion."""
+    longest = int(ratio * min(image.size))
+    if max(image.size) <= longest:
+        return image
+    return ImageOps.fit(image, (min(image.width, longest), min(image.height, longest)))
