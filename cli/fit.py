@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import printable
+from fslstm_plugin.errors import UsageError, printable
 
 from . import evaluation, options, pictures, terminal
 
@@ -25,19 +25,28 @@ EXAMPLES = """
 
 fslstm fit labelled/ -o birds.fslstm
 
+fslstm fit --sample -o drawings.fslstm  (drawings, to try it)
+
 fslstm fit labels.csv -o birds.fslstm --backbone timm:vit_small_patch16_dinov3 --pooling token
 
 fslstm fit labelled/ -o birds.fslstm --method "lssvm(ridge=1,normalize)"
 """
 
+SAMPLE = Path("sample")
 Output = Annotated[
     Path, typer.Option("--output", "-o", help="File of the classifier.", dir_okay=False, callback=options.in_a_folder)
 ]
 
 
 def fit(
-    labelled: pictures.Labelled,
     output: Output,
+    labelled: pictures.LabelledOrNone = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample", help=f"Draw pictures into the folder {SAMPLE}, to try the commands, and fit to these."
+        ),
+    ] = False,
     method: Annotated[
         Optional[str],
         typer.Option(help="Name of a method. Default: chosen by leave-one-out.", show_default=False),
@@ -63,7 +72,14 @@ def fit(
     from fslstm_plugin.classifier.selection import CANDIDATES
     from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures.expectations import expectations, sentences
+    from fslstm_plugin.pictures.sample import draw_sample
 
+    if sample == (labelled is not None):
+        raise UsageError("Name labelled pictures, or give --sample for drawings to try it on.")
+    if labelled is None:
+        labelled = SAMPLE / "labelled"
+        if not SAMPLE.exists():
+            draw_sample(SAMPLE)
     options.require_apart(labelled, output, json)
     if max_pixels is not None:
         allow_pixels(max_pixels)
@@ -94,7 +110,8 @@ def fit(
     typer.echo(f"Method: {said.method}{'' if method else _reason(said)}.")
     for sentence in sentences(said):
         typer.echo(sentence)
-    typer.echo(f"Saved in {printable(str(output))}. Next: fslstm predict {printable(str(output))} PICTURES")
+    saved, new = printable(str(output)), SAMPLE / "new" if sample else "PICTURES"
+    typer.echo(f"Saved in {saved}. Next: fslstm predict {saved} {new}")
     if json is not None:
         _write(json, said, once, copies)
 

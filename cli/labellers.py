@@ -54,6 +54,7 @@ class Labeller(Protocol):
         sets: The prediction sets; None where there are none.
         accepted: See `acceptance`.
         why_uncalibrated: See `FewShotClassifier.why_uncalibrated`.
+        labelled: Classes of the labelled pictures, by their paths as predictions name them.
     """
 
     classes: list[str]
@@ -62,6 +63,7 @@ class Labeller(Protocol):
     sets: Sets | None
     accepted: float
     why_uncalibrated: str | None
+    labelled: dict[str, str]
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures."""
@@ -98,7 +100,7 @@ class ClassifierLabeller:
         sure: Sureness | None,
     ) -> None:
         from fslstm_plugin.pictures.predictions import identity_of
-        from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance
+        from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance, named
 
         self._classifier, content = _loaded(model, device, weights)
         if transductive and not self._classifier.fitted.method.is_transductive:
@@ -110,6 +112,13 @@ class ClassifierLabeller:
         self.accepted = acceptance(self._classifier, accept)
         self._predictor = Predictor(self._classifier, guarantee, self.accepted)
         self.classes = [printable(str(each)) for each in self._classifier.classes_]
+        self.labelled = dict(
+            zip(
+                map(named, self._classifier.pictures_),
+                (self.classes[place] for place in self._classifier.support_labels_),
+                strict=True,
+            )
+        )
         self.together = self._classifier.fitted.method.is_transductive
         self.identity = identity_of(content, guarantee, self.accepted, transductive)
 
@@ -171,6 +180,7 @@ class GraphLabeller:
         from fslstm_plugin.pictures.predictions import identity_of
 
         self._graph = Graph(file)
+        self.labelled: dict[str, str] = {}
         self.accepted = self._graph.accept if accept is None else require("accept", accept, above=0, most=1)
         self.classes, self.why_uncalibrated = self._graph.classes, self._graph.why_uncalibrated
         self.identity = identity_of(file.read_bytes(), self.accepted)

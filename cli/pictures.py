@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
 
-Labelled = Annotated[
-    Path,
-    typer.Argument(
-        metavar="LABELLED", help="A folder with a folder of pictures for each class, or a CSV file of path and label."
-    ),
-]
+_LABELLED = typer.Argument(
+    metavar="LABELLED", help="A folder with a folder of pictures for each class, or a CSV file of path and label."
+)
+Labelled = Annotated[Path, _LABELLED]
+LabelledOrNone = Annotated[Optional[Path], _LABELLED]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="What 'fslstm fit' wrote.", dir_okay=False)]
 Pictures = Annotated[
     Path,

@@ -70,7 +70,9 @@ def predict(
         Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
     ] = None,
     json: Annotated[Optional[Path], _file("The same predictions as JSON.")] = None,
-    html: Annotated[Optional[Path], _file("A gallery of the pictures by label, least sure first.")] = None,
+    html: Annotated[
+        Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.")
+    ] = None,
     sort_into: Annotated[
         Optional[Path],
         typer.Option(
@@ -187,7 +189,8 @@ def predict(
         if json is not None:
             _write_json(json, asked, labeller)
         if html is not None:
-            _write_gallery(html, asked, summary, model, lead)
+            title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
+            _write_gallery(html, asked, labeller, title, lead)
         if sort_into is not None:
             _sort(sort_into, asked, summary, link, console)
 
@@ -492,17 +495,15 @@ def _opened(file: Path) -> Iterator[TextIO]:
 def _write_gallery(
     file: Path,
     asked: Asked,
-    summary: Summary,
-    model: Path,
+    labeller: Labeller,
+    title: str,
     lead: Sequence[str],
 ) -> None:
-    from fslstm_plugin.pictures.gallery import gallery, limit
+    from fslstm_plugin.pictures.gallery import gallery
     from fslstm_plugin.storage.files import write_text
 
-    counts = {label: count.pictures for label, count in summary.counts.items()}
-    title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
-    write_text(file, gallery(asked, counts, title, lead, file))
-    typer.echo(" ".join([f"Written: {printable(str(file))}.", *limit(counts)]))
+    write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
+    typer.echo(f"Written: {printable(str(file))}.")
 
 
 def _sort(

@@ -1,15 +1,16 @@
-"""Predictions to look at: a page of one file, by label, least sure first, the nearest labelled picture beside each."""
+"""Predictions to look at and to correct, in a page of one file, with the nearest labelled picture beside each."""
 
 from __future__ import annotations
 
 import base64
-import heapq
+import hashlib
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -23,108 +24,65 @@ from .tables import path_of
 with needs_extra("A gallery", "pictures"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-_MOST = 600  # Pictures on a page, of about 5 kB each.
+_MOST = 600  # Pictures whose thumbnails, of about 5 kB each, are in the page; others are shown from their files.
 _SIDE = 160
-
-
-@dataclass
-class _Group:
-    """The least sure pictures of a label, and how many there are of it."""
-
-    label: str
-    count: int = 0
-    kept: list[tuple[float, int, Prediction]] = field(default_factory=list)
-
-    def add(self, prediction: Prediction, most: int) -> None:
-        self.count += 1
-        entry = (-prediction.probability, -self.count, prediction)  # the first of the heap is the surest
-        if len(self.kept) < most:
-            heapq.heappush(self.kept, entry)
-        else:
-            heapq.heappushpop(self.kept, entry)
-
-    @property
-    def shown(self) -> list[Prediction]:
-        return [prediction for *_, prediction in sorted(self.kept, reverse=True)]
-
-
-@dataclass(frozen=True)
-class _Card:
-    name: str
-    path: str
-    label: str
-    percent: str
-    other_labels: str
-    image: str | None
-    near: int | None
-    near_name: str
-
-
-def limit(counts: Mapping[str, int], most: int = _MOST) -> list[str]:
-    """A sentence on how many pictures a page shows; none where it shows all.
-
-    Args:
-        counts: How many pictures each label has.
-        most: How many the page may show. Default 600.
-
-    Example:
-        >>> limit({"owl": 900, "wren": 300, "tit": 34})
-        ['It shows 600 of 1,234 pictures: of each label the 283 that are least sure.']
-    """
-    each, total = _each(counts, most), sum(counts.values())
-    shown = sum(min(each, count) for count in counts.values())
-    if shown == total:
-        return []
-    return [f"It shows {shown:,} of {total:,} pictures: of each label the {each:,} that are least sure."]
-
-
-def _each(counts: Mapping[str, int], most: int) -> int:
-    """How many pictures of each label there is room for, at least one."""
-    room, labels = most, len(counts)
-    for count in sorted(counts.values()):
-        if count * labels > room:
-            break
-        room, labels = room - count, labels - 1
-    return max(1, room // labels) if labels else most
+_SHOWN_BY_BROWSERS = {".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".avif"}
 
 
 def gallery(
     predictions: Iterable[Prediction],
-    counts: Mapping[str, int],
+    classes: Sequence[str],
     title: str,
     lead: Sequence[str] = (),
     file: Path = Path("gallery.html"),
+    labelled: Mapping[str, str] | None = None,
+    model: str = "",
     most: int = _MOST,
 ) -> str:
-    """The page, in HTML, with nothing from the network and nothing that is run.
+    """The page, in HTML, with nothing from the network; the only program in it is its own, known by its digest.
 
-    It has the least sure pictures of each label, small, and says how many there are. The predictions are read once,
-    and what is kept of them does not grow with their number.
+    It lists all pictures. Those with the least probabilities have thumbnails in the page; of the others, those that a
+    browser can show are read from their files when they come into sight.
 
     Args:
         predictions: The predictions.
-        counts: How many predictions each label has, in the order of the page.
+        classes: Names of the classes, in the order in which keys choose them.
         title: Its heading.
         lead: Sentences below it.
         file: Where the page will lie, from whose folder pictures are named. Default: in the working folder.
-        most: How many pictures it may show. Default 600.
+        labelled: Classes of the labelled pictures, by their paths. Default None: they are not known.
+        model: See `identity_of`: what a user says in the page is kept under this name. Default empty.
+        most: How many thumbnails it has. Default 600.
 
     Example:
-        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 0.5, 1, None, "")], {"owl": 1}, "Birds")
-        >>> "&lt;b&gt;.png" in text, "<b>" in text
-        (True, False)
+        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 0.5, 1, None, "")], ["owl"], "Birds & more")
+        >>> "Birds &amp; more" in text, "<b>" in text, "u003cb>.png" in text
+        (True, False, True)
     """
-    groups = {label: _Group(printable(label)) for label in (NONE, *counts)}
-    each = _each(counts, most)
-    for prediction in predictions:
-        groups[prediction.label].add(prediction, each)
-    shown = [group for group in groups.values() if group.count]
-    wanted = [prediction for group in shown for prediction in group.shown]
-    near = list(dict.fromkeys(prediction.nearest for prediction in wanted if prediction.nearest))
+    found = sorted(predictions, key=lambda each: each.probability)
+    near = {name: place for place, name in enumerate(dict.fromkeys(each.nearest for each in found if each.nearest))}
     with ThreadPoolExecutor() as pool:
-        images = pool.map(_thumbnail, [each.path for each in wanted])
+        thumbnails = pool.map(
+            lambda each: _thumbnail(each[1].path) if each[0] < most or not _is_shown(each[1].path) else None,
+            enumerate(found),
+        )
+        rows = [_row(each, image, near, file) for each, image in zip(found, thumbnails, strict=True)]
         near_images = list(pool.map(_thumbnail, near))
-        cards = [(group, list(_cards(group, images, near, near_images, file))) for group in shown]
+    labels = labelled or {}
+    data = {
+        "model": model,
+        "none": NONE,
+        "classes": [printable(each) for each in classes],
+        "near": [
+            {
+                "image": image,
+                "name": printable("/".join(Path(name).parts[-2:])),
+                "label": printable(labels.get(name, "")),
+            }
+            for name, image in zip(near, near_images, strict=True)
+        ],
+        "rows": rows,
+    }
     environment = Environment(
         loader=PackageLoader("fslstm_plugin.reporting"),
         autoescape=True,
@@ -132,41 +90,57 @@ def gallery(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    script = environment.get_template("gallery.js").render()
     return environment.get_template("gallery.html").render(
         title=title,
-        lead=[*lead, *limit(counts, most)],
-        groups=cards,
-        near=near_images,
-        none=NONE,
+        lead=lead,
+        unsure=any(each.sure is not None for each in found),
+        data=_in_html(data),
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         version=__version__,
         date=date.today().isoformat(),
     )
 
 
-def _cards(
-    group: _Group, images: Iterator[str | None], near: Sequence[str], near_images: Sequence[str | None], file: Path
-) -> Iterator[_Card]:
-    numbers = {name: number for number, name in enumerate(near)}
-    for prediction in group.shown:
-        number = numbers.get(prediction.nearest)
-        yield _Card(
-            printable(Path(prediction.path).name),
-            printable(path_beside(file, prediction.path)),
-            printable(prediction.likeliest),
-            f"{100 * prediction.probability:.0f} %",
-            printable(_other_labels(prediction)),
-            next(images),
-            None if number is None or near_images[number] is None else number,
-            printable("/".join(Path(prediction.nearest).parts[-2:])),
-        )
+def _in_html(data: object) -> str:
+    """JSON that no HTML can end, whatever names are in it."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _row(prediction: Prediction, image: str | None, near: Mapping[str, int], file: Path) -> dict[str, Any]:
+    return {
+        "path": path_beside(file, prediction.path),
+        "name": printable(Path(prediction.path).name),
+        "label": prediction.label,
+        "likeliest": prediction.likeliest,
+        "probability": round(prediction.probability, 4),
+        "others": _other_labels(prediction),
+        "why": _why_none(prediction),
+        "sure": prediction.sure,
+        "near": near.get(prediction.nearest),
+        "image": image,
+    }
 
 
 def _other_labels(prediction: Prediction) -> str:
-    """What stands below the likeliest label: nothing where the set is that label alone, or there are no sets."""
+    """What else the prediction set has; nothing where the set is the likeliest label alone, or there are no sets."""
     labels, likeliest = prediction.labels, prediction.likeliest
     if labels is None or labels == (likeliest,):
         return ""
     return f"or {', '.join(each for each in labels if each != likeliest)}"
+
+
+def _why_none(prediction: Prediction) -> str:
+    if prediction.label != NONE:
+        return ""
+    share = 100 * (1 - prediction.familiarity)
+    return f"{NONE}: less similar to every class than {share:.0f} % of the labelled pictures are to theirs"
+
+
+def _is_shown(path: str) -> bool:
+    """Whether a browser shows the file itself."""
+    return Path(path).suffix.lower() in _SHOWN_BY_BROWSERS
 
 
 def _thumbnail(path: str) -> str | None:

@@ -51,6 +51,11 @@ class Guarantee:
         return cls(coverage, kind)
 
 
+def named(picture: str) -> str:
+    """A labelled picture's name as predictions have it: its path from the root; empty where it has none."""
+    return path_text(os.path.abspath(path_of(picture))) if picture else ""
+
+
 def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
     """The share of pictures of the classes that are accepted as such.
 
@@ -163,7 +168,7 @@ class Predictor:
                     float(doubtful[place, best[place]]),
                     familiarity[place],
                     sets[place],
-                    path_text(os.path.abspath(path_of(near))) if near else "",
+                    named(near),
                     self.classifier.calibrated_,
                     None,
                     tuple(likely[place].tolist()),

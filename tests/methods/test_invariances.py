@@ -136,7 +136,7 @@ def test_the_order_of_the_features_is_nothing(kernel: Kernel, seed: int, data: s
     seed=st.integers(0, 1000),
     episodes=st.integers(2, 9),
     batches=st.lists(st.integers(1, 12), min_size=2, max_size=2),
-    spread=st.floats(0, 3),
+    spread=st.just(0.0) | st.floats(0.01, 3),  # between them rounding decides, and differs from batch to batch
 )
 def test_accuracies_are_percentages_and_the_same_in_any_batch(seed, episodes, batches, spread) -> None:
     """Also where every feature is the same, so that every logit is a tie."""

@@ -152,3 +152,22 @@ def test_what_is_read_otherwise_than_expected_is_said_once(fslstm, tmp_path: Pat
         f"Only the first page or frame is read: {red}/pages-0.tif and 1 more.",
         f"Stored with 16 bits per channel, but read as 8, 10, 12 or 14, which hold the greatest value: {red}/ten.png.",
     ]
+
+
+def test_a_sample_is_drawn_once_and_classified(fslstm, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = fslstm("fit", "--sample", "-o", "drawings.fslstm")
+    assert done.code == 0, done.err
+    assert "25 pictures, 5 classes." in done.out
+    assert "Next: fslstm predict drawings.fslstm sample/new" in done.out
+    drawn = {file: file.read_bytes() for file in Path("sample").rglob("*.png")}
+    assert len(drawn) == 25 + 2 * 43
+    Path("sample/mine.txt").touch()
+    assert fslstm("fit", "--sample", "-o", "drawings.fslstm").code == 0
+    assert Path("sample/mine.txt").exists()
+    done = fslstm("score", "drawings.fslstm", "sample/known", "--json", "score.json")
+    assert done.code == 0, done.err
+    assert json.loads(Path("score.json").read_text())["accuracy"] > 0.9
+    for arguments in (("fit", "-o", "m"), ("fit", "sample/labelled", "--sample", "-o", "m")):
+        done = fslstm(*arguments)
+        assert (done.code, "or give --sample" in done.err) == (2, True)
