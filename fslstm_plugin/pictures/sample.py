@@ -1,4 +1,4 @@
-"""Drawings to try the commands on: boats, fish, flowers, houses, trees; cars and clocks are of none of these classes."""
+"""Drawings to try the commands on: boats, fish, flowers, houses, trees; cars and clocks, which are none of these."""
 
 from __future__ import annotations
 
