@@ -207,7 +207,9 @@ class FittedMethod:
         """
         require_prediction_sets(self.method)
         found = []
-        for place, part in enumerate(query.double().split(max(1, _PAIRS // len(self.support)))):
+        # What sees all queries gets them together, and bounds its memory itself.
+        size = len(query) if self.method.is_transductive else _PAIRS // len(self.support)
+        for place, part in enumerate(query.double().split(max(1, size))):
             joined = self._with_queries(part, is_per_class(kind))
             found.append(ranks(joined, self.targets, kind, seed=seed, first=place))
         return torch.cat(found)

@@ -242,8 +242,8 @@ def _two_digits(share: float) -> float:
 def why_no_prediction_sets(method: Method) -> str | None:
     """Why there are no prediction sets with a guarantee for a method, in a sentence; None if there are.
 
-    They need a leave-one-out in closed form, and features and predictions that treat the labelled points and a query
-    alike, without the other queries.
+    They need a leave-one-out in closed form, and features and predictions that treat the labelled points and the
+    queries alike. An adapter that sees them all, but no label, may do so: the sets are then of these queries together.
 
     Example:
         >>> from fslstm_plugin import parse_method
@@ -251,9 +251,7 @@ def why_no_prediction_sets(method: Method) -> str | None:
         >>> why_no_prediction_sets(parse_method("svm"))
         'There are no prediction sets with a guarantee for svm: its solution does not ... Use lssvm, for example.'
     """
-    why = method.why_no_leave_one_out
-    if method.is_transductive:
-        why = "what it predicts for a query depends on the other queries, so that it treats labelled images otherwise"
+    why = method.why_no_prediction_sets
     return why and f"There are no prediction sets with a guarantee for {method}: {why}. Use {_EXAMPLE}, for example."
 
 

@@ -184,9 +184,21 @@ class Method(nn.Module, ABC):
     def why_no_leave_one_out(self) -> str | None:
         """Why `leave_one_out` has no closed form, independent of the queries; None where it has one.
 
-        Only what has one can be chosen by `choose_method`, and has prediction sets.
+        Only what has one can be chosen by `choose_method`.
         """
         return "it has no closed form for leaving out a point"
+
+    @property
+    def why_no_prediction_sets(self) -> str | None:
+        """Why `leave_one_out_with_queries` has no closed form that treats labelled points and queries alike.
+
+        None where it has one.
+        """
+        if self.is_transductive:
+            return (
+                "what it predicts for a query depends on the other queries, so that it treats labelled images otherwise"
+            )
+        return self.why_no_leave_one_out
 
     def leave_one_out(self, features: EpisodeFeatures, *, of_each_class: bool = True) -> Tensor:
         """Logits of each support point by the method fitted without it.

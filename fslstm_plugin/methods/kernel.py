@@ -90,6 +90,14 @@ class KernelMethod(Method):
             return "what it predicts for a query depends on the other queries"
         return self.head.why_no_leave_one_out
 
+    @property
+    def why_no_prediction_sets(self) -> str | None:
+        """See `Method`; an adapter to which all points are alike leaves labelled ones and queries exchangeable."""
+        seeing = [part for part in self.adapters if part.is_transductive]
+        if self.transduction is None and not self.episode_statistics and all(part.is_label_free for part in seeing):
+            return self.head.why_no_leave_one_out
+        return super().why_no_prediction_sets
+
     def leave_one_out(self, features: EpisodeFeatures, *, of_each_class: bool = True) -> Tensor:
         """See `Method.leave_one_out`."""
         if self.why_no_leave_one_out is not None:

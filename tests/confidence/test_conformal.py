@@ -19,6 +19,7 @@ from fslstm_plugin.confidence.conformal import (
     require_attainable,
     require_prediction_sets,
     usual_coverage,
+    why_no_prediction_sets,
 )
 from fslstm_plugin.errors import UnknownNameError, UsageError
 from fslstm_plugin.features import EpisodeFeatures
@@ -307,7 +308,7 @@ def test_other_coverages_are_refused(coverage: float) -> None:
     [
         ("lssvm+psm", "depends on the other queries"),
         ("lssvm+bn", "depends on the other queries"),
-        ("rr(center=episode)", "depends on the other queries"),
+        ("rr+can", "depends on the other queries"),
         ("lssvm+iam", "depends on the other queries"),
         ("tim", "depends on the other queries"),
         ("simpleshot", "no closed form for leaving out"),
@@ -326,3 +327,30 @@ def test_kinds_are_known_by_name() -> None:
     features = EpisodeFeatures(torch.eye(2), torch.eye(2), torch.tensor([0, 1]))
     with pytest.raises(UnknownNameError, match="Did you mean 'per-class'"):
         p_values(parse_method("nn"), features, "per class")
+
+
+@pytest.mark.parametrize("queries", [(3, 3, 3), (9, 0, 0), (40, 3, 1)])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["lssvm(bpa,ridge=1,normalize)", "nn(center=episode,normalize)"])
+def test_an_adapter_to_which_all_points_are_alike_keeps_the_guarantee(name, spread, queries) -> None:
+    """For each class, however many queries come of it, though each query's features depend on the others."""
+    generator = torch.Generator().manual_seed(1)
+    means = spread * torch.randn(400, 3, 8, generator=generator)
+    labels = torch.arange(3).repeat_interleave(5)
+    truth = torch.arange(3).repeat_interleave(torch.tensor(queries))
+    support, query = (
+        means[:, places] + torch.randn(400, len(places), 8, generator=generator) for places in (labels, truth)
+    )
+    method = parse_method(name)
+    assert method.is_transductive
+    found = p_values(method, EpisodeFeatures(support, query, labels, ways=3), "per-class")
+    mine = found.gather(-1, truth.expand(400, -1).unsqueeze(-1)).squeeze(-1)
+    for label in truth.unique():
+        covered = (mine[:, truth == label] > 1 / 6 + 1e-9).double().mean(-1)
+        error = covered.std() / len(covered) ** 0.5
+        assert abs(covered.mean() - 5 / 6) < 4 * error
+
+
+def test_transduction_that_looks_at_labels_has_no_sets() -> None:
+    for name in ("lssvm+psm", "lssvm(bpa,ridge=1)+psm", "tim(bpa)", "lssvm+bn"):
+        assert "depends on the other queries" in why_no_prediction_sets(parse_method(name))
