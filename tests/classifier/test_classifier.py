@@ -203,7 +203,7 @@ def test_sets_contain_the_true_label_as_often_as_guaranteed(kind: str, points: i
     assert np.mean(hits) > guaranteed - 4 * np.std(hits) / len(hits) ** 0.5
 
 
-@pytest.mark.parametrize("method", ["tim", "lssvm+psm", "svm", "lssvm+psm"])
+@pytest.mark.parametrize("method", ["tim", "lssvm+psm", "svm"])
 def test_methods_without_a_guarantee_refuse_sets_with_the_reason(method: str) -> None:
     X, y, query = draw()
     with pytest.raises(
