@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -12,12 +12,17 @@ from fslstm_plugin.errors import DataError, UsageError, printable
 
 from . import options, pictures, terminal
 
+if TYPE_CHECKING:
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
+
 EXAMPLES = """
 [bold]Examples[/bold]
 
 fslstm export birds.fslstm --onnx birds.onnx
 
 fslstm export birds.fslstm --onnx birds.onnx --check pictures/
+
+fslstm export birds.fslstm --card README.md
 """
 
 _CHECKED = 64  # Pictures; drawn where there are more.
@@ -26,8 +31,18 @@ _CHECKED = 64  # Pictures; drawn where there are more.
 def export(
     model: pictures.Model,
     onnx: Annotated[
-        Path, typer.Option(help="File of the graph.", dir_okay=False, callback=options.in_a_folder, show_default=False)
-    ],
+        Optional[Path],
+        typer.Option(help="File of the graph.", dir_okay=False, callback=options.in_a_folder, show_default=False),
+    ] = None,
+    card: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.",
+            dir_okay=False,
+            callback=options.in_a_folder,
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[
         Optional[Path],
         typer.Option(help="Pictures to check the graph with. Default: the labelled ones.", show_default=False),
@@ -35,28 +50,41 @@ def export(
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
 ) -> None:
-    """Write backbone and head as one ONNX graph, for programs without PyTorch.
+    """Write backbone and head as one ONNX graph, for programs without PyTorch; or a card that says what a model is.
 
     The graph is run on up to 64 pictures, and kept only if it predicts them as the classifier does. It takes normalised
     images; its metadata say how to prepare them, and name the classes.
     """
+    from fslstm_plugin.data.reading.decode import allow_pixels
+
+    if onnx is None and card is None:
+        raise UsageError("There is nothing to export: give --onnx, --card or both.")
+    if check is not None and onnx is None:
+        raise UsageError("--check names pictures to check the graph with: give --onnx too.")
+    options.require_apart(model, onnx, card)
+    if max_pixels is not None:
+        allow_pixels(max_pixels)
+    classifier = pictures.load(model, "cpu", weights)
+    if onnx is not None:
+        _write_graph(classifier, onnx, check)
+    if card is not None:
+        _write_card(classifier, model, card)
+
+
+def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) -> None:
     import random
 
     from rich.console import Console
 
-    from fslstm_plugin.data.reading.decode import allow_pixels, read_picture
+    from fslstm_plugin.data.reading.decode import read_picture
     from fslstm_plugin.pictures import Picture, pictures_in
     from fslstm_plugin.pictures.onnx import export_onnx, require_packages
     from fslstm_plugin.pictures.tables import path_of
 
     console = Console(stderr=True)
     require_packages()
-    options.require_apart(model, onnx)
     if onnx.exists() and onnx.suffix != ".onnx":
         raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
-    if max_pixels is not None:
-        allow_pixels(max_pixels)
-    classifier = pictures.load(model, "cpu", weights)
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
     else:
@@ -73,3 +101,15 @@ def export(
         f"Saved in {printable(str(onnx))}; on {pictures.count_of(len(images))} its probabilities are those of the "
         f"classifier, to within {difference:.1g}."
     )
+
+
+def _write_card(classifier: FewShotClassifier, model: Path, file: Path) -> None:
+    from fslstm_plugin.classifier.model_file import ModelFile
+    from fslstm_plugin.pictures.card import card
+    from fslstm_plugin.pictures.expectations import expectations, sentences
+    from fslstm_plugin.storage.files import write_text
+
+    said = expectations(classifier)
+    licence = classifier.open_backbone().licence
+    write_text(file, card(ModelFile.read(model), said, sentences(said), model.name, licence))
+    typer.echo(f"Written: {printable(str(file))}.")

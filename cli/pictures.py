@@ -49,7 +49,7 @@ BackboneName = Annotated[
     Optional[str],
     typer.Option(
         "--backbone",
-        help="timm:NAME, torchvision:NAME, a run, or a registered backbone with --weights. Default: the installed "
+        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, a run, or a registered backbone with --weights. Default: the installed "
         "EfficientNet-Lite0.",
         show_default=False,
     ),

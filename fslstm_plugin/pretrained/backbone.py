@@ -114,6 +114,12 @@ class PictureBackbone(nn.Module):
         return _BATCH_ON_CPU if self.device.type == "cpu" else _BATCH
 
     @property
+    def licence(self) -> str | None:
+        """Licence of the weights, as timm states it; None where it is not known."""
+        stated = getattr(getattr(self.network, "backbone", self.network), "pretrained_cfg", None) or {}
+        return stated.get("license") if self.weights is None else None
+
+    @property
     def preprocessing(self) -> Preprocessing:
         """What `preprocess` does, as data.
 

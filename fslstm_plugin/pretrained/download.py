@@ -9,11 +9,12 @@ from ..errors import RunError
 
 
 @contextmanager
-def downloading(name: str) -> Iterator[None]:
+def downloading(name: str, otherwise: str = "") -> Iterator[None]:
     """Turn any failure of a download into a sentence.
 
     Args:
         name: Name of the backbone.
+        otherwise: A sentence on what else can be done, begun with a space. Default empty.
 
     Raises:
         RunError: If the block fails.
@@ -24,5 +25,5 @@ def downloading(name: str) -> Iterator[None]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0].rstrip(".")
         raise RunError(
             f"The weights of {name} are not on this machine and cannot be downloaded ({reason}). Name a file of them "
-            "with `weights`, or leave out `backbone`: the default needs no network."
+            f"with `weights`, or leave out `backbone`: the default needs no network.{otherwise}"
         ) from error

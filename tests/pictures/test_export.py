@@ -151,6 +151,29 @@ def test_a_graph_is_run_without_torch(fslstm, tmp_path: Path) -> None:
     assert len(predicted(tmp_path / "out.csv")) == 3
 
 
+def test_a_card_says_what_a_classifier_is(fslstm, tmp_path: Path) -> None:
+    model = fitted(fslstm, tmp_path, "lssvm")
+    (tmp_path / "labelled" / "red").rename(tmp_path / "labelled" / "a|b *c*")
+    assert fslstm("update", model, "--forget", "red", "--add", tmp_path / "labelled").code == 0
+    done = fslstm("export", model, "--card", tmp_path / "card.md")
+    assert done.code == 0, done.err
+    text = (tmp_path / "card.md").read_text()
+    _, metadata, body = text.split("---\n", 2)
+    about = {key: json.loads(value) for key, value in (line.split(": ", 1) for line in metadata.splitlines())}
+    assert about["pipeline_tag"] == "image-classification"
+    assert "license" not in about  # of weights of one's own
+    for words in (
+        "| a\\|b \\*c\\* | 5 |",
+        "| blue | 5 |",
+        "Expect about",
+        "Backbone: conv4; licence of its weights: not stated",
+    ):
+        assert words in body
+    assert str(tmp_path) not in text
+    done = fslstm("export", model)
+    assert (done.code, "give --onnx, --card or both" in done.err) == (2, True)
+
+
 def test_what_a_graph_cannot_do_is_refused(fslstm, tmp_path: Path) -> None:
     model, graph = fitted(fslstm, tmp_path, "lssvm"), tmp_path / "model.onnx"
     assert fslstm("export", model, "--onnx", graph).code == 0

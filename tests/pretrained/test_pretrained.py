@@ -12,9 +12,10 @@ import timm
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_sample_image
 from timm.data import create_transform
+from timm.models import save_for_hf
 from torch import Tensor, nn
 from torchvision import models
 
@@ -428,3 +429,44 @@ def test_a_training_names_the_average_that_it_starts_from(fslstm, tmp_path: Path
     )  # fmt: skip
     assert trained.code == 0, trained.err
     assert "holds weights and their moving average (ema): the average is used." in trained.out + trained.err
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch) -> Path:
+    """A copy of a model's folder in a cache of Hugging Face's hub, on a machine without a network."""
+    folder = tmp_path / "hub" / "models--birds--small" / "snapshots" / "0123"
+    folder.mkdir(parents=True)
+    torch.manual_seed(0)
+    save_for_hf(timm.create_model("resnet18", num_classes=3), folder, safe_serialization=True)
+    (folder.parents[1] / "refs").mkdir()
+    (folder.parents[1] / "refs" / "main").write_text("0123")
+    import huggingface_hub
+
+    for module in (huggingface_hub.constants, huggingface_hub.file_download.constants):
+        monkeypatch.setattr(module, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(timm_models, "_reachable", lambda address: False)
+    return folder
+
+
+def test_a_model_of_a_hub_is_opened_from_its_cache_or_a_copy(hub: Path, monkeypatch) -> None:
+    images = torch.rand(2, 3, 224, 224)
+    weights = load_file(hub / "model.safetensors")
+    network = timm.create_model("resnet18", num_classes=0).eval()
+    network.load_state_dict({name: each for name, each in weights.items() if not name.startswith("fc.")})
+    monkeypatch.chdir(hub.parent)
+    for name in ("hf-hub:birds/small", f"local-dir:{hub}", "local-dir:0123"):
+        backbone = open_backbone(f"timm:{name}")
+        torch.testing.assert_close(backbone(images), network(images))
+        assert not backbone.imagenet
+        opened = open_backbone(backbone.name)
+        assert opened.digest == backbone.digest
+    assert backbone.name == f"timm:local-dir:{hub}"
+
+
+def test_a_model_that_no_hub_gives_says_where_it_must_lie(hub: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"cannot be downloaded .* name it as timm:local-dir:PATH"):
+        open_backbone("timm:hf-hub:birds/large")
+    with pytest.raises(RunError, match="There is no folder of a model at .*nowhere"):
+        open_backbone(f"timm:local-dir:{tmp_path}/nowhere")
+    with pytest.raises(RunError, match="is not that of a model of timm's"):
+        open_backbone(f"timm:local-dir:{tmp_path}")

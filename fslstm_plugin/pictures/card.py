@@ -1,0 +1,93 @@
+"""The card of a classifier: what it is and what to expect of it, in Markdown with the metadata that hubs read."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..errors import printable
+
+if TYPE_CHECKING:
+    from ..classifier.model_file import ModelFile
+    from .expectations import Expectations
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|!])")
+
+
+def card(content: ModelFile, said: Expectations, sentences: list[str], name: str, licence: str | None) -> str:
+    """The card.
+
+    Args:
+        content: The classifier's file.
+        said: What to expect of it.
+        sentences: The same in words, see `expectations.sentences`.
+        name: Name of the file.
+        licence: Of the backbone's weights; None where it is not known.
+
+    Example:
+        >>> from fslstm_plugin import FewShotClassifier
+        >>> from fslstm_plugin.classifier.model_file import ModelFile
+        >>> from fslstm_plugin.pictures.expectations import expectations
+        >>> import tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "birds.fslstm"
+        >>> classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"])
+        >>> classifier.save(file)
+        >>> lines = card(ModelFile.read(file), expectations(classifier), [], file.name, None).splitlines()
+        >>> "# birds.fslstm" in lines, "| wren | 1 |" in lines
+        (True, True)
+    """
+    full = "" if content.backbone is None else content.backbone.name
+    backbone = full.rpartition("/")[2]
+    metadata = {
+        "library_name": "fslstm",
+        "pipeline_tag": "image-classification",
+        "tags": ["few-shot", "prediction-sets"],
+        **({"license": licence} if licence else {}),
+        **({"base_model": full.partition("hf-hub:")[2]} if "hf-hub:" in full else {}),
+        "metrics": ["accuracy"],
+    }
+    rows = [f"| {_plain(label)} | {count:,} |" for label, count in said.pictures.items()]
+    made = "" if content.made is None else f", on {content.made.date} by fslstm {content.made.version}"
+    return "\n".join(
+        [
+            "---",
+            *(f"{key}: {json.dumps(value)}" for key, value in metadata.items()),
+            "---",
+            "",
+            f"# {_plain(name)}",
+            "",
+            f"A classifier of pictures of {len(said.pictures)} classes, fitted to {sum(said.pictures.values())} "
+            f"labelled ones{made}.",
+            "",
+            "| class | labelled pictures |",
+            "| --- | --- |",
+            *rows,
+            "",
+            "## What to expect",
+            "",
+            *(line for sentence in sentences for line in (_plain(sentence), "")),
+            "These are estimates from the labelled pictures, for new pictures like them.",
+            "",
+            "## What it is made of",
+            "",
+            f"* Backbone: {_plain(backbone or 'none, it was fitted to features')}; licence of its weights: "
+            f"{licence or 'not stated'}. They are not in the file.",
+            f"* Method: `{said.method}`.",
+            "* The file holds features of the labelled pictures and the names of their files, no pictures and no code.",
+            "",
+            "## How to use it",
+            "",
+            "```sh",
+            f'pip install "fslstm-plugin[pictures]>={__version__}"',
+            f"fslstm predict {name} pictures/ --csv labels.csv",
+            "```",
+            "",
+        ]
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return _MARKUP.sub(r"\\\1", printable(text))
