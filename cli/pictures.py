@@ -49,8 +49,8 @@ BackboneName = Annotated[
     Optional[str],
     typer.Option(
         "--backbone",
-        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, a run, or a registered backbone with --weights. Default: the installed "
-        "EfficientNet-Lite0.",
+        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, a run, or a registered backbone with --weights. "
+        "Default: the installed EfficientNet-Lite0.",
         show_default=False,
     ),
 ]
