@@ -35,10 +35,10 @@ def open_backbone(
 
     Args:
         backbone: ``timm:NAME``, also ``timm:hf-hub:ORG/NAME`` or ``timm:local-dir:PATH``; ``torchvision:NAME``; a run
-            folder; a registered backbone such as ``conv4``, with ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which is copied, with the
-            plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has some; or a
-            `PictureBackbone`, which is returned as it is. Default None: EfficientNet-Lite0, which is installed with
-            the extra ``pictures`` and needs no network.
+            folder; a registered backbone such as ``conv4``, with ``weights``; a module from normalised images
+            ``(batch, 3, H, W)`` to vectors, which is copied, with the plugin's preprocessing and its own
+            ``normalization`` and ``image_size`` where it has some; or a `PictureBackbone`, which is returned as it is.
+            Default None: EfficientNet-Lite0, which is installed with the extra ``pictures`` and needs no network.
         weights: A safetensors file, or a file of PyTorch's that holds tensors only; see `weights.load_network` for what
             may be around them. Default None: those that timm or torchvision publish, which they download and keep.
         pooling: Of timm's networks and the default: ``avg``, ``max``, ``avgmax``, ``catavgmax``, or ``token`` where
