@@ -70,6 +70,10 @@ def predict(
         Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
     ] = None,
     json: Annotated[Optional[Path], _file("The same predictions as JSON.")] = None,
+    label_studio: Annotated[
+        Optional[Path],
+        _file("Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export."),
+    ] = None,
     html: Annotated[
         Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.")
     ] = None,
@@ -145,7 +149,7 @@ def predict(
         coverage = _coverage_within(sure, coverage)
     kind = options.coverage_kind(coverage, coverage_kind)
     _check(source, sort_into, link, transductive, coverage)
-    options.require_apart(model, source, csv, json, html)
+    options.require_apart(model, source, csv, json, html, label_studio)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     if html is not None:
@@ -188,6 +192,8 @@ def predict(
             typer.echo(f"Written: {printable(str(csv))}{further}.")
         if json is not None:
             _write_json(json, asked, labeller)
+        if label_studio is not None:
+            _write_tasks(label_studio, asked, model)
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
             _write_gallery(html, asked, labeller, title, lead)
@@ -472,6 +478,14 @@ def _write_json(file: Path, asked: Asked, labeller: Labeller) -> None:
             }
             text.write((",\n" if number else "\n") + json.dumps(row))
         text.write("\n]}\n")
+    typer.echo(f"Written: {printable(str(file))}.")
+
+
+def _write_tasks(file: Path, asked: Asked, model: Path) -> None:
+    from fslstm_plugin.pictures.label_studio import task
+    from fslstm_plugin.storage.files import write_json
+
+    write_json(file, [task(file, each.path, each, model.name) for each in asked])
     typer.echo(f"Written: {printable(str(file))}.")
 
 

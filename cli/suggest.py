@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
@@ -29,6 +29,15 @@ def suggest(
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
     json: options.Json = None,
+    label_studio: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.",
+            show_default=False,
+            dir_okay=False,
+            callback=options.in_a_folder,
+        ),
+    ] = None,
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.
 
@@ -42,7 +51,7 @@ def suggest(
     from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures import pictures_in
 
-    options.require_apart(model, source, json)
+    options.require_apart(model, source, json, label_studio)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)
@@ -54,6 +63,8 @@ def suggest(
         typer.echo(f"All pictures in {printable(str(source))} are labelled already.")
         if json is not None:
             _write(json, [])
+        if label_studio is not None:
+            _write_tasks(label_studio, [])
         return
     gathered = pictures.gather(new, classifier.open_backbone(), console)
     rows = [
@@ -67,6 +78,16 @@ def suggest(
     Console().print(table)
     if json is not None:
         _write(json, [(pictures.text_of(path), printable(reason)) for _, path, reason in rows])
+    if label_studio is not None:
+        _write_tasks(label_studio, [pictures.text_of(path) for _, path, _ in rows])
+
+
+def _write_tasks(file: Path, paths: list[str]) -> None:
+    from fslstm_plugin.pictures.label_studio import task
+    from fslstm_plugin.storage.files import write_json
+
+    write_json(file, [task(file, path) for path in paths])
+    typer.echo(f"Written: {printable(str(file))}.")
 
 
 def _write(json: Path, rows: list[tuple[str, str]]) -> None:

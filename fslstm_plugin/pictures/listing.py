@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..data.reading.walk import PassedOver, Report, class_folders, class_name, is_picture, on_case, walk
 from ..errors import DataError
+from .label_studio import labelled_in
 from .tables import path_of, rows, unguarded
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
@@ -34,7 +35,8 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
     Args:
         source: A folder with a folder for each class, whose pictures may lie in folders within it; what lies beside
             the class folders is passed over, and so are hidden files and those of systems. Or a CSV file with the
-            columns ``path``, from the folder of the file, and ``label``; the tables of predictions are such files.
+            columns ``path``, from the folder of the file, and ``label``; the tables of predictions are such files. Or
+            Label Studio's export, a ``.json`` file.
         report: Gets a sentence on what a user may not expect, see
             :func:`~fslstm_plugin.data.reading.walk.class_folders`. Default: it becomes a warning.
 
@@ -53,7 +55,10 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
     _refuse_address(str(source), str(source))
     if source.is_dir():
         return _in_class_folders(source, report)
-    found = list(_in_csv(source, "path", "label"))
+    if source.suffix.lower() == ".json" and source.exists():
+        found = [Picture(path, class_name(label)) for path, label in labelled_in(source)]
+    else:
+        found = list(_in_csv(source, "path", "label"))
     if not found:
         raise DataError(f"There are no pictures in {source}.")
     for sentence in on_case(class_names(found)):

@@ -1,0 +1,94 @@
+"""Label Studio's JSON: tasks with predictions to import there, and its export with the labels that people gave.
+
+Pictures are named as Label Studio serves files of its machine, ``/data/local-files/?d=PATH``, from the JSON file's
+folder, which its ``LOCAL_FILES_DOCUMENT_ROOT`` is to be. The labelling interface has an ``Image`` called ``image`` and
+``Choices`` called ``choice``.
+
+Source: Label Studio's documentation, "Label Studio JSON format of annotated tasks" and "Import pre-annotations".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from ..errors import DataError
+from ..storage.damage import naming_damage
+from ..storage.files import require_regular
+from .predictions import NONE, Prediction, path_beside
+from .tables import path_of
+
+_SERVED = "/data/local-files/?d="
+
+
+def task(file: Path, path: str, prediction: Prediction | None = None, model: str = "") -> dict[str, Any]:
+    """A task to import, in which a prediction is filled in.
+
+    Args:
+        file: Where the tasks will lie.
+        path: The picture, from the root.
+        prediction: What is predicted of it; "none of these" is left open. Default None.
+        model: Name of what predicted it. Default empty.
+
+    Example:
+        >>> task(Path("/home/tasks.json"), "/home/new/a b.png")
+        {'data': {'image': '/data/local-files/?d=new/a%20b.png'}}
+    """
+    found: dict[str, Any] = {
+        "data": {"image": _SERVED + quote(path_of(path_beside(file, path)), errors="surrogateescape")}
+    }
+    if prediction is not None and prediction.label != NONE:
+        choice = {
+            "from_name": "choice",
+            "to_name": "image",
+            "type": "choices",
+            "value": {"choices": [prediction.label]},
+        }
+        found["predictions"] = [{"model_version": model, "score": prediction.probability, "result": [choice]}]
+    return found
+
+
+def labelled_in(file: Path) -> Iterator[tuple[Path, str]]:
+    """The pictures and labels of an export, ``JSON`` or ``JSON-MIN``; tasks without a label are passed over.
+
+    Of several annotations of a task the last that was not cancelled counts.
+
+    Args:
+        file: The export; pictures that Label Studio served are looked for from its folder.
+
+    Raises:
+        DataError: If it is no such export, or a picture is on another machine.
+    """
+    with naming_damage(require_regular(file)):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        found = [(_image(each), _label(each)) for each in content]
+    for image, label in found:
+        if label is not None:
+            yield file.parent / _path(image, file), label
+
+
+def _image(task: dict[str, Any]) -> str:
+    return str(task["data"]["image"] if "data" in task else task["image"])
+
+
+def _label(task: dict[str, Any]) -> str | None:
+    if "annotations" not in task:
+        label = task.get("choice")
+        return None if label is None else str(label)
+    given = [each for each in task["annotations"] if not each.get("was_cancelled")]
+    chosen = [result["value"]["choices"] for each in given for result in each["result"] if result["type"] == "choices"]
+    return str(chosen[-1][0]) if chosen and chosen[-1] else None
+
+
+def _path(image: str, file: Path) -> str:
+    if image.startswith(_SERVED):
+        return unquote(image.removeprefix(_SERVED), errors="surrogateescape")
+    if "://" in image or image.startswith("/data/"):
+        raise DataError(
+            f"{file} has the picture {image}, which Label Studio holds itself: export with the files, or import "
+            "pictures as local files."
+        )
+    return image

@@ -1,0 +1,88 @@
+"""Label Studio's JSON: what is written is read there, and its exports are read here."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import painted
+import pytest
+
+from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.errors import DataError
+from fslstm_plugin.pictures import labelled
+
+
+@pytest.fixture
+def model(fslstm, tmp_path: Path) -> Path:
+    """A classifier of three colours."""
+    file = tmp_path / "colours.fslstm"
+    done = fslstm(
+        "fit", painted.labelled(tmp_path / "labelled"), "-o", file, "--method", "nn", *painted.backbone(tmp_path)
+    )
+    assert done.code == 0, done.err
+    return file
+
+
+def exported(tasks: list[dict]) -> list[dict]:
+    """What Label Studio exports where the first three predictions were accepted, one of them after a cancelled one."""
+    done = []
+    for number, task in enumerate(tasks):
+        result = [] if number > 2 else task["predictions"][0]["result"]
+        annotations = [{"id": number, "was_cancelled": False, "result": result}] if number < 4 else []
+        annotations += [{"was_cancelled": True, "result": [{"type": "choices", "value": {"choices": ["wrong"]}}]}]
+        done.append({"id": number, **task, "annotations": annotations})
+    return done
+
+
+def test_predictions_go_there_and_labels_come_back(fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "new")
+    os.rename(new / "blue-0.png", new / "a b#%ü.png")
+    done = fslstm("predict", model, new, "--label-studio", tmp_path / "tasks.json", "--accept", 1)
+    assert done.code == 0, done.err
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    assert len(tasks) == 12
+    assert tasks[0]["data"]["image"] == "/data/local-files/?d=new/a%20b%23%25%C3%BC.png"
+    (prediction,) = tasks[0]["predictions"]
+    assert prediction["model_version"] == "colours.fslstm"
+    assert prediction["result"][0]["value"]["choices"][0] in painted.COLOURS
+    (tmp_path / "export.json").write_text(json.dumps(exported(tasks)))
+    found = labelled(tmp_path / "export.json")
+    assert [each.path for each in found] == sorted(new.iterdir())[:3]
+    done = fslstm("update", model, "--add", tmp_path / "export.json")
+    assert done.code == 0, done.err
+    assert "18 pictures, 3 classes" in done.out
+    names = FewShotClassifier.load(model).pictures_
+    assert str(new / "a b#%ü.png") in names
+
+
+def test_suggestions_become_tasks_in_their_order(fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "new")
+    files = ("--json", tmp_path / "next.json", "--label-studio", tmp_path / "tasks.json")
+    assert fslstm("suggest", model, new, "--count", 3, *files).code == 0
+    asked = [row["path"] for row in json.loads((tmp_path / "next.json").read_text())["suggestions"]]
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    assert tasks == [{"data": {"image": f"/data/local-files/?d={path}"}} for path in asked]
+
+
+def test_the_short_export_is_read_too(tmp_path: Path) -> None:
+    rows = [{"image": "/data/local-files/?d=1.png", "id": 1, "choice": "owl"}, {"image": "2.png", "id": 2}]
+    (tmp_path / "min.json").write_text(json.dumps(rows))
+    assert [(each.path, each.label) for each in labelled(tmp_path / "min.json")] == [(tmp_path / "1.png", "owl")]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is damaged or has an unexpected format"),
+        ('{"a": 1}', "is damaged or has an unexpected format"),
+        ("[]", "There are no pictures in"),
+        ('[{"image": "/data/upload/1/1.png", "choice": "owl"}]', "which Label Studio holds itself"),
+        ('[{"image": "http://a/1.png", "choice": "owl"}]', "which Label Studio holds itself"),
+    ],
+)
+def test_another_json_file_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(DataError, match=words):
+        labelled(tmp_path / "x.json")
