@@ -55,7 +55,7 @@ def gallery(
         most: How many thumbnails it has. Default 600.
 
     Example:
-        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 0.5, 1, None, "")], ["owl"], "Birds & more")
+        >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 1, None, "")], ["owl"], "Birds & more")
         >>> "Birds &amp; more" in text, "<b>" in text, "u003cb>.png" in text
         (True, False, True)
     """

@@ -37,26 +37,26 @@ class Prediction(NamedTuple):
         label: The likeliest class, or `NONE` where the picture is too unfamiliar.
         likeliest: The likeliest class in any case.
         probability: Its probability.
-        cautious: The same for a promise, see `certainty.cautious`; no greater.
         familiarity: Of the picture, see `FewShotClassifier.familiarity`.
         labels: Its prediction set, with the likeliest class in it; None where there are no sets.
         nearest: The labelled picture that is most like it; empty where its name is not known.
         calibrated: Whether the probability is calibrated, see `FewShotClassifier.why_uncalibrated`. Default True.
         sure: Whether the label can be taken without a look, see `certainty`. Default None: that was not asked.
         probabilities: Of all classes, in their order; empty where they were not asked for.
+        cautious: The probability for a promise, see `certainty.cautious`; no greater. Default 0: nothing is promised.
     """
 
     path: str
     label: str
     likeliest: str
     probability: float
-    cautious: float
     familiarity: float
     labels: tuple[str, ...] | None
     nearest: str
     calibrated: bool = True
     sure: bool | None = None
     probabilities: tuple[float, ...] = ()
+    cautious: float = 0.0
 
 
 def on_acceptance(accepted: float) -> str:
@@ -102,7 +102,7 @@ class PredictionTable:
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "out.csv"
-        >>> found = Prediction("/a, b.png", NONE, "=wren", 0.5, 0.4, 0.04, ("=wren", "tit"), "/1.png")
+        >>> found = Prediction("/a, b.png", NONE, "=wren", 0.5, 0.04, ("=wren", "tit"), "/1.png", cautious=0.4)
         >>> PredictionTable(file, "m").append([found])
         >>> print(file.read_text().replace("\r", ""))
         path,label,likeliest,probability,cautious,calibrated,familiarity,set,nearest,model,sure
@@ -251,13 +251,13 @@ class PredictionTable:
                 unguarded(row["label"]),
                 unguarded(row["likeliest"]),
                 float(row["probability"]),
-                float(row["cautious"]),
                 float(row["familiarity"]),
                 _set_of(unguarded(row["set"])),
                 row["nearest"] and self._path(row["nearest"]),
                 row["calibrated"] == _YES[True],
                 _KNOWN[row["sure"]],
                 tuple(float(row[name]) for name in self._of_classes),
+                float(row["cautious"]),
             )
 
     def _path(self, cell: str) -> str:
@@ -285,7 +285,7 @@ class Sureness:
             1 - ``wrong_at_most``, in place of those of the greatest probabilities. Default False.
 
     Example:
-        >>> found = [Prediction("/1.png", "owl", "owl", p, p, 1.0, None, "") for p in (0.99, 0.7)]
+        >>> found = [Prediction("/1.png", "owl", "owl", p, 1.0, None, "", cautious=p) for p in (0.99, 0.7)]
         >>> list(map(Sureness(wrong_at_most=0.05).rule(found), found))
         [True, False]
     """

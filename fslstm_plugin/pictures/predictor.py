@@ -165,13 +165,13 @@ class Predictor:
                     likeliest if familiarity[place] > 1 - self.accepted + _ROUNDING else NONE,
                     likeliest,
                     float(likely[place, best[place]]),
-                    float(doubtful[place, best[place]]),
                     familiarity[place],
                     sets[place],
                     named(near),
                     self.classifier.calibrated_,
                     None,
                     tuple(likely[place].tolist()),
+                    float(doubtful[place, best[place]]),
                 )
             )
         return found

@@ -24,7 +24,7 @@ HOSTILE = ("</script><script>alert(1)</script>", "=1+1", 'a "quote", and', "<img
 
 
 def prediction(path: Path, label: str, probability: float, **more: object) -> Prediction:
-    found = Prediction(str(path), label, "owl" if label == NONE else label, probability, probability, 0.25, None, "")
+    found = Prediction(str(path), label, "owl" if label == NONE else label, probability, 0.25, None, "")
     return found._replace(**more)
 
 

@@ -519,7 +519,7 @@ def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> N
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
-    table.append([Prediction("/1.png", "a", "a", 0.5, 0.5, 1.0, None, "")])
+    table.append([Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")])
     before = table.file.read_bytes()
 
     class Full:
@@ -546,7 +546,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", lambda self, *a, **k: Full(plain(self, *a, **k)))
         with pytest.raises(StorageError, match=r"out\.csv: No space left on device\."):
-            table.append([Prediction("/2.png", "a", "a", 0.5, 0.5, 1.0, None, "")])
+            table.append([Prediction("/2.png", "a", "a", 0.5, 1.0, None, "")])
     assert table.file.read_bytes() == before
     assert PredictionTable(table.file, "m").done == {"/1.png"}
 
@@ -554,7 +554,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
 def test_a_table_that_is_gone_or_another_is_not_written_to(tmp_path: Path) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
     table.file.rename(tmp_path / "moved.csv")
-    prediction = Prediction("/1.png", "a", "a", 0.5, 0.5, 1.0, None, "")
+    prediction = Prediction("/1.png", "a", "a", 0.5, 1.0, None, "")
     with pytest.raises(StorageError, match=r"Cannot write .*out\.csv: No such file"):
         table.append([prediction])
     PredictionTable(table.file, "other")
@@ -600,7 +600,7 @@ def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> 
     table = PredictionTable(tmp_path / "out.csv", "m")
     labels = ["{}", "=1+1", "'quoted", "-a", "semi;colon", 'quo"te', "plain"]
     given = [
-        Prediction(f"/{number}-{len(rest)}.png", label, label, 0.5, 0.5, 1.0, (label, *rest), "")
+        Prediction(f"/{number}-{len(rest)}.png", label, label, 0.5, 1.0, (label, *rest), "")
         for number, label in enumerate(labels)
         for rest in ([], ["b"])
     ]

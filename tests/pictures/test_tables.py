@@ -19,7 +19,7 @@ NAMES = ["-1", "+1", "=x", "@home", "'tis", "''", "'-1", "cat"]
 
 
 def predicted(path: Path, label: str) -> Prediction:
-    return Prediction(path_text(path), label, label, 0.5, 0.5, 1.0, (label,), "")
+    return Prediction(path_text(path), label, label, 0.5, 1.0, (label,), "")
 
 
 def test_class_names_come_back_from_the_own_table(tmp_path: Path) -> None:
