@@ -41,6 +41,7 @@ REFERENCE = {
             "fslstm_plugin.classifier.selection",
             "fslstm_plugin.confidence.calibration",
             "fslstm_plugin.confidence.conformal",
+            "fslstm_plugin.confidence.certainty",
         ],
     ),
     "backbones": ("Backbones", ["fslstm_plugin.backbones"]),

@@ -55,6 +55,8 @@ class Expectations(msgspec.Struct, frozen=True):
         coverage_per_class: The highest coverage that prediction sets can guarantee for each class, n / (n + 1), n the
             pictures of the smallest class; None if the method has none.
         coverage_marginal: The same on average over the classes, where n are all pictures.
+        judged_by: Name of the head alone, by which they were left out, of a method that refits it by its predictions;
+            None otherwise.
     """
 
     method: str
@@ -68,6 +70,7 @@ class Expectations(msgspec.Struct, frozen=True):
     alike: list[tuple[str, str]]
     coverage_per_class: float | None
     coverage_marginal: float | None
+    judged_by: str | None
 
 
 def expectations(classifier: FewShotClassifier) -> Expectations:
@@ -100,6 +103,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
             for each in odd_labels(likely, labels)
         ]
     alike = [(names[one], names[other]) for one, other in near_duplicates(torch.from_numpy(classifier.support_))]
+    single = classifier.fitted.method.without_queries()
     pictures = dict(zip(classes, counts.tolist(), strict=True))
     return Expectations(
         classifier.method_name,
@@ -112,6 +116,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         odd,
         alike,
         *_greatest_coverages(classifier),
+        judged_by=None if single in (None, classifier.fitted.method) else str(single),
     )
 
 
@@ -153,10 +158,11 @@ def sentences(found: Expectations) -> list[str]:
 def _of_accuracy(found: Expectations) -> str:
     if found.accuracy is None:
         return "How many new pictures will be predicted correctly cannot be estimated from these pictures alone."
+    alone = f" That is {found.judged_by} alone, without the other pictures." if found.judged_by else ""
     return (
         f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{_in_proportions(found)} to be predicted "
         f"correctly (95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} "
-        "pictures, each left out in turn together with one of each other class)."
+        f"pictures, each left out in turn together with one of each other class).{alone}"
     )
 
 

@@ -171,3 +171,11 @@ def test_a_sample_is_drawn_once_and_classified(fslstm, tmp_path: Path, monkeypat
     for arguments in (("fit", "-o", "m"), ("fit", "sample/labelled", "--sample", "-o", "m")):
         done = fslstm(*arguments)
         assert (done.code, "or give --sample" in done.err) == (2, True)
+
+
+def test_what_is_expected_of_a_head_without_its_transduction_says_so(fslstm, tmp_path: Path, small) -> None:
+    folder = painted.labelled(tmp_path / "in")
+    for method, said in (("lssvm+psm", True), ("lssvm(bpa,ridge=1)", False), ("lssvm", False)):
+        done = fslstm("fit", folder, "-o", tmp_path / "m", "--method", method, *small)
+        assert done.code == 0, done.err
+        assert ("That is lssvm alone, without the other pictures." in done.out) == said
