@@ -103,6 +103,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
             for each in odd_labels(likely, labels)
         ]
     alike = [(names[one], names[other]) for one, other in near_duplicates(torch.from_numpy(classifier.support_))]
+    per_class, marginal = _greatest_coverages(classifier)
     single = classifier.fitted.method.without_queries()
     pictures = dict(zip(classes, counts.tolist(), strict=True))
     return Expectations(
@@ -115,7 +116,8 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         confused,
         odd,
         alike,
-        *_greatest_coverages(classifier),
+        per_class,
+        marginal,
         judged_by=None if single in (None, classifier.fitted.method) else str(single),
     )
 
