@@ -181,11 +181,11 @@ def _admm(
     Returns:
         Coefficients ``(b, n, ways)``, their duality gaps ``(b,)``, and a guess which coefficients are free.
     """
-    # Single precision is enough for a guess. Classes before points: products with the inverse are faster so.
-    hessian = _add_identity(kernel, 1.0).float()
+    hessian = _add_identity(kernel, 1.0)
     step = _curvature(hessian)
     inverse = _inverse(_add_identity(hessian, step))
-    goal = targets.float().mT.contiguous()
+    # Classes before points: the product with the inverse is several times as fast so.
+    goal = targets.mT.contiguous()
     bound = C * goal
     bounded, scaled_dual = torch.zeros_like(goal), torch.zeros_like(goal)
     for _ in range(min(max_iterations, _FIRST_GUESS)):
@@ -194,9 +194,9 @@ def _admm(
         relaxed = torch.lerp(bounded, centred, _RELAXATION).add_(scaled_dual)
         bounded = torch.minimum(relaxed, bound)
         scaled_dual = relaxed.sub_(bounded)
-    bounded, scaled_dual = bounded.mT.to(targets), (step * scaled_dual).mT.to(targets)
+    bounded, scaled_dual = bounded.mT, scaled_dual.mT
     alpha = _feasible(bounded, targets, C)
-    free = _free(C * targets - bounded, scaled_dual, step.to(targets), targets)
+    free = _free(C * targets - bounded, step * scaled_dual, step, targets)
     return alpha, svm_duality_gap(kernel, targets, alpha, C), free
 
 
