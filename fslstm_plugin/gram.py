@@ -160,8 +160,19 @@ class EpisodeGram:
                     [0., 1., 1.],
                     [1., 1., 2.]], dtype=torch.float64)
         """
-        query = self._query_block()
+        query = self.query_block
         return torch.cat([torch.cat([self.support, self.cross.mT], -1), torch.cat([self.cross, query], -1)], -2)
+
+    @property
+    def query_block(self) -> Tensor:
+        """The inner products of queries with queries.
+
+        Raises:
+            UsageError: If they were not computed.
+        """
+        if self.query is None:
+            raise UsageError("Appending queries needs their Gram block: build it with transductive=True.")
+        return self.query
 
     def append(self, mix: Tensor) -> EpisodeGram:
         """Extend the support by mixtures of queries.
@@ -176,7 +187,7 @@ class EpisodeGram:
         Raises:
             UsageError: If the query block is missing.
         """
-        query = self._query_block()
+        query = self.query_block
         mix = mix.to(query.dtype)
         queries_new = query @ mix.mT
         return self._with(mix @ self.cross, queries_new, mix @ queries_new)
@@ -193,16 +204,11 @@ class EpisodeGram:
         Raises:
             UsageError: If the query block is missing.
         """
-        query = self._query_block()
+        query = self.query_block
         rows = query.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, query.shape[-1]))
         own = rows.gather(-1, indices.unsqueeze(-2).expand(*indices.shape, indices.shape[-1]))
         crossing = self.cross.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, self.cross.shape[-1]))
         return self._with(crossing, rows.mT, own)
-
-    def _query_block(self) -> Tensor:
-        if self.query is None:
-            raise UsageError("Appending queries needs their Gram block: build it with transductive=True.")
-        return self.query
 
     def _with(self, new_support: Tensor, queries_new: Tensor, new_new: Tensor) -> EpisodeGram:
         """Larger by new points, whose products with support, queries and each other are given."""

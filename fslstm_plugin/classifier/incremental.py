@@ -152,7 +152,7 @@ class UpdatableSystem:
 
     def _serves(self) -> bool:
         """Whether each point adds to those before it far more than rounding."""
-        return bool(keeps_digits(self.matrix, 1 / self.inverse.diagonal().amax()))
+        return bool(keeps_digits(self.matrix.trace(), 1 / self.inverse.diagonal().amax()))
 
     def _invert(self) -> None:
         self.inverse = inverse_smoother(self._kernel(self.points, self.points), self._ridge, self.head.offset)

@@ -12,9 +12,11 @@ Source: Crammer and Singer, "On the algorithmic implementation of multiclass ker
 from __future__ import annotations
 
 import warnings
+from itertools import accumulate
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -23,8 +25,9 @@ from .linalg import cholesky
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
 _FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them might save, costs as much.
 _ACTIVE_SETS = 12  # Steps after which the active-set method counts as cycling.
-_TOGETHER = 32  # Episodes whose unknowns are padded to one number on a CPU;
-_PARTS = 4  # on a GPU, to which padding matters less than the number of calls, so many such numbers.
+_NUMBERS = 2**16  # In the systems that a CPU solves together: more fall out of its cache.
+_TOGETHER = 32  # A GPU, to which padding matters less than the number of calls, solves so many at least,
+_PARTS = 4  # and all in so many parts at most.
 _TO_BOUNDARY = 0.995  # Share of the way to the boundary that an interior-point step may go.
 _TINY = 1e-300  # Makes 0 / 0 a 0.
 _AIM = 1e-5  # Share of the tolerance that the interior-point method aims at.
@@ -95,7 +98,11 @@ def svm_duality_gap(kernel: Tensor, targets: Tensor, alpha: Tensor, C: float = 0
         >>> svm_duality_gap(kernel, targets, torch.zeros(2, 2).double()).item()
         1.0
     """
-    scores = kernel @ alpha + alpha
+    return _gap(kernel @ alpha + alpha, targets, alpha, C)
+
+
+def _gap(scores: Tensor, targets: Tensor, alpha: Tensor, C: float) -> Tensor:
+    """See `svm_duality_gap`; the scores are ``H A``."""
     quadratic = (alpha * scores).sum((-2, -1)) / 2
     length = targets.sum(-1)
     margins = length * (scores.sub(targets).amax(-1) + length) - (targets * scores).sum(-1)
@@ -204,18 +211,22 @@ def _active_set(
     """
     alpha, gap = torch.zeros_like(targets), torch.full_like(targets[:, 0, 0], torch.inf)
     todo, guess = torch.arange(len(kernel), device=kernel.device), free
+    hessian = _add_identity(kernel, 1.0)
+    curvature = _curvature(hessian)
     for _ in range(min(max_iterations, _ACTIVE_SETS)):
-        hessian = _add_identity(kernel, 1.0)
         solution = _solve_free(hessian, targets, torch.where(free, 0, C * targets), free)
-        alpha[todo] = _feasible(solution, targets, C)
-        gap[todo] = svm_duality_gap(kernel, targets, alpha[todo], C)
-        going = (gap[todo] > tolerance).nonzero().squeeze(-1)
+        feasible = _feasible(solution, targets, C)
+        reached = _gap(hessian @ feasible, targets, feasible, C)
+        alpha[todo], gap[todo] = feasible, reached
+        going = (reached > tolerance).nonzero().squeeze(-1)
         if not len(going):
             break
+        todo, hessian, curvature, targets, free, solution = (
+            tensor[going] for tensor in (todo, hessian, curvature, targets, free, solution)
+        )
         gradient = hessian @ solution - targets
         multiplier = gradient.gather(-1, _pivot(free)) - gradient
-        free = _free(C * targets - solution, multiplier, _curvature(hessian), targets)
-        todo, kernel, targets, free = (tensor[going] for tensor in (todo, kernel, targets, free))
+        free = _free(C * targets - solution, multiplier, curvature, targets)
     return alpha, gap, guess
 
 
@@ -283,41 +294,44 @@ def _solve_free(hessian: Tensor, linear: Tensor, fixed: Tensor, free: Tensor) ->
     pivot = _pivot(free)
     start = fixed.scatter_add(-1, pivot, -fixed.sum(-1, keepdim=True) * free.any(-1, keepdim=True))
     unknown = free.scatter(-1, pivot, False)
-    solution = torch.empty_like(fixed)
+    missing = linear - hessian @ start
+    missing = missing - missing.gather(-1, pivot)
+    change = torch.empty_like(fixed)
     # Episodes with about as many unknowns as each other together, for little padding.
-    counts, order = unknown.sum((-2, -1)).sort()
-    together = _TOGETHER if order.device.type == "cpu" else max(_TOGETHER, -(-len(order) // _PARTS))
-    sizes = torch.stack([part[-1] for part in counts.split(together)]).tolist()
-    for part, size in zip(order.split(together), sizes, strict=True):
-        solution[part] = _solve_unknown(hessian[part], linear[part], start[part], unknown[part], pivot[part], size)
-    return solution
+    ascending, order = unknown.sum((-2, -1)).sort()
+    counts: list[int] = ascending.tolist()
+    on_cpu = order.device.type == "cpu"
+    together = _NUMBERS // max(1, counts[-1]) ** 2 if on_cpu else max(_TOGETHER, -(-len(counts) // _PARTS))
+    parts = order.split(max(1, together))
+    sizes = [counts[place - 1] for place in accumulate(map(len, parts))]
+    for part, size in zip(parts, sizes, strict=True):
+        change[part] = _solve_unknown(hessian[part], missing[part], unknown[part], pivot[part], size)
+    return (start + change).scatter_add(-1, pivot, -change.sum(-1, keepdim=True))
 
 
-def _solve_unknown(hessian: Tensor, linear: Tensor, start: Tensor, unknown: Tensor, pivot: Tensor, size: int) -> Tensor:
-    """Change the unknown entries, and the pivots against them: one dense system of the unknowns of all classes.
+def _solve_unknown(hessian: Tensor, missing: Tensor, unknown: Tensor, pivot: Tensor, size: int) -> Tensor:
+    """Changes of the unknown entries that, with the pivots' against them, make up for what is missing.
 
-    Of each episode there are ``size`` unknowns at most.
+    One dense system of the unknowns of all classes; of each episode there are ``size`` at most.
     """
-    batch, points, ways = start.shape
+    batch, points, ways = missing.shape
     unknown = unknown.flatten(1)
-    count = unknown.sum(-1, keepdim=True)
     # The i-th unknown of an episode goes to place i, whatever is known to the spare place at the end.
     place = torch.where(unknown, unknown.cumsum(-1) - 1, size)
-    entries = torch.arange(points * ways, device=start.device).expand(batch, -1)
+    entries = torch.arange(points * ways, device=place.device).expand(batch, -1)
     entry = place.new_zeros(batch, size + 1).scatter(-1, place, entries)[:, :size]
-    present = (torch.arange(size, device=start.device) < count).to(start)
+    present = (torch.arange(size, device=place.device) < unknown.sum(-1, keepdim=True)).to(missing)
     point = entry // ways
-    classes = torch.arange(ways, device=start.device)
-    plus = (entry % ways).unsqueeze(-1) == classes
-    minus = pivot.squeeze(-1).gather(-1, point).unsqueeze(-1) == classes
-    direction = (plus.to(start) - minus.to(start)) * present.unsqueeze(-1)
-    rows = hessian.gather(1, point.unsqueeze(-1).expand(-1, -1, points))
+    classes = torch.eye(ways, dtype=missing.dtype, device=missing.device)
+    plus, minus = F.embedding(entry % ways, classes), F.embedding(pivot.squeeze(-1).gather(-1, point), classes)
+    direction = (plus - minus) * present.unsqueeze(-1)
+    first = points * torch.arange(batch, device=place.device).unsqueeze(-1)
+    rows = hessian.flatten(0, 1).index_select(0, (first + point).flatten()).unflatten(0, point.shape)
     matrix = rows.gather(2, point.unsqueeze(1).expand(-1, size, -1)) * (direction @ direction.mT)
     matrix.diagonal(dim1=-2, dim2=-1).add_(1 - present)
-    every_class = point.unsqueeze(-1).expand(-1, -1, ways)
-    right = ((linear - hessian @ start).gather(1, every_class) * direction).sum(-1, keepdim=True)
-    change = torch.cholesky_solve(right, torch.linalg.cholesky_ex(matrix)[0])
-    return start.scatter_add(1, every_class, change * direction)
+    right = missing.flatten(1).gather(1, entry) * present
+    change = torch.cholesky_solve(right.unsqueeze(-1), torch.linalg.cholesky_ex(matrix)[0]).squeeze(-1)
+    return F.pad(change, (0, 1)).gather(1, place).view(missing.shape)
 
 
 def _pivot(free: Tensor) -> Tensor:
@@ -369,7 +383,9 @@ def _curvature(hessian: Tensor) -> Tensor:
 
 
 def _add_identity(matrix: Tensor, factor: Tensor | float) -> Tensor:
-    return matrix + factor * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    matrix = matrix.clone()
+    matrix.diagonal(dim1=-2, dim2=-1).add_(factor.squeeze(-1) if isinstance(factor, Tensor) else factor)
+    return matrix
 
 
 def _inverse(matrix: Tensor) -> Tensor:

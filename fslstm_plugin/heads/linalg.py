@@ -81,6 +81,33 @@ def _primal(kernel: Tensor, right: Tensor, roots: Tensor, ridge: Tensor, offset:
     return alpha, weights[..., rank, :] if offset else torch.zeros_like(alpha[..., 0, :])
 
 
+def half_solved(
+    kernel: Tensor, right: Tensor, ridge: float, offset: float = 0.0, roots: Tensor | None = None
+) -> Tensor:
+    """``L^-1 right``, L the Cholesky factor of the system of `solve_smoother`.
+
+    What eliminating the system's points leaves of a form between columns of ``right`` is less by the products of
+    these.
+
+    Args:
+        kernel: See `solve_smoother`.
+        right: See `solve_smoother`.
+        ridge: See `solve_smoother`.
+        offset: See `solve_smoother`.
+        roots: See `solve_smoother`.
+
+    Returns:
+        ``(..., n, L)``, differentiable.
+
+    Example:
+        >>> half_solved(torch.eye(1), torch.tensor([[4.0]]), ridge=3.0)
+        tensor([[2.]])
+    """
+    if roots is None:
+        roots = torch.ones_like(kernel[..., :1])
+    return torch.linalg.solve_triangular(cholesky(_system(kernel, ridge, offset, roots)), right, upper=False)
+
+
 def inverse_smoother(kernel: Tensor, ridge: Tensor | float, offset: float = 0.0) -> Tensor:
     """The inverses of ``K + c 11^T + ridge I``, accurate also where rounding of K reaches the ridge.
 
@@ -165,23 +192,25 @@ def _factor(matrix: Tensor) -> tuple[Tensor, Tensor | None]:
         return cholesky(matrix), None
     factor, failed = torch.linalg.cholesky_ex(matrix)
     # The squared diagonal of a factor holds what the points before leave of each.
-    inaccurate = (failed != 0) | ~keeps_digits(matrix.detach(), _diagonal(factor.detach()).amin(-1).square())
+    inaccurate = (failed != 0) | ~keeps_digits(
+        _diagonal(matrix.detach()).sum(-1), _diagonal(factor.detach()).amin(-1).square()
+    )
     return factor, inaccurate if inaccurate.any() else None
 
 
-def keeps_digits(matrix: Tensor, least: Tensor) -> Tensor:
+def keeps_digits(trace: Tensor, least: Tensor | float) -> Tensor:
     """Whether solutions of positive definite systems have half the digits of their precision at least.
 
     Args:
-        matrix: ``(..., n, n)``.
+        trace: Of their matrices, ``(...)``.
         least: The least that a point has left when others are accounted for, by which rounding of the matrix is
             divided, ``(...)``.
 
     Returns:
         bool ``(...)``.
     """
-    precision = torch.finfo(matrix.dtype).eps
-    return precision * _diagonal(matrix).sum(-1) < precision**0.5 * least
+    precision = torch.finfo(trace.dtype).eps
+    return precision * trace < precision**0.5 * least
 
 
 def _eigenvalues(kernel: Tensor) -> tuple[Tensor, Tensor]:

@@ -146,6 +146,10 @@ class LSSVMClassifier(SmootherHead):
         greatest = soft.abs().amax(-1, keepdim=True)
         return scores.sign() @ decode + _OF_EQUAL_VOTES * soft / torch.where(greatest > 0, greatest, 1)
 
+    def _can_eliminate(self, gram: EpisodeGram) -> bool:
+        """See `SmootherHead`; nor if each column has points of its own, or its signs are taken."""
+        return not self._leaves_out and self.decoding == "soft" and super()._can_eliminate(gram)
+
     def _solve_binary(self, kernel: Tensor, targets: Tensor, code: Tensor) -> Dual:
         """The L binary problems: coefficients ``(..., n, L)`` and biases ``(..., L)``."""
         roots, scaled = weight_roots(targets)

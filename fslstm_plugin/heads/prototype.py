@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..gram import EpisodeGram
+from ..kernels import Linear
 from .base import Dual, Head, SolvedSystem
 from .leave_one_out import one_of_each_class
 from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
@@ -45,6 +47,15 @@ class PrototypeClassifier(Head):
         """See `Head.decide`; completes the squared distance with ``q.q``, and divides by d."""
         own = gram.query_self_kernel(self.kernel).unsqueeze(-1)
         return (super().decide(gram, targets, dual) - own) / gram.dim
+
+    def reduced(self, gram: EpisodeGram, targets: Tensor) -> tuple[Head, EpisodeGram, Tensor]:
+        """See `Head.reduced`; the means of the classes, each with the weight of its points."""
+        if not isinstance(self.kernel, Linear) or targets.shape[-2] <= targets.shape[-1]:
+            return super().reduced(gram, targets)
+        counts = targets.sum(-2)
+        average = targets / counts.unsqueeze(-2)
+        means = replace(gram, support=average.mT @ gram.support @ average, cross=gram.cross @ average)
+        return self, means, torch.diag_embed(counts)
 
     @property
     def why_no_leave_one_out(self) -> str | None:

@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..gram import EpisodeGram
+from ..kernels import Linear
+from ..tracing import values_known
 from .base import Dual, Head, SolvedSystem, weight_roots
 from .leave_one_out import CANDIDATE_RIDGES, candidate_ridges, choose_ridge, one_of_each_class
-from .linalg import inverse_smoother, require_above_rounding, solve_smoother, solve_spd
+from .linalg import half_solved, inverse_smoother, keeps_digits, require_above_rounding, solve_smoother, solve_spd
 from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
 
 _BLOCKS = 10**7  # Numbers in the blocks that leave together, at a time and for each episode.
@@ -58,6 +60,32 @@ class SmootherHead(Head):
         roots, scaled = weight_roots(targets)
         solution = self._solution(kernel, roots, scaled @ encode)
         return Dual(solution.alpha @ decode, solution.bias @ decode)
+
+    def reduced(self, gram: EpisodeGram, targets: Tensor) -> tuple[Head, EpisodeGram, Tensor]:
+        """See `Head.reduced`; the support is eliminated, and the columns of Y stand in its place.
+
+        Of the matrix of ``K + c 11^T`` between support and queries, bordered by Y, eliminating the support leaves what
+        it does not explain of the queries, and its prediction for them: one factorisation of the support for all
+        refits, whose systems are those of the appended points alone. The sums are those of one factorisation of all,
+        the support first. Where rounding might reach the ridge, everything stays.
+        """
+        if not self._can_eliminate(gram):
+            return super().reduced(gram, targets)
+        encode, _ = self.codes(targets)
+        roots, scaled = weight_roots(targets)
+        border = torch.cat([scaled @ encode, roots * (gram.cross.mT + self.offset)], -1)
+        half = half_solved(gram.support * roots * roots.mT, border, float(self.ridge), self.offset, roots)
+        labels, crossing = half.tensor_split([encode.shape[-1]], dim=-1)
+        left = gram.query_block + self.offset - crossing.mT @ crossing
+        rest = EpisodeGram(labels.mT @ labels, crossing.mT @ labels, gram.query_norms, gram.dim, left)
+        return _WithoutSupport(self, encode), rest, torch.zeros_like(rest.support @ encode.mT)
+
+    def _can_eliminate(self, gram: EpisodeGram) -> bool:
+        """Whether points are eliminated one by one without loss; not if the ridge depends on all of them."""
+        if isinstance(self.ridge, str) or not isinstance(self.kernel, Linear) or not values_known():
+            return False
+        trace = _diagonal(gram.support).sum(-1) + gram.query_norms.sum(-1)
+        return bool(keeps_digits(trace.detach(), self.ridge).all())
 
     def _solution(self, kernel: Tensor, roots: Tensor, right: Tensor) -> Dual:
         """B ``(..., n, L)`` and ``c 1^T B``, all but the ridge weighted by the roots ``(..., n, 1)`` of weights."""
@@ -177,6 +205,28 @@ class SmootherHead(Head):
         row = base[..., -1:, :].expand(*base.shape[:-2], *encode.shape)
         query = logits(row, last[..., -1:].expand(row.shape[:-1]), encode, classes.expand_as(best))
         return WithQueries(points(labels) if of_own_class else _stacked(map(points, classes)), margins(query, classes))
+
+
+class _WithoutSupport(Head):
+    """A `SmootherHead` for appended points, whose support is eliminated: see `SmootherHead.reduced`.
+
+    In place of the support there are the L columns of Y, of which the points' products are predictions.
+    """
+
+    def __init__(self, head: SmootherHead, encode: Tensor) -> None:
+        super().__init__()
+        self.head, self.columns = head, encode.shape[-1]
+
+    def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
+        """See `Head.solve`."""
+        encode, decode = self.head.codes(targets)
+        _, below = kernel.tensor_split([self.columns], dim=-2)
+        predicted, among = below.tensor_split([self.columns], dim=-1)
+        roots, scaled = weight_roots(targets[..., self.columns :, :])
+        system = among * roots * roots.mT + float(self.head.ridge) * _eye(among)
+        solution = roots * solve_spd(system, scaled @ encode - roots * predicted)
+        alpha = torch.cat([decode.expand(*solution.shape[:-2], *decode.shape), solution @ decode], -2)
+        return Dual(alpha, torch.zeros_like(alpha[..., 0, :]))
 
 
 def _errors(inverse: Tensor, solution: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ class CandidateSelection(TransductiveModule):
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """See `TransductiveModule.refine`."""
+        head, gram, targets = head.reduced(gram, targets)
         logits = head.predict(gram, targets)
         for count in self.counts(logits.shape[-2]):
             chosen, labels = self._candidates(logits, count)

@@ -70,10 +70,10 @@ class PseudoSupportModule(TransductiveModule):
         Returns:
             ``(iterations + 1, ..., m, ways)``; the first are the plain head's.
         """
+        shots, ways = targets.sum(-2), targets.shape[-1]
+        head, gram, targets = head.reduced(gram, targets)
         dual = head.learn(gram, targets)
         logits = [head.decide(gram, targets, dual)]
-        ways = targets.shape[-1]
-        shots = targets.sum(-2)
         weights = torch.ones_like(shots)
         before = torch.zeros_like(logits[0])
         latest = torch.zeros_like(targets[..., 0, :], dtype=torch.int64)  # Place of the last average of a class.

@@ -394,3 +394,98 @@ def test_iam_names_wrong_features() -> None:
     support, labels, query = episode(12)
     with pytest.raises(UsageError, match=r"IAM is for 32 features, but got support \(6, 16\)"):
         published_iam()(support, labels, query)
+
+
+REDUCED: dict[str, Callable[[], Head]] = {
+    "prototype": PrototypeClassifier,
+    "ridge": RidgeClassifier,
+    "ridge_small": lambda: RidgeClassifier(ridge=1e-3),
+    "lssvm": LSSVMClassifier,
+    "lssvm_ecoc": lambda: LSSVMClassifier(coding="ecoc", bias_weight=0.5),
+}
+UNREDUCED: dict[str, Callable[[], Head]] = {
+    "lssvm_hamming": lambda: LSSVMClassifier(decoding="hamming"),
+    "lssvm_one_vs_one": lambda: LSSVMClassifier(coding="one-vs-one"),
+    "lssvm_loo": lambda: LSSVMClassifier(ridge="loo"),
+    "ridge_tiny": lambda: RidgeClassifier(ridge=1e-12),
+    "prototype_rbf": lambda: PrototypeClassifier(kernel="rbf"),
+    "ridge_cosine": lambda: RidgeClassifier(kernel="cosine"),
+    "svm": SVMClassifier,
+}
+
+
+def averages(seed: int, weights: list[float]) -> tuple[Tensor, Tensor]:
+    """Averages of some queries with labels of these weights, 0 for an absent one."""
+    generator = torch.Generator().manual_seed(seed)
+    members = (torch.rand(len(weights), 12, generator=generator) < 0.4).double()
+    members[:, 0] = 1
+    weight = torch.tensor(weights, dtype=torch.float64).unsqueeze(-1)
+    labels = torch.randint(3, (len(weights),), generator=generator)
+    return members / members.sum(-1, keepdim=True) * (weight > 0), one_hot(labels, 3) * weight
+
+
+@pytest.mark.parametrize("make", REDUCED.values(), ids=REDUCED)
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    weights=st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=1, max_size=8),
+    own=st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=3, max_size=3),
+    dim=st.sampled_from([2, 16, 64]),
+)
+def test_the_reduced_problem_has_the_same_answers(
+    make: Callable[[], Head], seed: int, weights: list[float], own: list[float], dim: int
+) -> None:
+    """For any points appended, absent ones, weights, unequal shots, and fewer features than points."""
+    support, labels, query = episode(seed, (2,), dim=dim)
+    # The first point of each class stays; others are absent, once, or twice there.
+    support, targets = support.clone(), one_hot(labels, 3).repeat(2, 1, 1)
+    for point, weight in zip([2, 4, 5], own, strict=True):
+        targets[0, point] *= weight
+        support[0, point] *= weight > 0
+    gram = EpisodeGram.from_features(support, query, transductive=True)
+    mix, more = averages(seed, weights)
+    mix, more = mix.expand(2, -1, -1), more.expand(2, -1, -1)
+    whole = make().predict(gram.append(mix), torch.cat([targets, more], -2))
+    head, rest, few = make().reduced(gram, targets)
+    assert few.shape[-2] != targets.shape[-2] or isinstance(head, PrototypeClassifier)
+    close(head.predict(rest, few), make().predict(gram, targets), 1e-6)
+    close(head.predict(rest.append(mix), torch.cat([few, more], -2)), whole, 1e-6)
+    copies = torch.tensor([[3, 1], [0, 3]])
+    whole = make().predict(gram.append_queries(copies), torch.cat([targets, one_hot(copies % 3, 3)], -2))
+    close(head.predict(rest.append_queries(copies), torch.cat([few, one_hot(copies % 3, 3)], -2)), whole, 1e-6)
+
+
+@pytest.mark.parametrize("make", UNREDUCED.values(), ids=UNREDUCED)
+def test_what_elimination_would_change_is_not_reduced(make: Callable[[], Head]) -> None:
+    support, labels, query = episode(13)
+    gram, targets, made = EpisodeGram.from_features(support, query, transductive=True), one_hot(labels, 3), make()
+    assert made.reduced(gram, targets) == (made, gram, targets)
+
+
+def test_single_precision_is_reduced_only_where_the_ridge_is_far_above_its_rounding() -> None:
+    support, labels, query = episode(14)
+    exact = EpisodeGram.from_features(support, query, transductive=True)
+    assert exact.query is not None
+    blocks = (exact.support.float(), exact.cross.float(), exact.query_norms.float())
+    gram, targets = EpisodeGram(*blocks, exact.dim, exact.query.float()), one_hot(labels, 3)
+    assert LSSVMClassifier().reduced(gram, targets.float())[1] is gram
+    head, rest, few = RidgeClassifier().reduced(gram, targets.float())
+    assert rest is not gram
+    mix, more = averages(14, [1.0, 2.0])
+    whole = RidgeClassifier().predict(exact.append(mix), torch.cat([targets, more]))
+    actual = head.predict(rest.append(mix.float()), torch.cat([few, more.float()]))
+    assert actual.dtype == torch.float32
+    close(actual.double(), whole, 1e-4)
+
+
+@pytest.mark.parametrize("make", REDUCED.values(), ids=REDUCED)
+def test_gradients_flow_through_the_reduced_problem(make: Callable[[], Head]) -> None:
+    support, labels, query = episode(15, dim=8)
+    mix, more = averages(15, [1.0, 0.5, 0.0])
+
+    def logits(support: Tensor, query: Tensor) -> Tensor:
+        gram = EpisodeGram.from_features(support, query, transductive=True)
+        head, gram, targets = make().reduced(gram, one_hot(labels, 3))
+        return head.predict(gram.append(mix), torch.cat([targets, more]))
+
+    assert torch.autograd.gradcheck(logits, (support.requires_grad_(), query.requires_grad_()), fast_mode=True)
