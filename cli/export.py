@@ -64,11 +64,22 @@ def export(
     options.require_apart(model, onnx, card)
     if max_pixels is not None:
         allow_pixels(max_pixels)
+    if onnx is not None:
+        _require_writable(onnx)
     classifier = pictures.load(model, "cpu", weights)
     if onnx is not None:
         _write_graph(classifier, onnx, check)
     if card is not None:
         _write_card(classifier, model, card)
+
+
+def _require_writable(onnx: Path) -> None:
+    """Miss what is needed, and refuse to replace another file, before anything is computed."""
+    from fslstm_plugin.pictures.onnx import require_packages
+
+    require_packages()
+    if onnx.exists() and onnx.suffix != ".onnx":
+        raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
 
 
 def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) -> None:
@@ -78,13 +89,10 @@ def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) 
 
     from fslstm_plugin.data.reading.decode import read_picture
     from fslstm_plugin.pictures import Picture, pictures_in
-    from fslstm_plugin.pictures.onnx import export_onnx, require_packages
+    from fslstm_plugin.pictures.onnx import export_onnx
     from fslstm_plugin.pictures.tables import path_of
 
     console = Console(stderr=True)
-    require_packages()
-    if onnx.exists() and onnx.suffix != ".onnx":
-        raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
     else:
