@@ -121,7 +121,10 @@ Precision = Annotated[
     str,
     typer.Option(help="auto, 32 or bf16; auto is bf16 where the CPU or GPU computes with it.", rich_help_panel=ENGINE),
 ]
-CheckpointEvery = Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.", rich_help_panel=ENGINE)]
+CheckpointEvery = Annotated[
+    Optional[int],
+    typer.Option(min=1, help="Steps between two checkpoints.", show_default="a minute", rich_help_panel=ENGINE),
+]
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ class Engine:
     num_nodes: NumNodes = 1
     strategy: Strategy = "auto"
     precision: Precision = "auto"
-    checkpoint_every: CheckpointEvery = 200
+    checkpoint_every: CheckpointEvery = None
 
 
 # Options that may accompany --resume: they do not change what is trained.

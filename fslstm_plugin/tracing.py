@@ -8,7 +8,8 @@ import torch
 def values_known() -> bool:
     """Whether tensors have values that Python may branch on.
 
-    They have none while compiling or exporting, under the transforms of `torch.func`, and as fake tensors.
+    They have none while compiling or exporting, while a GPU's work is recorded, under the transforms of `torch.func`,
+    and as fake tensors.
 
     Checks of values are left out where they have none; checks of shapes and types are not.
 
@@ -18,6 +19,7 @@ def values_known() -> bool:
         >>> _ = torch.func.vmap(lambda x: print(values_known()) or x)(torch.ones(2))
         False
     """
-    if torch.compiler.is_compiling():
+    is_recorded = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    if torch.compiler.is_compiling() or is_recorded:
         return False
     return torch._C._functorch.maybe_current_level() is None and torch._guards.detect_fake_mode() is None

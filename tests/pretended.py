@@ -7,8 +7,8 @@ two devices, and NumPy's access to a tensor on ``cuda``.
 It counts, since `PretendedGPU.forget`, what a GPU would be given and what Python would wait for, see `Counts`.
 
 Not pretended: streams, ``autocast`` (entered, but everything stays in single precision), optimisers' fused and foreach
-kernels (left out, as for any subclass of Tensor), memory, checkpoints with tensors on ``cuda`` (they are read onto the
-CPU, as Lightning does), and rounding.
+kernels (left out, as for any subclass of Tensor), graphs (what would be recorded is computed), memory, checkpoints with
+tensors on ``cuda`` (they are read onto the CPU, as Lightning does), and rounding.
 """
 
 from __future__ import annotations
@@ -184,6 +184,9 @@ class PretendedGPU:
             "get_device_capability": lambda device=None: (9, 0),
             "get_device_properties": lambda device=None: SimpleNamespace(name="Pretended GPU", total_memory=2**33),
             "get_rng_state_all": list,
+            "get_rng_state": lambda device=None: torch.get_rng_state(),
+            "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+            "make_graphed_callables": lambda passes, tensors, allow_unused_input=False: passes,
         }
         self.within = ExitStack()
         anything = {"synchronize": lambda device=None: None, "current_stream": lambda device=None: idle}

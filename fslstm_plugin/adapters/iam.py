@@ -39,6 +39,7 @@ class InverseAttentionModule(FeatureAdapter):
 
     is_transductive = True
     is_label_free = False
+    is_static = True
     sizes = ("dim",)
 
     def __init__(self, dim: int, reduction: int = 8, dropout: float = 0.5) -> None:

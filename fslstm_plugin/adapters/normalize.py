@@ -19,6 +19,8 @@ class Normalize(FeatureAdapter):
         tensor([[0.7071, 0.7071]], dtype=torch.float64)
     """
 
+    is_static = True
+
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`."""
         return features.derived(lambda points: F.normalize(points, dim=-1), EpisodeGram.normalized)

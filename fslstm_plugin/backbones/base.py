@@ -31,11 +31,14 @@ class Backbone(nn.Module):
         map_shape: Shape (channels, height, width) of the pooled feature map, which the vector is made of.
         map_channels: Channels of the feature map before pooling.
         recipe: The paper's rates for training it from pretrained weights.
+        is_static: Whether training takes the same operations for every batch of a shape, and waits for none of them,
+            so that a GPU may record them. Default False.
     """
 
     normalization: ClassVar[Normalization] = IMAGENET_NORMALIZATION
     recipe: ClassVar[BackboneRecipe]
     widths: ClassVar[tuple[int, int, int, int]]
+    is_static: ClassVar[bool] = False
     blocks: nn.Sequential
 
     def __init__(self, image_size: int = 84) -> None:

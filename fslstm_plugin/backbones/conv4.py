@@ -27,6 +27,7 @@ class Conv4(Backbone):
     """
 
     widths = (128, 192, 256, 512)
+    is_static = True
     recipe = BackboneRecipe(lr=0.005, method_lr=0.01, on_gpu={"epochs": 120, "weight_decay": 1e-3, "dropout": 0.1})
 
     def __init__(self, image_size: int = 84) -> None:

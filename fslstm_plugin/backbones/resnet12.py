@@ -76,6 +76,7 @@ class ResNet12(Backbone):
     """
 
     widths = (64, 160, 320, 640)
+    is_static = True
     recipe = BackboneRecipe(lr=0.0005, method_lr=0.005)
     normalization = Normalization(
         (129.37731888 / 255, 124.10583864 / 255, 112.47758569 / 255),

@@ -34,10 +34,9 @@ class Changes(NamedTuple):
     column_inside: Tensor
     factors: Tensor | None
 
-    def of(self, step: int) -> Changes:
-        """Those with an index in the first dimension."""
-        factors = None if self.factors is None else self.factors[step]
-        return Changes(self.rows[step], self.columns[step], self.row_inside[step], self.column_inside[step], factors)
+    def of(self, steps: slice) -> Changes:
+        """Those of a part of the first dimension, one image after the other."""
+        return Changes(*(None if each is None else each[steps].flatten(0, 1) for each in self))  # type: ignore[arg-type]
 
 
 def uniform_draws(keys: Sequence[Sequence[int]], images: int) -> Tensor:

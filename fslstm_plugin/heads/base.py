@@ -81,6 +81,7 @@ class Head(nn.Module, ABC):
     """
 
     is_transductive: ClassVar[bool] = False
+    is_static: bool = False  # see `Method`
     sizes: ClassVar[tuple[str, ...]] = ()  # see `FeatureAdapter`
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     constant: ClassVar[tuple[str, str] | None] = None  # Argument that regularises, and its letter in figures.

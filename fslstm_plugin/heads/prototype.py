@@ -38,6 +38,8 @@ class PrototypeClassifier(Head):
         tensor([[-2., -4.]])
     """
 
+    is_static = True
+
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """Twice the class averages, and the prototypes' squared norms: ``2 q.p - p.p``."""
         average = targets / targets.sum(-2, keepdim=True)

@@ -42,6 +42,11 @@ class SmootherHead(Head):
         return None
 
     @property
+    def is_static(self) -> bool:  # type: ignore[override]
+        """See `Method`; a ridge that is chosen by values is not."""
+        return not isinstance(self.ridge, str)
+
+    @property
     def offset(self) -> float:
         """The number c; default 0."""
         return 0.0

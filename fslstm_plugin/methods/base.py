@@ -59,6 +59,8 @@ class Method(nn.Module, ABC):
         search_space: Arguments that ``fslstm tune`` chooses, each with its candidates. Default none.
         plain: Name of the method that this one is naturally measured against. Default ``"nn"``.
         fills_classes_equally: Whether it expects as many queries of each class, as figures tell. Default False.
+        is_static: Whether its loss takes the same operations for every batch of a shape where no values are known, and
+            waits for none of them, so that a GPU may record a training. Default False.
         is_head: Whether it is a head, with nothing around it but adapters without weights. Default False.
 
     Example:
@@ -82,6 +84,7 @@ class Method(nn.Module, ABC):
     search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
     plain: str | None = "nn"
     fills_classes_equally: ClassVar[bool] = False
+    is_static: bool = False
     is_head: bool = False
 
     def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:

@@ -61,6 +61,12 @@ class KernelMethod(Method):
         return self.episode_statistics or any(part is not None and part.is_transductive for part in parts)
 
     @property
+    def is_static(self) -> bool:  # type: ignore[override]
+        """See `Method`; where head and adapters are, and nothing refits the head."""
+        parts = (self.head, *self.adapters)
+        return self.transduction is None and not self.episode_statistics and all(part.is_static for part in parts)
+
+    @property
     def uses_gram(self) -> Gram:  # type: ignore[override]
         """See `Method`; refitting needs the queries' own block."""
         return "support" if self.transduction is None else "all"

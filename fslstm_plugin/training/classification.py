@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from ..model import FewShotModel
 from ..normalization import Normalization
 from ..recipes import PretrainRecipe
 from ..runs.folder import Run
+from .engine import SECONDS_BETWEEN_SAVES
 from .metrics import is_logged
+from .replay import Replayable, Replayed
 from .streams import Step, augmented
 
 
@@ -73,7 +77,7 @@ def shrink(images: Tensor, side: int) -> Tensor:
     return F.interpolate(images, size=(side, side), mode="bilinear", antialias=True)
 
 
-class Classification(pl.LightningModule):
+class Classification(Replayable):
     """A backbone with a linear classifier on its globally pooled features.
 
     Args:
@@ -100,6 +104,12 @@ class Classification(pl.LightningModule):
             )
         self.classifier = nn.Linear(width, classes)
         self.recipe, self.total_steps = recipe, total_steps
+        self._pass: Callable[[Tensor], Tensor] = self.forward
+
+    def replay(self) -> None:
+        """See `Replayable.replay`."""
+        if getattr(self.backbone, "is_static", False):
+            self._pass = Replayed(self, self.forward)
 
     def forward(self, images: Tensor) -> Tensor:
         """Class logits ``(batch, classes)`` of normalised images ``(batch, 3, H, W)``."""
@@ -114,7 +124,7 @@ class Classification(pl.LightningModule):
         for block, share in zip(self.blocks, self.recipe.freeze, strict=False):
             if progress >= share:
                 block.requires_grad_(False)
-        logits = self(shrink(images, self.recipe.side(images.shape[-1], progress)))
+        logits = self._pass(shrink(images, self.recipe.side(images.shape[-1], progress)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing)
         if is_logged(self.trainer):
             self.log("train_loss", loss)
@@ -143,14 +153,16 @@ class Classification(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-class SaveEachEpoch(pl.Callback):
-    """Writes the backbone's weights after each epoch, so that a stopped pretraining is useful."""
+class SaveWeights(pl.Callback):
+    """Writes the backbone's weights after epochs, at most once a minute, so that a stopped pretraining is useful."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
+        self.run, self.saved = run, -math.inf
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Save after an epoch, also after a last one that is not complete."""
         assert isinstance(module, Classification)
-        if trainer.is_global_zero:
+        is_last = trainer.global_step >= trainer.max_steps
+        if trainer.is_global_zero and (is_last or time.monotonic() - self.saved >= SECONDS_BETWEEN_SAVES):
             self.run.save_weights(FewShotModel.from_backbone(module.backbone))
+            self.saved = time.monotonic()

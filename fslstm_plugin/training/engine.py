@@ -32,6 +32,7 @@ from ..runs.folder import Run
 from ..stopping import Interrupted, listen, listening
 from ..storage.files import damaged_member, read_json, replacing
 from .metrics import Metrics
+from .replay import Replayable
 
 
 class NonFiniteError(FSLSTMError):
@@ -50,6 +51,7 @@ class NonFiniteError(FSLSTMError):
         )
 
 
+SECONDS_BETWEEN_SAVES = 60
 _LIGHTNING_PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
 
 
@@ -87,12 +89,17 @@ class StepSeed(pl.Callback):
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, *_: Any) -> None:
         """Seed for the coming step."""
         words = np.random.SeedSequence([self.seed, trainer.global_step, trainer.global_rank]).generate_state(1)
-        on_cpu = isinstance(trainer.accelerator, CPUAccelerator)
+        kind, seed = module.device.type, int(words[0])
+        if kind not in ("cpu", "cuda"):
+            torch.manual_seed(seed)
+            return
         # torch.manual_seed seeds absent devices too, which takes as long as a small step.
-        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(int(words[0]))
+        torch.default_generator.manual_seed(seed)
+        if kind == "cuda":
+            torch.cuda.manual_seed(seed)
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -151,18 +158,18 @@ class Checkpoints(pl.Callback):
     Args:
         run: Where to keep it.
         metrics: The metrics to write with it.
-        every: Steps between two checkpoints.
+        every: Steps between two checkpoints. Default None: a minute between them.
 
     Attributes:
         started: Whether the training has begun, that is, whether a checkpoint to continue from was restored.
         stop_signal: The signal that asked for the end, 0 if none did.
     """
 
-    def __init__(self, run: Run, metrics: Metrics, every: int) -> None:
+    def __init__(self, run: Run, metrics: Metrics, every: int | None) -> None:
         self.run = run
         self.metrics = metrics
         self.every = every
-        self.saved = 0
+        self.saved, self.saved_at = 0, 0.0
         self.started = False
         self.stop_signal = 0
 
@@ -174,22 +181,27 @@ class Checkpoints(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Count the steps from here, and take the signals back from Lightning, which would exit without saving."""
-        self.saved = trainer.global_step
+        self.saved, self.saved_at = trainer.global_step, time.monotonic()
         self.started = True
         listen(self.request_stop)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save when it is time, and end the training if a signal came."""
-        stopping = bool(self.stop_signal)
-        if trainer.world_size > 1:  # a signal may reach one rank before the others
-            stopping = trainer.strategy.reduce_boolean_decision(stopping, all=False)
-        if stopping or trainer.global_step - self.saved >= self.every:
+        stopping, due = bool(self.stop_signal), self._is_due(trainer)
+        if trainer.world_size > 1:  # a signal, or the minute's end, may reach one rank before the others
+            stopping, due = (trainer.strategy.reduce_boolean_decision(each, all=False) for each in (stopping, due))
+        if stopping or due:
             self._save(trainer)
         if stopping:
             raise Interrupted(
                 f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_command}.",
                 self.stop_signal,
             )
+
+    def _is_due(self, trainer: pl.Trainer) -> bool:
+        if self.every is None:
+            return time.monotonic() - self.saved_at >= SECONDS_BETWEEN_SAVES
+        return trainer.global_step - self.saved >= self.every
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save the final state."""
@@ -200,7 +212,7 @@ class Checkpoints(pl.Callback):
         if trainer.is_global_zero:
             self.metrics.write()
         trainer.save_checkpoint(self.run.checkpoint)
-        self.saved = trainer.global_step
+        self.saved, self.saved_at = trainer.global_step, time.monotonic()
 
 
 def require_finite(trainer: pl.Trainer) -> None:
@@ -209,7 +221,7 @@ def require_finite(trainer: pl.Trainer) -> None:
     Raises:
         NonFiniteError: If there are any.
     """
-    if not all(bool(value.isfinite().all()) for value in trainer.lightning_module.state_dict().values()):
+    if not torch.stack([value.isfinite().all() for value in trainer.lightning_module.state_dict().values()]).all():
         raise NonFiniteError(trainer, "weights became infinite or not a number")
 
 
@@ -310,6 +322,8 @@ def _quiet_lightning() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric")
             warnings.filterwarnings("ignore", message=".*(ckpt_path|resuming|dataloader|num_workers|srun).*")
+            # Recording leaves them of another stream, which PyTorch waits for.
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream does not match")
             yield
     finally:
         logger.setLevel(level)
@@ -369,18 +383,18 @@ class EngineOptions:
         devices: Number of devices, or ``"auto"``.
         num_nodes: Number of machines.
         strategy: Lightning's strategy, for example ``"ddp"``.
-        checkpoint_every: Steps between two checkpoints.
+        checkpoint_every: Steps between two checkpoints. Default None: a minute between them.
     """
 
     accelerator: str = "auto"
     devices: int | str = "auto"
     num_nodes: int = 1
     strategy: str = "auto"
-    checkpoint_every: int = 200
+    checkpoint_every: int | None = None
 
 
 def fit(
-    module: pl.LightningModule,
+    module: Replayable,
     batches: Any,
     run: Run,
     *,
@@ -462,4 +476,6 @@ def fit(
             # A run that was stopped before its first checkpoint begins again.
             checkpoint = run.checkpoint if resume and run.checkpoint.is_file() else None
             module.to(memory_format=torch.channels_last)
+            if trainer.world_size == 1 and trainer.strategy.root_device.type == "cuda":
+                module.replay()
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
@@ -17,9 +17,10 @@ from ..methods.base import Criterion
 from ..model import FewShotModel
 from ..recipes import MetaRecipe
 from .metrics import is_logged
+from .replay import Replayable, Replayed
 
 
-class EpisodicModule(pl.LightningModule):
+class EpisodicModule(Replayable):
     """A model that is trained on batches of episodes, which go through the backbone in one pass.
 
     It trains under ``pytorch_lightning.Trainer`` (the package of that name, not ``lightning``).
@@ -47,6 +48,15 @@ class EpisodicModule(pl.LightningModule):
         self.model, self.criterion, self.recipe = model, criterion, recipe
         if recipe.frozen_backbone:
             model.backbone.requires_grad_(False).eval()  # A trainer leaves modes as they are when it begins.
+        self._learn: Callable[..., tuple[Tensor, Tensor]] = self._learn_images
+
+    def replay(self) -> None:
+        """See `Replayable.replay`."""
+        if getattr(self.model.backbone, "is_static", False) and self.model.method.is_static:
+            self._learn = Replayed(self, self._learn_images)
+
+    def _learn_images(self, images: Tensor, labels: Tensor, num_support: int, ways: int) -> tuple[Tensor, Tensor]:
+        return self.learn(Episodes(images, labels, num_support, ways))
 
     def forward(self, episodes: Episodes) -> Tensor:
         """Scaled logits ``(batch, m, ways)`` of the queries, in double precision, as the heads compute."""
@@ -71,7 +81,7 @@ class EpisodicModule(pl.LightningModule):
 
     def training_step(self, batch: Episodes, batch_idx: int) -> Tensor:
         """One step; logs ``train_loss`` and ``train_accuracy`` of every few, see `is_logged`."""
-        loss, accuracy = self.learn(batch)
+        loss, accuracy = self._learn(batch.samples, batch.labels, batch.num_support, batch.ways)
         if is_logged(self.trainer):
             self.record("train", loss, accuracy)
         return loss
@@ -98,12 +108,17 @@ class EpisodicModule(pl.LightningModule):
         for group in groups:
             group["params"] = [each for each in group["params"] if each.requires_grad]
         groups = [group for group in groups if group["params"]]
+        fused = self.device.type == "cuda" or None
         optimizer: torch.optim.Optimizer
         if recipe.optimizer == "adam":
-            optimizer = torch.optim.Adam(groups, weight_decay=recipe.weight_decay)
+            optimizer = torch.optim.Adam(groups, weight_decay=recipe.weight_decay, fused=fused)
         else:
             optimizer = torch.optim.SGD(
-                groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.momentum > 0
+                groups,
+                momentum=recipe.momentum,
+                weight_decay=recipe.weight_decay,
+                nesterov=recipe.momentum > 0,
+                fused=fused,
             )
         total = self.trainer.estimated_stepping_batches
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: recipe.factor(step / total))

@@ -19,7 +19,7 @@ from ..data.reading.walk import Report
 from ..data.root import load_split
 from ..errors import UsageError
 from ..runs.folder import PretrainConfig, Run
-from .classification import Classification, SaveEachEpoch, SplitBatches
+from .classification import Classification, SaveWeights, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
 from .image_folders import FolderBatches, folder_digest, open_folder
 
@@ -84,7 +84,7 @@ def pretrain(
         seed=config.seed,
         options=_one_device(options) if recipe.freeze else options,
         progress=TrainingProgress("images", recipe.batch_size, console),
-        callbacks=[SaveEachEpoch(run), *callbacks],
+        callbacks=[SaveWeights(run), *callbacks],
         resume=resume,
         data_digest=digest,
     )

@@ -18,6 +18,7 @@ from ..episodes import Episodes
 from ..evaluation.devices import sent
 from ..normalization import Normalization
 
+_TOGETHER = 2**24  # Numbers in the images that a GPU makes together.
 _AHEAD = 64  # Steps whose indices and random numbers are made, and go to the device, together.
 
 
@@ -48,15 +49,19 @@ def augmented(
         The indices of a step on the device, and its images ``(..., 3, H, W)``.
     """
     device, steps = split.images.device, iter(steps)
+    together = 1
     while ahead := list(islice(steps, _AHEAD)):
         indices = sent(torch.stack([step.indices for step in ahead]), device)
+        if device.type != "cpu":  # whose cache holds the images of one step
+            together = max(1, _TOGETHER // (ahead[0].indices.numel() * split.images[0].numel()))
         every = None
         if augmentation is not None:
             draws = torch.stack([uniform_draws(step.keys, step.indices.numel()) for step in ahead])
             every = changes(augmentation, sent(draws, device), *split.images.shape[1:3])
-        for number, mine in enumerate(indices):
-            own = None if every is None else every.of(number)
-            yield mine, make_images(split.images, mine, normalization, own)
+        for first in range(0, len(ahead), together):
+            part = slice(first, first + together)
+            own = None if every is None else every.of(part)
+            yield from zip(indices[part], make_images(split.images, indices[part], normalization, own), strict=True)
 
 
 @dataclass

@@ -13,6 +13,7 @@ import painted
 import pytest
 import pytorch_lightning as pl
 import torch
+import torch.nn.functional as F
 from narrow import narrow  # noqa: F401  # a fixture
 from pretended import PretendedGPU, paused
 from safetensors.torch import load_file
@@ -27,9 +28,12 @@ from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.gram import EpisodeGram
 from fslstm_plugin.learn2learn import LightningFewShot
 from fslstm_plugin.learn2learn.tasksets import SplitImages
+from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.recipes import MetaRecipe
 from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from fslstm_plugin.testing import SmallBackbone
 from fslstm_plugin.training.engine import StepSeed
+from fslstm_plugin.training.episodic import EpisodicModule
 
 DIM = 32
 MAP = (8, 2, 2)
@@ -194,6 +198,37 @@ def test_a_training_step_stays_on_its_device(kind, method, dots, gpu):
     found = [loss, accuracy, predicted, *(parameter.grad for parameter in module.parameters())]
     assert {each.device.type for each in found} == {"cuda"}
     assert all(each.isfinite().all() for each in found)
+
+
+@pytest.mark.parametrize("kind", [Conv4, ResNet12])
+@pytest.mark.parametrize("method", ["nn", "rr", "lssvm+iam", "lssvm(normalize)"])
+def test_recorded_passes_give_the_gradients_of_the_others(kind, method, gpu):
+    recipe = MetaRecipe(augmentation=Augmentation.published(32), lr=0.1, method_lr=0.1)
+    module = EpisodicModule(
+        FewShotModel(kind(32), parse_method(method, dim=kind(32).out_features)), F.cross_entropy, recipe
+    )
+    module.to("cuda").to(memory_format=torch.channels_last).train()
+    module.replay()
+    labels = torch.tensor([[0, 1, 0, 1, 0, 0, 1, 1]] * 2).to("cuda")
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    def learned(learn: Callable[..., tuple[torch.Tensor, torch.Tensor]], seed: int) -> list[torch.Tensor]:
+        module.load_state_dict(before)
+        module.zero_grad(set_to_none=True)
+        torch.manual_seed(seed)
+        images = torch.rand(2, 8, 3, 32, 32, device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss, _ = learn(images, labels, 4, 2)
+        loss.backward()
+        gradients = [each.grad.clone() for each in module.parameters() if each.grad is not None]
+        return [loss.detach(), *gradients, *(value.double() for value in module.state_dict().values())]
+
+    for seed in range(3):
+        found, expected = learned(module._learn, seed), learned(module._learn_images, seed)
+        rounding = 1e-6 * max(each.abs().amax().item() for each in expected[1:])  # Some gradients are 0 but for it.
+        for mine, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, other, rtol=0.01, atol=max(rounding, 1e-3 * other.abs().amax().item()))
+    assert gpu.used
 
 
 def test_learn2learns_tasks_are_learned_on_the_gpu(dots, gpu, tmp_path):
