@@ -32,7 +32,7 @@ RunOption = Annotated[
     Optional[str],
     typer.Option(
         "--run",
-        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; the newest if not given.",
+        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; a+b is the sum of two. Default: the newest.",
         show_default=False,
     ),
 ]
@@ -42,7 +42,8 @@ RunsOption = Annotated[
     Optional[list[str]],
     typer.Option(
         "--run",
-        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; repeat it for several. Default: the newest.",
+        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; a+b is the sum of two; repeat it for several. "
+        "Default: the newest.",
         show_default=False,
     ),
 ]
@@ -198,11 +199,18 @@ class Evaluation:
                 if getattr(self, name) != usual:
                     raise UsageError(f"{source.option} has no {name}, which is a run's: leave out --{name}.")
             return [source.session(self.runs, self.device, console, self.views)]
-        chosen = Run.find_each(runs, self.runs) if runs else [Run.newest(self.runs)]
-        names = [run.name for run in chosen]
+        chosen = [Run.find_sum(name, self.runs) for name in runs] if runs else [[Run.newest(self.runs)]]
+        chosen = list({tuple(run.path.resolve() for run in each): each for each in chosen}.values())
+        names = ["+".join(run.name for run in each) for each in chosen]
         if again := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"Rows are told apart by their runs' names, but two are called {again}: rename a folder.")
-        return [
+        return [self._session(each, console) for each in chosen]
+
+    def _session(self, runs: Sequence[Run], console: Console) -> Session:
+        """Of a run, or of the sum of several."""
+        from fslstm_plugin.evaluation.summed import summed
+
+        sessions = [
             open_session(
                 run,
                 self.dataset,
@@ -214,8 +222,9 @@ class Evaluation:
                 self.cache,
                 self.views,
             )
-            for run in chosen
+            for run in runs
         ]
+        return sessions[0] if len(sessions) == 1 else summed(sessions)
 
     def finish(
         self,

@@ -14,7 +14,7 @@ from filelock import Timeout
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 
-from ..errors import RunError, UsageError
+from ..errors import RunError, UnknownNameError, UsageError
 from ..recipes import MetaRecipe, PretrainRecipe
 from ..storage.files import exclusive, held, subfolder, write_json
 from ..storage.plain import read_plain, to_plain
@@ -226,6 +226,23 @@ class Run:
         """The runs that several options name, each once; see `find`."""
         found = (cls.find(each, folder) for each in wanted)
         return list({os.path.realpath(run.path): run for run in found}.values())
+
+    @classmethod
+    def find_sum(cls, wanted: str, folder: Path) -> list[Run]:
+        """The run that an option names, or several whose names it joins by ``+``; see `find`.
+
+        Raises:
+            RunError: If there is no such run.
+            UnknownNameError: If the package has no such model.
+        """
+        try:
+            return [cls.find(wanted, folder)]
+        except (RunError, UnknownNameError) as fault:
+            parts = wanted.split("+")  # of which a name may hold some
+            for count in range(1, len(parts)):
+                with suppress(RunError, UnknownNameError):
+                    return [cls.find("+".join(parts[:count]), folder), *cls.find_sum("+".join(parts[count:]), folder)]
+            raise fault
 
     @property
     def name(self) -> str:

@@ -1,0 +1,61 @@
+"""Several runs as one: their features side by side, each of unit length, so that their Gram matrices add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from ..errors import UsageError
+from .feature_session import FeatureSession
+from .session import RunSession
+
+
+@dataclass(eq=False)
+class SummedSession(FeatureSession):
+    """Runs on the same images as one source of features; see `summed`.
+
+    Args:
+        names: The runs' names.
+    """
+
+    names: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The runs' names, joined by ``+``."""
+        return "+".join(self.names)
+
+
+def summed(sessions: Sequence[RunSession]) -> SummedSession:
+    """Several runs as one.
+
+    An image's features are those of all runs side by side, each brought to unit length and over the root of their
+    number: every inner product is the mean of the runs' cosines. What the runs were trained for is not used.
+
+    Args:
+        sessions: On the same images, two at least.
+
+    Raises:
+        UsageError: If they are on different images.
+    """
+    first = sessions[0]
+    for session in sessions[1:]:
+        if (session.split.dataset, session.split.name) != (first.split.dataset, first.split.name):
+            raise UsageError(
+                f"Features are joined image by image, but {first.name} is of {first.split.dataset} and {session.name} "
+                f"of {session.split.dataset}: name runs of one data set, or give a `dataset`."
+            )
+    features = torch.cat([F.normalize(session.features, dim=-1) for session in sessions], -1) / len(sessions) ** 0.5
+    return SummedSession(
+        features,
+        first.split,
+        "+".join(session.backbone for session in sessions),
+        first.device,
+        first.ranks,
+        first.tell,
+        notes=[*first.notes, "Features of several runs side by side, each of unit length."],
+        names=[session.name for session in sessions],
+    )

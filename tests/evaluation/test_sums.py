@@ -1,0 +1,82 @@
+"""``--run a+b``: several runs as one source of features."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fslstm_plugin.data.images import make_images
+from fslstm_plugin.model import FewShotModel
+from fslstm_plugin.runs.folder import Run
+
+SHORT = ("--ways", 3, "--shots", 1, "--queries", 3, "--episodes", 20)
+METHODS = ("lssvm", "nn+psm")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, fslstm) -> Path:
+    """Two runs, one of which has a name with a plus."""
+    for seed, name in ((0, "base"), (1, "lssvm+iam")):
+        done = fslstm("pretrain", "--dataset", "dots", "--backbone", "tiny", "--max-steps", 3, "--batch-size", 32,
+                      "--runs", tmp_path, "--name", name, "--seed", seed)  # fmt: skip
+        assert done.code == 0, done.err
+    return tmp_path
+
+
+def rows(fslstm, *arguments) -> list[dict]:
+    file = Path(arguments[-1])
+    done = fslstm(*arguments[:-1], *SHORT, "--json", file)
+    assert done.code == 0, done.err
+    return json.loads(file.read_text())["rows"]
+
+
+@pytest.mark.parametrize("names", [("base", "lssvm+iam"), ("lssvm+iam", "base"), ("base", "lssvm+iam", "base")])
+def test_products_are_the_mean_of_the_runs_cosines(names, fslstm, runs: Path, dots, tmp_path: Path) -> None:
+    parts = []
+    for name in names:
+        model = FewShotModel.from_run(Run.open(runs / name))
+        images = make_images(dots.images, torch.arange(len(dots.labels)), model.normalization)
+        with torch.no_grad():
+            parts.append(F.normalize(model.backbone(images), dim=-1))
+    features = torch.cat(parts, -1) / len(parts) ** 0.5
+    torch.testing.assert_close(features @ features.mT, sum(each @ each.mT for each in parts) / len(parts))
+    np.savez(tmp_path / "sum.npz", features=features.numpy(), labels=dots.labels.numpy())
+    expected = rows(fslstm, "eval", *METHODS, "--features", tmp_path / "sum.npz", tmp_path / "a.json")
+    command = ("eval", *METHODS, "--run", "+".join(names), "--runs", runs, "--split", "train")
+    found = rows(fslstm, *command, tmp_path / "b.json")
+    assert [row["accuracy"] for row in found] == pytest.approx([row["accuracy"] for row in expected])
+
+
+def test_a_name_with_a_plus_is_a_run_before_it_is_a_sum(runs: Path) -> None:
+    def found(wanted: str) -> list[str]:
+        return [run.name for run in Run.find_sum(wanted, runs)]
+
+    assert found("lssvm+iam") == ["lssvm+iam"]
+    assert found("lssvm+iam+base") == ["lssvm+iam", "base"]
+    assert found("builtin:cifar-fs-conv4+base") == ["builtin-cifar-fs-conv4", "base"]
+
+
+def test_a_sum_stands_beside_its_runs_in_a_table(fslstm, runs: Path, tmp_path: Path) -> None:
+    found = rows(fslstm, "compare", "lssvm", "--run", "base", "--run", "base+lssvm+iam", "--runs", runs, "--split", "val",
+                 tmp_path / "a.json")  # fmt: skip
+    assert [row["run"] for row in found] == ["base", "base+lssvm+iam"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("lssvm", "--run", "base+nothing"), ("base+nothing",)),
+        (("lssvm+iam", "--run", "base+lssvm+iam"), ("lssvm+iam", "base+lssvm+iam")),
+        (("lssvm(center=base)", "--run", "base+lssvm+iam"), ("base",)),
+    ],
+)
+def test_what_a_sum_has_not_is_said(arguments, words, fslstm, runs: Path) -> None:
+    done = fslstm("eval", *arguments, "--runs", runs, "--split", "val", *SHORT)
+    assert done.code in (1, 2), done.err
+    assert all(word in done.err for word in words), done.err
+    assert len(done.err.strip().splitlines()) == 1, done.err
