@@ -21,8 +21,8 @@ class Replayable(pl.LightningModule):
 class Replayed:
     """A function of batches whose passes, forward and backward, a GPU replays as CUDA graphs.
 
-    A graph is recorded at the first batch of its kind: shapes, other arguments, and which weights are trained. The
-    state of the module and of the random numbers is then as it was before.
+    They are recorded at the first batch, and anew when its shapes, its other arguments or the weights that are trained
+    change. The state of the module and of the random numbers is then as it was before.
 
     Args:
         module: Whose weights the function uses; in training.
@@ -32,17 +32,20 @@ class Replayed:
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]) -> None:
         self.module, self.function = module, function
-        self._recorded: dict[Hashable, Callable[..., Any]] = {}
+        self._kind: Hashable = None
+        self._recorded: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """What the function gives; tensors come first among the arguments."""
         tensors = [each for each in arguments if isinstance(each, Tensor)]
         fixed = arguments[len(tensors) :]
         trained = tuple(each.requires_grad for each in self.module.parameters())
-        key = *((each.shape, each.stride(), each.dtype) for each in tensors), fixed, trained
-        if key not in self._recorded:
-            self._recorded[key] = _record(self.module, partial(_with_fixed, self.function, fixed), tensors)
-        found = self._recorded[key](*tensors)
+        kind = *((each.shape, each.stride(), each.dtype) for each in tensors), fixed, trained
+        if self._recorded is None or kind != self._kind:
+            self._recorded = None  # its memory first
+            self._recorded = _record(self.module, partial(_with_fixed, self.function, fixed), tensors)
+            self._kind = kind
+        found = self._recorded(*tensors)
         # The recorded tensors are overwritten by the next batch.
         return found.clone() if isinstance(found, Tensor) else tuple(each.clone() for each in found)
 
