@@ -62,8 +62,8 @@ def test_a_name_with_a_plus_is_a_run_before_it_is_a_sum(runs: Path) -> None:
 
 
 def test_a_sum_stands_beside_its_runs_in_a_table(fslstm, runs: Path, tmp_path: Path) -> None:
-    found = rows(fslstm, "compare", "lssvm", "--run", "base", "--run", "base+lssvm+iam", "--runs", runs, "--split", "val",
-                 tmp_path / "a.json")  # fmt: skip
+    named = ("--run", "base", "--run", "base+lssvm+iam", "--runs", runs, "--split", "val")
+    found = rows(fslstm, "compare", "lssvm", *named, tmp_path / "a.json")
     assert [row["run"] for row in found] == ["base", "base+lssvm+iam"]
 
 
