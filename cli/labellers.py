@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.embedding import Remark
+    from fslstm_plugin.pictures.likeness import Likeness
     from fslstm_plugin.pictures.predictions import Prediction, Sureness
 
 _PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
@@ -55,6 +56,7 @@ class Labeller(Protocol):
         accepted: See `acceptance`.
         why_uncalibrated: See `FewShotClassifier.why_uncalibrated`.
         labelled: Classes of the labelled pictures, by their paths as predictions name them.
+        likeness: Tests the pictures that were predicted, where there are prediction sets.
     """
 
     classes: list[str]
@@ -64,6 +66,7 @@ class Labeller(Protocol):
     accepted: float
     why_uncalibrated: str | None
     labelled: dict[str, str]
+    likeness: Likeness | None
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures."""
@@ -99,6 +102,7 @@ class ClassifierLabeller:
         accept: float | None,
         sure: Sureness | None,
     ) -> None:
+        from fslstm_plugin.pictures.likeness import Likeness
         from fslstm_plugin.pictures.predictions import identity_of
         from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance, named
 
@@ -119,6 +123,7 @@ class ClassifierLabeller:
                 strict=True,
             )
         )
+        self.likeness = None if sets is None else Likeness(self._classifier, sets.kind)
         self.together = self._classifier.fitted.method.is_transductive
         self.identity = identity_of(content, guarantee, self.accepted, transductive)
 
@@ -144,12 +149,18 @@ class ClassifierLabeller:
             features.append(batch.features)
             predictions: Sequence[Prediction] = ()
             if len(paths) >= _PART and not self.together:
-                predictions = self._predictor(paths, torch.cat(features))
+                predictions = self._predicted(paths, torch.cat(features))
                 paths, features = [], []
             reasons = [each.reason for each in batch.problems]
             yield Batch(predictions, len(batch.pictures) + len(reasons), reasons, batch.remarks)
         if paths:
-            yield Batch(self._predictor(paths, torch.cat(features)), 0)
+            yield Batch(self._predicted(paths, torch.cat(features)), 0)
+
+    def _predicted(self, paths: Sequence[str], features: torch.Tensor) -> Sequence[Prediction]:
+        predictions = self._predictor(paths, features)
+        if self.likeness is not None:
+            self.likeness.add(predictions, features, self.classes)
+        return predictions
 
     def on_none(self) -> list[str]:
         """See `Labeller.on_none`."""
@@ -173,6 +184,7 @@ class GraphLabeller:
 
     together = False
     sets: Sets | None = None
+    likeness: Likeness | None = None
 
     def __init__(self, file: Path, accept: float | None) -> None:
         from fslstm_plugin.checks import require

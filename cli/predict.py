@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.likeness import Tested
     from fslstm_plugin.pictures.predictions import Asked, Prediction, PredictionTable, Sureness
 
 EXAMPLES = """
@@ -183,7 +184,8 @@ def predict(
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
         doubt = doubted(labeller.why_uncalibrated)
-        lead = [*on_sets(labeller.sets), *labeller.on_none(), *doubt, *on_sure(sure, summary)]
+        tested = None if labeller.likeness is None else labeller.likeness.test()
+        lead = [*on_sets(labeller.sets, tested), *labeller.on_none(), *doubt, *on_sure(sure, summary, tested)]
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
@@ -191,7 +193,7 @@ def predict(
             further = f", which has {pictures.count_of(more, 'further picture')}" if more else ""
             typer.echo(f"Written: {printable(str(csv))}{further}.")
         if json is not None:
-            _write_json(json, asked, labeller)
+            _write_json(json, asked, labeller, tested)
         if label_studio is not None:
             _write_tasks(label_studio, asked, model)
         if html is not None:
@@ -408,8 +410,13 @@ def _labels(prediction: Prediction) -> list[str]:
     return [", ".join(prediction.labels)]
 
 
-def on_sets(sets: Sets | None) -> list[str]:
-    """How often the prediction sets contain the true label, in a sentence; none where there are no sets."""
+def on_sets(sets: Sets | None, tested: Tested | None) -> list[str]:
+    """How often the prediction sets contain the true label, and whether the pictures allow to say so.
+
+    Args:
+        sets: The prediction sets; no sentence where there are none.
+        tested: The pictures; None where none was predicted now.
+    """
     if sets is None:
         return []
     whom = (
@@ -417,10 +424,24 @@ def on_sets(sets: Sets | None) -> list[str]:
         if sets.kind == options.PER_CLASS
         else "all pictures, where labelled and new ones are drawn alike"
     )
-    return [f"The prediction sets contain the true label for {100 * sets.coverage:g} % of {whom}."]
+    promise = f"contain the true label for {100 * sets.coverage:g} % of {whom}"
+    if tested is None:
+        return [f"The prediction sets {promise}."]
+    test = f"a permutation test of {pictures.count_of(tested.pictures)}"
+    if not tested.withdrawn:
+        return [
+            f"The prediction sets {promise}.",
+            f"That assumes pictures like the labelled ones: {test} finds no difference (p = {tested.p_value:.2g}).",
+        ]
+    names = ", ".join(printable(Path(each).name) for each in tested.different)
+    return [
+        f"Not guaranteed: that the prediction sets {promise}. The pictures differ from the labelled ones (p = "
+        f"{tested.p_value:.2g} in {test}), most of all {names}. Look at these: label some and add them with 'fslstm "
+        "update --add', or leave out what is of none of the classes."
+    ]
 
 
-def on_sure(sure: Sureness | None, summary: Summary) -> list[str]:
+def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = None) -> list[str]:
     """How many labels can be taken without a look, and what is promised of them; none where that was not asked."""
     if sure is None:
         return []
@@ -429,6 +450,8 @@ def on_sure(sure: Sureness | None, summary: Summary) -> list[str]:
     if sure.wrong_at_most is None:
         return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
     share = f"{100 * sure.wrong_at_most:g} % of all pictures"
+    if sure.guaranteed and tested is not None and tested.withdrawn:
+        return [f"{told} That at most {share} get a wrong label that is sure is not guaranteed either."]
     if sure.guaranteed:
         return [
             f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
@@ -445,7 +468,7 @@ def doubted(why: str | None) -> list[str]:
     return [] if why is None else [f"The probabilities are uncalibrated: {why}."]
 
 
-def _write_json(file: Path, asked: Asked, labeller: Labeller) -> None:
+def _write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
 
@@ -458,6 +481,7 @@ def _write_json(file: Path, asked: Asked, labeller: Labeller) -> None:
         "version": __version__,
         "model": asked.table.model,
         "coverage": labeller.sets and {"share": labeller.sets.coverage, "kind": labeller.sets.kind},
+        "likeness": tested and tested._asdict() | {"different": [path_beside(file, each) for each in tested.different]},
         "accept": labeller.accepted,
         "uncalibrated": labeller.why_uncalibrated,
     }

@@ -21,7 +21,11 @@ from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.classifier.selection import CANDIDATES
+from fslstm_plugin.confidence.conformal import PER_CLASS
+from fslstm_plugin.confidence.exchangeability import LEVEL
 from fslstm_plugin.errors import RunError, StorageError
+from fslstm_plugin.pictures import likeness
+from fslstm_plugin.pictures.likeness import Likeness
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
 from fslstm_plugin.pictures.tables import path_of
@@ -85,6 +89,50 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     assert sorted(file.name for file in copies) == sorted(file.name for file in new.iterdir())
     assert {file.name: file.parent.name for file in copies} == {Path(row["path"]).name: row["label"] for row in rows}
     assert {file: file.read_bytes() for file in new.iterdir()} == before
+
+
+def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(fslstm, tmp_path: Path, model, new) -> None:
+    alike = fslstm("predict", model, new, "--coverage", 0.8)
+    assert "a permutation test of 12 pictures finds no difference" in alike.out
+    darker = tmp_path / "darker"
+    darker.mkdir()
+    for file in new.iterdir():
+        with Image.open(file) as picture:
+            picture.convert("RGB").point(lambda value: value // 4).save(darker / f"{file.stem}.png")
+    done = fslstm("predict", model, darker, "--wrong-at-most", 0.2, "--guaranteed", "--json", tmp_path / "out.json")
+    assert done.code == 0, done.err
+    assert "Not guaranteed: that the prediction sets contain the true label for 80 %" in done.out
+    assert "get a wrong label that is sure is not guaranteed either." in done.out
+    tested = json.loads((tmp_path / "out.json").read_text())["likeness"]
+    assert (tested["pictures"], tested["withdrawn"]) == (12, True)
+    assert tested["p_value"] <= LEVEL
+    assert len(tested["different"]) == 3
+    for name in tested["different"]:
+        assert (tmp_path / name).is_file()
+        assert Path(name).name in done.out
+
+
+def test_of_many_pictures_a_random_sample_is_tested(monkeypatch) -> None:
+    monkeypatch.setattr(likeness, "_MOST", 5)
+    labels = ["owl"] * 4 + ["wren"] * 4
+    classifier = FewShotClassifier("nn").fit(np.random.default_rng(0).normal(size=(8, 3)), labels)
+    counts = np.zeros(40, dtype=int)
+    for seed in range(50):
+        collected = Likeness(classifier, PER_CLASS)
+        collected._random.seed(seed)
+        for part in range(4):
+            paths = [f"/{place}.png" for place in range(10 * part, 10 * part + 10)]
+            collected.add(
+                [Prediction(path, "owl", "owl", 1.0, 1.0, None, "") for path in paths], torch.ones(10, 3), ["owl"]
+            )
+        tested = collected.test()
+        assert tested is not None
+        assert tested.pictures == 5
+        counts[[int(Path(path).stem) for path, *_ in collected._kept]] += 1
+    assert counts.sum() == 250
+    parts = counts.reshape(4, 10).sum(1)  # 62.5 each, with a standard deviation below 8
+    assert parts.min() > 35
+    assert Likeness(classifier, PER_CLASS).test() is None
 
 
 def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
