@@ -1,4 +1,4 @@
-"""Several runs as one: their features side by side, each of unit length, so that their Gram matrices add."""
+"""Several runs as one: their features side by side, each of one length, so that their Gram matrices add."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class SummedSession(FeatureSession):
 def summed(sessions: Sequence[RunSession]) -> SummedSession:
     """Several runs as one.
 
-    An image's features are those of all runs side by side, each brought to unit length and over the root of their
-    number: every inner product is the mean of the runs' cosines. What the runs were trained for is not used.
+    An image's features are those of all runs side by side, each brought to unit length, and all times one number: every
+    inner product is the mean of the runs' cosines times the mean square of their features' lengths, for which the
+    heads' constants are made. What the runs were trained for is not used.
 
     Args:
         sessions: On the same images, two at least.
@@ -48,7 +49,9 @@ def summed(sessions: Sequence[RunSession]) -> SummedSession:
                 f"Features are joined image by image, but {first.name} is of {first.split.dataset} and {session.name} "
                 f"of {session.split.dataset}: name runs of one data set, or give a `dataset`."
             )
-    features = torch.cat([F.normalize(session.features, dim=-1) for session in sessions], -1) / len(sessions) ** 0.5
+    features = torch.cat([F.normalize(session.features, dim=-1) for session in sessions], -1)
+    squares = torch.stack([session.features.square().sum(-1).mean() for session in sessions])
+    features *= (squares.mean() / len(sessions)).sqrt()
     return SummedSession(
         features,
         first.split,
@@ -56,6 +59,6 @@ def summed(sessions: Sequence[RunSession]) -> SummedSession:
         first.device,
         first.ranks,
         first.tell,
-        notes=[*first.notes, "Features of several runs side by side, each of unit length."],
+        notes=[*first.notes, "Features of several runs side by side, each brought to one length."],
         names=[session.name for session in sessions],
     )

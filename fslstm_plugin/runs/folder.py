@@ -237,12 +237,19 @@ class Run:
         """
         try:
             return [cls.find(wanted, folder)]
-        except (RunError, UnknownNameError) as fault:
-            parts = wanted.split("+")  # of which a name may hold some
-            for count in range(1, len(parts)):
-                with suppress(RunError, UnknownNameError):
-                    return [cls.find("+".join(parts[:count]), folder), *cls.find_sum("+".join(parts[count:]), folder)]
-            raise fault
+        except (RunError, UnknownNameError) as error:
+            fault: RunError | UnknownNameError = error
+        parts = wanted.split("+")  # of which a name may hold some
+        for count in range(1, len(parts)):
+            try:
+                first = cls.find("+".join(parts[:count]), folder)
+            except (RunError, UnknownNameError):
+                continue
+            try:
+                return [first, *cls.find_sum("+".join(parts[count:]), folder)]
+            except (RunError, UnknownNameError) as error:
+                fault = error
+        raise fault
 
     @property
     def name(self) -> str:
