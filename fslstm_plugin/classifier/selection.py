@@ -18,6 +18,7 @@ CANDIDATES = (DEFAULT, "lssvm(ridge=1,power(negative=signed),normalize)")
 _NORMAL = 1.96
 # See `expected_accuracy`.
 _EXPONENT, _GREATEST_EXPONENT = 1 / 4, 1 / 2  # Of s / (s - 1), for d'.
+_LATER_EXPONENT = 1 / 8  # Of (s + more) / s.
 _INDEPENDENT = 0.6  # Share of the points: those of few classes are right or wrong together.
 _TAIL = 8.0  # Where the normal density is 0.
 _ROUNDING = 1e-9
@@ -135,16 +136,17 @@ def left_out(name: str, episode: EpisodeFeatures) -> Tensor:
     return method.leave_one_out(episode)
 
 
-def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
-    """The accuracy on new points, from the labelled points alone.
+def expected_accuracy(logits: Tensor, labels: Tensor, more: int = 0) -> Expected | None:
+    """The accuracy on new points, from the labelled points alone; or with more of them.
 
     A class of s points has s - 1 where one is left out, and few points make much of that. A share correct among m
     classes is that of an observer who chooses the greatest of m normal variables, one of which has the mean d' instead
     of 0: ``integral phi(z) Phi(z + d')^(m - 1) dz``. Averages of s instead of s - 1 points multiply d' by
     ``(s / (s - 1))^(1/2)`` where the noise of the averages is what confuses the classes, and by 1 where the classes
     overlap. The estimate takes the exponent 1/4, the lower end of the interval 0 and the upper end 1/2; at chance d' is
-    0, and nothing is gained. The share of the left-out points has Wilson's interval for 0.6 times as many, since points
-    of one class are right or wrong together.
+    0, and nothing is gained. With more points of each class it takes the exponent 1/8 for these, as features of
+    pictures gain less and less; the ends stay what they are. The share of the left-out points has Wilson's interval for
+    0.6 times as many, since points of one class are right or wrong together.
 
     It holds for new points that come in the proportions of the labelled ones: m is their number over that of the
     largest class. The guide to your own pictures says in how many simulated draws the interval contains the accuracy.
@@ -155,6 +157,7 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
     Args:
         logits: Of each point by a method that was fitted without it and one of each other class ``(n, ways)``.
         labels: int64 ``(n,)``.
+        more: How many points each class gets in addition. Default 0.
 
     Returns:
         The accuracy with its interval; None where a class has a single point, without which nothing is left of it.
@@ -170,12 +173,12 @@ def expected_accuracy(logits: Tensor, labels: Tensor) -> Expected | None:
         return None
     correct = float((logits.argmax(-1) == labels).double().mean())
     low, high = wilson_interval(correct, _INDEPENDENT * len(labels))
-    growth, classes = counts / (counts - 1), len(labels) / int(sizes.max())
-
-    def grown(share: float, exponent: float) -> float:
-        return _with_sensitivity_times(float(growth.pow(exponent).mean()), share, classes)
-
-    return Expected(grown(correct, _EXPONENT), low, grown(high, _GREATEST_EXPONENT))
+    growth, later, classes = counts / (counts - 1), (counts + more) / counts, len(labels) / int(sizes.max())
+    usual = float((growth**_EXPONENT * later**_LATER_EXPONENT).mean())
+    greatest = float((growth * later).pow(_GREATEST_EXPONENT).mean())
+    return Expected(
+        _with_sensitivity_times(usual, correct, classes), low, _with_sensitivity_times(greatest, high, classes)
+    )
 
 
 def _with_sensitivity_times(factor: float, share: float, classes: float) -> float:

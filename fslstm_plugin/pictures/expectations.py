@@ -18,6 +18,7 @@ from ..errors import UsageError, printable
 if TYPE_CHECKING:
     from ..classifier.estimator import FewShotClassifier
 
+MORE = 5  # Pictures of each class that could be labelled next.
 _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
 
 
@@ -49,6 +50,8 @@ class Expectations(msgspec.Struct, frozen=True):
             a class has a single picture, or the method cannot leave any out.
         low: Lower end of its 95 % interval.
         high: Upper end.
+        with_more: The accuracy and its interval were five more pictures of each class labelled; None where there is no
+            accuracy.
         confused: Classes that are confused with each other, the most often confused first.
         odd: Pictures that may be mislabelled, the oddest first.
         alike: Pairs of pictures that are nearly identical.
@@ -65,6 +68,7 @@ class Expectations(msgspec.Struct, frozen=True):
     accuracy: float | None
     low: float
     high: float
+    with_more: tuple[float, float, float] | None
     confused: list[Confused]
     odd: list[Odd]
     alike: list[tuple[str, str]]
@@ -90,11 +94,13 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     logits = classifier.fitted.left_out()
     accuracy: float | None = None
     low, high = 0.0, 1.0
+    with_more: tuple[float, float, float] | None = None
     confused: list[Confused] = []
     odd: list[Odd] = []
     if logits is not None and judged.any():
         if (expected := expected_accuracy(logits, labels)) is not None:
             accuracy, low, high = expected
+            with_more = expected_accuracy(logits, labels, MORE)
         pairs = confused_classes(logits[judged], labels[judged])
         likely = probabilities(logits, fit_temperature(logits, classifier.fitted.targets))  # also if one was given
         confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
@@ -113,6 +119,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         accuracy,
         low,
         high,
+        with_more,
         confused,
         odd,
         alike,
@@ -164,8 +171,15 @@ def _of_accuracy(found: Expectations) -> str:
     return (
         f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{_in_proportions(found)} to be predicted "
         f"correctly (95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} "
-        f"pictures, each left out in turn together with one of each other class).{alone}"
+        f"pictures, each left out in turn together with one of each other class).{alone}{_of_more(found)}"
     )
+
+
+def _of_more(found: Expectations) -> str:
+    if found.with_more is None:
+        return ""
+    accuracy, low, high = (f"{100 * each:.0f}" for each in found.with_more)
+    return f" With {MORE} more pictures of each class about {accuracy} % ({low} to {high} %)."
 
 
 def _in_proportions(found: Expectations) -> str:

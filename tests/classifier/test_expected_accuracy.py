@@ -92,3 +92,32 @@ def test_it_does_after_the_choice_of_the_method(features: str, ways: int, shots:
         excess += choice.expected.accuracy - accuracy
     assert held >= 90
     assert excess / 100 < 0.05
+
+
+@pytest.mark.parametrize(
+    ("features", "ways", "shots"), [("weak", 5, 2), ("weak", 5, 10), ("good", 2, 5), ("noise", 3, 5)]
+)
+def test_the_interval_for_more_points_contains_the_accuracy_with_them(features: str, ways: int, shots: int) -> None:
+    more, draws = 5, 150
+    method = parse_method(DEFAULT)
+    assert isinstance(method, KernelMethod)
+    episodes, new = draw(features, torch.full((ways,), shots + more), draws, seed=0)
+    now = torch.arange(ways * (shots + more)).view(ways, -1)[:, :shots].flatten()
+    labels = episodes.labels[0, now]
+    few = method.prepare(EpisodeFeatures(episodes.support[:, now], episodes.query, labels.expand(draws, -1), ways))
+    logits = method.head.leave_one_out(few.support_gram, few.targets, of_each_class=True)
+    accuracy = (method.logits(episodes).argmax(-1) == new).double().mean(-1).tolist()
+    found = [expected_accuracy(each, labels, more) for each in logits]
+    held = sum(each.low <= share <= each.high for each, share in zip(found, accuracy, strict=True) if each is not None)
+    assert held >= 0.9 * draws
+
+
+def test_more_points_promise_more_but_at_chance_nothing() -> None:
+    labels = torch.arange(3).repeat_interleave(4)
+    likely = torch.eye(3)[labels]
+    likely[::4] = torch.eye(3)[(labels[::4] + 1) % 3]
+    found = [expected_accuracy(likely, labels, more) for more in (0, 5, 50)]
+    accuracies = [each.accuracy for each in found if each is not None]
+    assert accuracies == sorted(set(accuracies))
+    wrong = torch.eye(3)[(labels + 1) % 3]
+    assert expected_accuracy(wrong, labels, 5).accuracy == 0  # type: ignore[union-attr]
