@@ -75,6 +75,14 @@ def predict(
         Optional[Path],
         _file("Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export."),
     ] = None,
+    xmp: Annotated[
+        bool,
+        typer.Option(
+            "--xmp",
+            help="Write the label of each picture as a keyword into PICTURE.xmp beside it, for photo programs; with "
+            "--above or --wrong-at-most only of the sure ones. Sidecars of other programs are left as they are.",
+        ),
+    ] = False,
     html: Annotated[
         Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.")
     ] = None,
@@ -199,6 +207,8 @@ def predict(
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
             _write_gallery(html, asked, labeller, title, lead)
+        if xmp:
+            _write_sidecars(asked)
         if sort_into is not None:
             _sort(sort_into, asked, summary, link, console)
 
@@ -542,6 +552,17 @@ def _write_gallery(
 
     write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
     typer.echo(f"Written: {printable(str(file))}.")
+
+
+def _write_sidecars(asked: Asked) -> None:
+    from fslstm_plugin.pictures.predictions import NONE
+    from fslstm_plugin.pictures.tables import path_of
+    from fslstm_plugin.pictures.xmp import write_sidecars
+
+    keywords = (None if each.label == NONE or each.sure is False else each.label for each in asked)
+    done = write_sidecars(zip((Path(path_of(each.path)) for each in asked), keywords, strict=True))
+    left = f" {done.left:,} of other programs are left as they are." if done.left else ""
+    typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
 
 
 def _sort(

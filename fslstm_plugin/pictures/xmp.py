@@ -1,0 +1,80 @@
+"""XMP sidecars: a label as a keyword beside its picture, where programs for photographs look for it.
+
+Source: Adobe, "XMP specification part 1", sections on the serialisation and the Dublin Core namespace; the name
+``PICTURE.jpg.xmp`` is darktable's and digiKam's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from ..errors import StorageError
+from ..storage.files import write_text
+
+_TOOLKIT = 'x:xmptk="fslstm"'  # A program that changes the file writes its own name there.
+_SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/" {toolkit}>
+ <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+  <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
+   <dc:subject><rdf:Bag><rdf:li>{keyword}</rdf:li></rdf:Bag></dc:subject>
+  </rdf:Description>
+ </rdf:RDF>
+</x:xmpmeta>
+<?xpacket end="w"?>
+"""
+
+
+class Sidecars(NamedTuple):
+    """How many sidecars were written, and how many of other programs were left as they are."""
+
+    written: int
+    left: int
+
+
+def write_sidecars(labels: Iterable[tuple[Path, str | None]]) -> Sidecars:
+    """Write a sidecar beside each picture; one that another program made or changed is left as it is.
+
+    Args:
+        labels: Pictures with their keywords; None for one without, of which a sidecar from before is removed.
+
+    Raises:
+        StorageError: If one cannot be written or removed.
+
+    Example:
+        >>> import tempfile
+        >>> picture = Path(tempfile.mkdtemp()) / "1.jpg"
+        >>> write_sidecars([(picture, "owl & wren")])
+        Sidecars(written=1, left=0)
+        >>> "<rdf:li>owl &amp; wren</rdf:li>" in picture.with_name("1.jpg.xmp").read_text(encoding="utf-8")
+        True
+    """
+    written = left = 0
+    for picture, keyword in labels:
+        sidecar = picture.with_name(f"{picture.name}.xmp")
+        is_there = os.path.lexists(sidecar)
+        if is_there and not _is_ours(sidecar):
+            left += 1
+        elif keyword is not None:
+            write_text(sidecar, _SIDECAR.format(toolkit=_TOOLKIT, keyword=escape(keyword)), follow_links=False)
+            written += 1
+        elif is_there:
+            _remove(sidecar)
+    return Sidecars(written, left)
+
+
+def _remove(sidecar: Path) -> None:
+    try:
+        sidecar.unlink()
+    except OSError as error:
+        raise StorageError(f"Cannot remove {sidecar}: {error.strerror}.") from error
+
+
+def _is_ours(sidecar: Path) -> bool:
+    if sidecar.is_symlink() or not sidecar.is_file():
+        return False
+    with sidecar.open("rb") as content:
+        return _TOOLKIT.encode() in content.read(1024)

@@ -1,0 +1,67 @@
+"""``predict --xmp``: sidecars for programs for photographs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import painted
+import pytest
+
+from fslstm_plugin.errors import StorageError
+from fslstm_plugin.pictures.xmp import Sidecars, write_sidecars
+
+KEYWORDS = ".//{http://purl.org/dc/elements/1.1/}subject//{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
+
+
+def keywords(sidecar: Path) -> list[str | None]:
+    return [each.text for each in ElementTree.parse(sidecar).getroot().findall(KEYWORDS)]
+
+
+@pytest.mark.parametrize("label", ["owl", "a & b", "<wren>", "Säger", '"q"', "日本"])
+def test_the_label_is_the_keyword(label: str, tmp_path: Path) -> None:
+    assert write_sidecars([(tmp_path / "1.jpg", label)]) == Sidecars(1, 0)
+    assert keywords(tmp_path / "1.jpg.xmp") == [label]
+
+
+def test_only_its_own_sidecars_are_replaced_or_removed(tmp_path: Path) -> None:
+    pictures = [tmp_path / f"{name}.jpg" for name in ("own", "edited", "link", "folder")]
+    write_sidecars([(picture, "owl") for picture in pictures[:2]])
+    edited = tmp_path / "edited.jpg.xmp"
+    edited.write_text(edited.read_text(encoding="utf-8").replace('"fslstm"', '"XMP Core 6.0"'), encoding="utf-8")
+    other = tmp_path / "other.txt"
+    other.write_text('x:xmptk="fslstm"')
+    (tmp_path / "link.jpg.xmp").symlink_to(other)
+    (tmp_path / "folder.jpg.xmp").mkdir()
+    before = edited.read_bytes(), other.read_bytes()
+    assert write_sidecars([(picture, "wren") for picture in pictures]) == Sidecars(1, 3)
+    assert keywords(tmp_path / "own.jpg.xmp") == ["wren"]
+    assert write_sidecars([(picture, None) for picture in pictures]) == Sidecars(0, 3)
+    assert not (tmp_path / "own.jpg.xmp").exists()
+    assert (edited.read_bytes(), other.read_bytes()) == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="file"):
+        write_sidecars([(tmp_path / "file" / "1.jpg", "owl")])
+
+
+def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path) -> None:
+    model = tmp_path / "colours.fslstm"
+    done = fslstm("fit", painted.labelled(tmp_path / "labelled"), "-o", model, "--method", "lssvm(normalize)",
+                  *painted.backbone(tmp_path))  # fmt: skip
+    assert done.code == 0, done.err
+    new = painted.unlabelled(tmp_path / "new")
+    pictures = sorted(new.iterdir())
+    done = fslstm("predict", model, new, "--xmp", "--accept", 1)
+    assert done.code == 0, done.err
+    assert "Written: 12 XMP sidecars." in done.out
+    assert sorted(new.glob("*.xmp")) == [picture.with_name(f"{picture.name}.xmp") for picture in pictures]
+    assert {keywords(each)[0] for each in new.glob("*.xmp")} <= {
+        folder.name for folder in (tmp_path / "labelled").iterdir()
+    }
+    done = fslstm("predict", model, new, "--xmp", "--above", 0.9999, "--accept", 1)
+    assert done.code == 0, done.err
+    sure = int(done.out.split("Sure: ")[1].split()[0])
+    assert len(list(new.glob("*.xmp"))) == sure < 12
