@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import printable
+from fslstm_plugin.errors import UsageError, printable
 
 from . import evaluation, options, pictures, terminal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+    from fslstm_plugin.classifier.suggestions import Suggestion
+    from fslstm_plugin.pictures import Picture
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -18,14 +26,39 @@ EXAMPLES = """
 fslstm suggest birds.fslstm pictures/
 
 fslstm suggest birds.fslstm pictures/ --count 25 --json next.json
+
+fslstm suggest pictures/ --count 25  (which to label first)
 """
 
 
+ModelOrPictures = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL|PICTURES", help="What 'fslstm fit' wrote; or pictures, of which none is labelled."),
+]
+PicturesOrNone = Annotated[
+    Optional[Path],
+    typer.Argument(metavar="PICTURES", help="With MODEL: a folder, a picture, or a CSV file with the column path."),
+]
+WeightsOrMoved = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--weights",
+        help="The weights of --backbone, or the new place of MODEL's backbone, if moved since 'fit'.",
+        show_default=False,
+        exists=True,
+    ),
+]
+
+
 def suggest(
-    model: pictures.Model,
-    source: pictures.Pictures,
+    model: ModelOrPictures,
+    source: PicturesOrNone = None,
     count: Annotated[int, typer.Option(min=1, max=1000, help="Number of pictures to suggest.")] = 10,
-    weights: pictures.Moved = None,
+    backbone: pictures.BackboneName = None,
+    weights: WeightsOrMoved = None,
+    pooling: pictures.Pooling = None,
+    views: pictures.Views = None,
+    runs: options.RunsFolder = Path("runs"),
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
     json: options.Json = None,
@@ -41,45 +74,91 @@ def suggest(
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.
 
-    Of more than 2,000 pictures, 2,000 are drawn at random and considered. Put the pictures that you label into class
-    folders, and add them with 'fslstm update'.
+    Without a model, by the backbone of the options, which to label first. Of more than 2,000 pictures, 2,000 are drawn
+    at random and considered. Put the pictures that you label into class folders, and fit to them or add them with
+    'fslstm update'.
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from fslstm_plugin.data.reading.decode import allow_pixels
-    from fslstm_plugin.pictures import pictures_in
 
-    options.require_apart(model, source, json, label_studio)
+    places = [each for each in (model, source) if each is not None]
+    options.require_apart(*places, json, label_studio)
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)
-    found = pictures_in(source, partial(terminal.say, console))
-    classifier = pictures.load(model, device, weights)
-    known = set(classifier.pictures_)
-    new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
-    if not new:
-        typer.echo(f"All pictures in {printable(str(source))} are labelled already.")
-        if json is not None:
-            _write(json, [])
-        if label_studio is not None:
-            _write_tasks(label_studio, [])
-        return
-    gathered = pictures.gather(new, classifier.open_backbone(), console)
+    choose: Callable[[np.ndarray, int], list[Suggestion]]
+    if source is None:
+        source = model
+        _require_pictures(source)
+        new = pictures.drawn(_pictures_in(source, console), 0)
+        network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), _first
+    else:
+        _refuse_beside_model(backbone, pooling, views)
+        found = _pictures_in(source, console)
+        classifier = pictures.load(model, device, weights)
+        known = set(classifier.pictures_)
+        new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
+        if not new:
+            typer.echo(f"All pictures in {printable(str(source))} are labelled already.")
+            _write_all([], json, label_studio)
+            return
+        network, choose = classifier.open_backbone(), classifier.suggest
+    gathered = pictures.gather(new, network, console)
     rows = [
-        (number, gathered.pictures[each.place].path, each.reason)
-        for number, each in enumerate(classifier.suggest(gathered.features.numpy(), count), start=1)
+        (pictures.text_of(gathered.pictures[each.place].path), each.reason)
+        for each in choose(gathered.features.numpy(), count)
     ]
     table = Table("", "Picture", "Why")
-    for number, path, reason in rows:
-        place = pictures.shown(pictures.text_of(path), source)
+    for number, (path, reason) in enumerate(rows, start=1):
+        place = pictures.shown(path, source)
         table.add_row(str(number), Text(printable(place), overflow="fold"), Text(printable(reason)))
     Console().print(table)
+    _write_all(rows, json, label_studio)
+
+
+def _pictures_in(source: Path, console: Console) -> list[Picture]:
+    from fslstm_plugin.pictures import pictures_in
+
+    return pictures_in(source, partial(terminal.say, console))
+
+
+def _first(features: np.ndarray, count: int) -> list[Suggestion]:
+    import torch
+
+    from fslstm_plugin.classifier.suggestions import suggest_first
+
+    return suggest_first(torch.from_numpy(features), count)
+
+
+def _require_pictures(source: Path) -> None:
+    """Refuse a classifier alone.
+
+    Raises:
+        UsageError: If it is one.
+    """
+    if source.is_file() and source.suffix.lower() == ".fslstm":
+        raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {source} PICTURES'.")
+
+
+def _refuse_beside_model(backbone: str | None, pooling: str | None, views: str | None) -> None:
+    """Refuse options of a backbone where the classifier has one.
+
+    Raises:
+        UsageError: If one is given.
+    """
+    for option, value in (("--backbone", backbone), ("--pooling", pooling), ("--views", views)):
+        if value is not None:
+            raise UsageError(f"{option} is for pictures without a model, which has a backbone: leave it out.")
+
+
+def _write_all(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:
     if json is not None:
-        _write(json, [(pictures.text_of(path), printable(reason)) for _, path, reason in rows])
+        _write(json, rows)
     if label_studio is not None:
-        _write_tasks(label_studio, [pictures.text_of(path) for _, path, _ in rows])
+        _write_tasks(label_studio, [path for path, _ in rows])
 
 
 def _write_tasks(file: Path, paths: list[str]) -> None:
@@ -90,11 +169,11 @@ def _write_tasks(file: Path, paths: list[str]) -> None:
     typer.echo(f"Written: {printable(str(file))}.")
 
 
-def _write(json: Path, rows: list[tuple[str, str]]) -> None:
+def _write(json: Path, rows: Sequence[tuple[str, str]]) -> None:
     from fslstm_plugin import __version__
     from fslstm_plugin.pictures.predictions import path_beside
     from fslstm_plugin.reporting.provenance import command_line
     from fslstm_plugin.storage.files import write_json
 
-    suggestions = [{"path": path_beside(json, path), "reason": reason} for path, reason in rows]
+    suggestions = [{"path": path_beside(json, path), "reason": printable(reason)} for path, reason in rows]
     write_json(json, {"command": command_line(), "version": __version__, "suggestions": suggestions})

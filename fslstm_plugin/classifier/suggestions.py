@@ -44,30 +44,6 @@ def suggest(
     is no better than drawing them where few are labelled: they are odd pictures, and mostly of the classes that are
     confused.
 
-    The rule was chosen on CIFAR-FS's validation classes. 5 classes with 1 or 5 labelled images each get 10 more labels,
-    of 40 other images per class, or of 200 in proportions drawn from a flat Dirichlet distribution (skewed, 2 to 80).
-    Mean accuracy of ``lssvm(ridge=1,normalize)`` on 50 further images per class, less that with 10 images drawn at
-    random (the mean of 5 draws), in points with 95 % intervals, over 200 episodes:
-
-    ==============================  ==============  =============  ==============  =============
-    features, rule                  1 shot          5 shots        1 shot, skewed  5, skewed
-    ==============================  ==============  =============  ==============  =============
-    Lite0, this one                 +13.9 ± 1.0     +1.9 ± 0.4     +9.7 ± 1.4      +0.9 ± 0.4
-    Lite0, weighted by uncertainty  +3.3 ± 1.7      +1.8 ± 0.4     +2.7 ± 1.8      +0.0 ± 0.6
-    Lite0, nearest to k-means       +13.0 ± 1.0     +1.4 ± 0.3     +9.8 ± 1.3      +1.3 ± 0.4
-    Lite0, farthest first           -5.6 ± 1.7      +0.4 ± 0.4     +2.9 ± 2.0      +0.1 ± 0.5
-    Lite0, smallest margin          -8.7 ± 2.0      -0.0 ± 0.5     -5.7 ± 1.9      -0.8 ± 0.6
-    Conv4, this one                 +10.2 ± 1.0     +1.7 ± 0.4     +7.2 ± 1.1      +0.7 ± 0.5
-    Conv4, weighted by uncertainty  +5.1 ± 1.3      +1.4 ± 0.5     +2.8 ± 1.4      -0.2 ± 0.7
-    Conv4, nearest to k-means       +9.1 ± 1.1      +1.6 ± 0.4     +6.8 ± 1.1      +0.5 ± 0.5
-    Conv4, farthest first           -5.3 ± 1.5      -0.6 ± 0.5     -1.1 ± 1.6      -0.1 ± 0.6
-    Conv4, smallest margin          -5.8 ± 1.6      +0.2 ± 0.5     -4.5 ± 1.5      -1.2 ± 0.7
-    ==============================  ==============  =============  ==============  =============
-
-    On the test classes, once, it gains +11.6 ± 1.0, +1.1 ± 0.2, +10.1 ± 1.4 and +0.3 ± 0.3 with Lite0. Weighted by
-    uncertainty means each term by ``1 - margin`` of z, the margin between its two likeliest classes; Lite0 is
-    EfficientNet-Lite0, Conv4 that of ``fslstm pretrain --dataset cifar-fs --weight-decay 5e-4``.
-
     Source: Yu, Bi and Tresp, "Active learning via transductive experimental design", 2006, sequential design.
 
     Args:
@@ -99,22 +75,69 @@ def suggest(
         )
     if not len(pool):
         return []
-    looked_at = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))[:MOST].sort().values
-    best = probabilities[looked_at].double().topk(2)
+    found = _found(labelled, pool, count, seed)
+    best = probabilities[found.looked_at].double().topk(2)
     uncertainty = 1 - (best.values[:, 0] - best.values[:, 1])
+    doubtful = _rank(uncertainty) >= _rank(found.variance)
+    suggestions = []
+    for place, others in zip(found.chosen, found.others, strict=True):
+        first, second = (classes[each] for each in best.indices[place].tolist())
+        why = f"between {first} and {second}" if doubtful[place] else "unlike anything labelled"
+        group = f", {_like(others)}" if others else ""
+        suggestions.append(Suggestion(int(found.looked_at[place]), why + group))
+    return suggestions
+
+
+def suggest_first(pool: Tensor, count: int, seed: int = 0) -> list[Suggestion]:
+    """The points to label first, where none is; see `suggest`.
+
+    Args:
+        pool: Features ``(m, d)``.
+        count: How many to choose; all, if there are fewer.
+        seed: See `suggest`. Default 0.
+
+    Returns:
+        The suggestions, the most useful first.
+
+    Raises:
+        UsageError: If count is not a whole number above 0, or the shape does not fit.
+
+    Example:
+        >>> pool = torch.tensor([[1.0, 0.1, 0], [1.0, 0, 0], [0, 0, 1], [0, 0.1, 1], [0, 0.2, 1]])
+        >>> [(each.place, each.reason) for each in suggest_first(pool, 2)]
+        [(3, 'like 2 others'), (1, 'like 1 other')]
+    """
+    require("count", count, least=1, whole=True)
+    if pool.dim() != 2:
+        raise UsageError(f"Suggestions need features (m, d), but got {tuple(pool.shape)}.")
+    if not len(pool):
+        return []
+    found = _found(pool[:0], pool, count, seed)
+    reasons = (_like(others) if others else "like no other" for others in found.others)
+    return [Suggestion(int(found.looked_at[place]), why) for place, why in zip(found.chosen, reasons, strict=True)]
+
+
+class _Found(NamedTuple):
+    """Points of a pool that were looked at and, of these, chosen; for how many others each; what labels leave open."""
+
+    looked_at: Tensor
+    chosen: list[int]
+    others: list[int]
+    variance: Tensor
+
+
+def _found(labelled: Tensor, pool: Tensor, count: int, seed: int) -> _Found:
+    looked_at = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))[:MOST].sort().values
     covariance, noise = _posterior(labelled.double(), pool[looked_at].double())
     chosen = _choose(covariance, noise, min(count, len(looked_at)))
     variance = covariance.diagonal().contiguous()
     correlation = covariance[chosen] / variance[chosen].clamp(min=torch.finfo(variance.dtype).tiny).sqrt().unsqueeze(1)
     like = correlation.argmax(0).bincount(minlength=len(chosen))
-    doubtful = _rank(uncertainty) >= _rank(variance)
-    found = []
-    for place, others in zip(chosen, (like - 1).clamp(min=0).tolist(), strict=True):
-        first, second = (classes[each] for each in best.indices[place].tolist())
-        why = f"between {first} and {second}" if doubtful[place] else "unlike anything labelled"
-        group = f", like {others} other{'s' if others > 1 else ''}" if others else ""
-        found.append(Suggestion(int(looked_at[place]), why + group))
-    return found
+    return _Found(looked_at, chosen, (like - 1).clamp(min=0).tolist(), variance)
+
+
+def _like(others: int) -> str:
+    return f"like {others} other{'s' if others > 1 else ''}"
 
 
 def _posterior(labelled: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.classifier.suggestions import suggest_first
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.storage.files import claimed
 
@@ -50,6 +51,39 @@ def test_labelled_pictures_are_not_suggested(fslstm, tmp_path: Path, model) -> N
     assert done.code == 0, done.err
     assert "are labelled" in done.out
     assert json.loads((tmp_path / "next.json").read_text())["suggestions"] == []
+
+
+def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_path: Path, small) -> None:
+    new = painted.unlabelled(tmp_path / "new")
+    done = fslstm("suggest", new, "--count", 3, "--json", tmp_path / "first.json",
+                  "--label-studio", tmp_path / "tasks.json", *small)  # fmt: skip
+    assert done.code == 0, done.err
+    rows = json.loads((tmp_path / "first.json").read_text())["suggestions"]
+    assert len({Path(row["path"]).name.split("-")[0] for row in rows}) == 3  # one of each colour
+    assert all(row["reason"].startswith("like ") and row["reason"] in done.out for row in rows)
+    assert len(json.loads((tmp_path / "tasks.json").read_text())) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(("{model}",), "Name the pictures after"), (("{model}", "{new}", "--views", "flip"), "--views is for pictures")],
+)
+def test_a_model_is_not_taken_for_pictures(arguments, words, fslstm, tmp_path: Path, model) -> None:
+    new = painted.unlabelled(tmp_path / "new")
+    done = fslstm("suggest", *(each.format(model=model, new=new) for each in arguments))
+    assert (done.code, words in done.err) == (2, True), done.err
+
+
+def test_first_suggestions_are_of_every_group() -> None:
+    noise = 0.1 * torch.randn(5, 20, 8, generator=torch.Generator().manual_seed(0))
+    points = (noise + 3 * torch.eye(8)[:5, None]).flatten(0, 1)
+    found = suggest_first(points, 5)
+    assert sorted(each.place // 20 for each in found) == [0, 1, 2, 3, 4]
+    assert all(each.reason == "like 19 others" for each in found)
+    assert suggest_first(points[:0], 5) == []
+    assert [each.reason for each in suggest_first(points[:1], 5)] == ["like no other"]
+    with pytest.raises(UsageError, match="features"):
+        suggest_first(points[0], 5)
 
 
 def test_an_update_is_a_fit_anew(fslstm, tmp_path: Path, model, small) -> None:
