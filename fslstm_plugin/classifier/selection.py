@@ -63,24 +63,6 @@ def choose_method(
     The chosen method fits these points better than it fits new ones, so that its prediction sets contain the true label
     less often than guaranteed: let `FewShotClassifier` make them with the first candidate, by ``set_method``.
 
-    The rule and the two default candidates were chosen on CIFAR-FS's validation classes. Mean difference in accuracy to
-    the first candidate, in points with 95 % intervals, over 120 episodes of 5 ways (300 for Lite0 at 2 shots):
-
-    ======================================  ============  ============  ============
-    features, candidates, standard errors   2 shots       5 shots       20 shots
-    ======================================  ============  ============  ============
-    Conv4, two, 1                           -0.11 ± 0.13  -0.08 ± 0.07  -0.00 ± 0.01
-    Conv4, two, 0                           -0.34 ± 0.20  -0.23 ± 0.13  -0.05 ± 0.05
-    Conv4, nineteen, 0                      -0.86 ± 0.33  -0.54 ± 0.30  -0.44 ± 0.21
-    EfficientNet-Lite0, two, 1                            +0.18 ± 0.11  +0.12 ± 0.07
-    EfficientNet-Lite0, two, 0              +0.30 ± 0.13  +0.40 ± 0.16  +0.09 ± 0.10
-    EfficientNet-Lite0, nineteen, 0         -0.09 ± 0.23  -0.03 ± 0.24  +0.00 ± 0.16
-    ======================================  ============  ============  ============
-
-    The nineteen were nn, rr and lssvm with four ridges, of points of unit length, raised to a power or not. On the test
-    classes, once, with EfficientNet-Lite0 (300 episodes of 5 ways, 100 other images per class): the rule gains +0.19 ±
-    0.11 at 2 shots and +0.08 ± 0.05 at 5.
-
     Source: the rule of one standard error, Breiman et al., "Classification and regression trees", 1984.
 
     Args:
