@@ -60,6 +60,15 @@ def fit(
     seed: options.Seed = 0,
     device: evaluation.Device = "auto",
     json: options.Json = None,
+    html: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="A page of what is printed, with the possibly mislabelled pictures.",
+            show_default=False,
+            dir_okay=False,
+            callback=options.in_a_folder,
+        ),
+    ] = None,
 ) -> None:
     """Learn classes from a few labelled pictures of each, and say what to expect.
 
@@ -80,7 +89,9 @@ def fit(
         labelled = SAMPLE / "labelled"
         if not SAMPLE.exists():
             draw_sample(SAMPLE)
-    options.require_apart(labelled, output, json)
+    options.require_apart(labelled, output, json, html)
+    if html is not None:
+        import fslstm_plugin.pictures.overview  # noqa: F401  # what it needs is missed before anything is computed
     if max_pixels is not None:
         allow_pixels(max_pixels)
     if method is not None:
@@ -104,16 +115,19 @@ def fit(
     with pictures.claimed(output, console):  # an update of it may be under way
         classifier.save(output)
     lost = f"; {pictures.count_of(len(once.unreadable))} could not be read" if once.unreadable else ""
-    typer.echo(f"{pictures.count_of(len(names))}, {len(said.pictures)} classes{lost}.")
-    for sentence in pictures.on_copies(copies):
-        typer.echo(sentence)
-    typer.echo(f"Method: {said.method}{'' if method else _reason(said)}.")
-    for sentence in sentences(said):
+    fitted = [
+        f"{pictures.count_of(len(names))}, {len(said.pictures)} classes{lost}.",
+        *pictures.on_copies(copies),
+        f"Method: {said.method}{'' if method else _reason(said)}.",
+    ]
+    for sentence in [*fitted, *sentences(said)]:
         typer.echo(sentence)
     saved, new = printable(str(output)), SAMPLE / "new" if sample else "PICTURES"
     typer.echo(f"Saved in {saved}. Next: fslstm predict {saved} {new}")
     if json is not None:
         _write(json, said, once, copies)
+    if html is not None:
+        _write_page(html, said, output, [*fitted, *sentences(said, pairs=False)])
 
 
 def _chosen(gathered: Gathered) -> str:
@@ -155,6 +169,14 @@ def _tell_lost(found: Sequence[Picture], kept: Gathered, console: Console) -> No
     for name in class_names(found):
         if name not in left:
             terminal.say(console, f"The class {name} is left out: none of its pictures can be read.")
+
+
+def _write_page(html: Path, said: Expectations, output: Path, lead: Sequence[str]) -> None:
+    from fslstm_plugin.pictures.overview import overview
+    from fslstm_plugin.storage.files import write_text
+
+    write_text(html, overview(said, printable(output.name), lead))
+    typer.echo(f"Written: {printable(str(html))}.")
 
 
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:

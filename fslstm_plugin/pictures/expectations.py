@@ -139,8 +139,13 @@ def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | 
     return greatest_coverage(targets, PER_CLASS), greatest_coverage(targets, MARGINAL)
 
 
-def sentences(found: Expectations) -> list[str]:
-    """The expectations in words, for a terminal."""
+def sentences(found: Expectations, pairs: bool = True) -> list[str]:
+    """The expectations in words, for a terminal.
+
+    Args:
+        found: The expectations.
+        pairs: Whether confused classes, doubtful labels and pictures that are alike are listed. Default True.
+    """
     said = [_of_accuracy(found), *_of_coverage(found)]
     single = [name for name, count in found.pictures.items() if count == 1]
     if single:
@@ -149,6 +154,8 @@ def sentences(found: Expectations) -> list[str]:
             "estimated, since nothing is left of it when its picture is left out. Pictures can still be predicted to "
             "be of it, with a probability. A second picture of it helps most."
         )
+    if not pairs:
+        return [printable(each) for each in said]
     said += _several(
         (f"{each.first} and {each.second} ({each.pictures})" for each in found.confused),
         "Confused classes, with the number of pictures",

@@ -22,7 +22,7 @@ from .predictions import NONE, Prediction, path_beside
 from .tables import path_of
 
 with needs_extra("A gallery", "pictures"):
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 _MOST = 600  # Pictures whose thumbnails, of about 5 kB each, are in the page; others are shown from their files.
 _SIDE = 160
@@ -63,11 +63,11 @@ def gallery(
     near = {name: place for place, name in enumerate(dict.fromkeys(each.nearest for each in found if each.nearest))}
     with ThreadPoolExecutor() as pool:
         thumbnails = pool.map(
-            lambda each: _thumbnail(each[1].path) if each[0] < most or not _is_shown(each[1].path) else None,
+            lambda each: thumbnail(each[1].path) if each[0] < most or not _is_shown(each[1].path) else None,
             enumerate(found),
         )
         rows = [_row(each, image, near, file) for each, image in zip(found, thumbnails, strict=True)]
-        near_images = list(pool.map(_thumbnail, near))
+        near_images = list(pool.map(thumbnail, near))
     labels = labelled or {}
     data = {
         "model": model,
@@ -83,15 +83,8 @@ def gallery(
         ],
         "rows": rows,
     }
-    environment = Environment(
-        loader=PackageLoader("fslstm_plugin.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    script = environment.get_template("gallery.js").render()
-    return environment.get_template("gallery.html").render(
+    script = page("gallery.js").render()
+    return page("gallery.html").render(
         title=title,
         lead=lead,
         unsure=any(each.sure is not None for each in found),
@@ -101,6 +94,18 @@ def gallery(
         version=__version__,
         date=date.today().isoformat(),
     )
+
+
+def page(name: str) -> Template:
+    """A page's template."""
+    environment = Environment(
+        loader=PackageLoader("fslstm_plugin.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
 
 
 def _in_html(data: object) -> str:
@@ -143,8 +148,8 @@ def _is_shown(path: str) -> bool:
     return Path(path).suffix.lower() in _SHOWN_BY_BROWSERS
 
 
-def _thumbnail(path: str) -> str | None:
-    """A small JPEG in base64, None if the picture cannot be read any more."""
+def thumbnail(path: str) -> str | None:
+    """A picture as a small JPEG in base64, by its path as predictions name it; None if it cannot be read any more."""
     try:
         image = read_picture(Path(path_of(path)))
     except DataError:

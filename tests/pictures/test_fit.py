@@ -179,3 +179,31 @@ def test_what_is_expected_of_a_head_without_its_transduction_says_so(fslstm, tmp
         done = fslstm("fit", folder, "-o", tmp_path / "m", "--method", method, *small)
         assert done.code == 0, done.err
         assert ("That is lssvm alone, without the other pictures." in done.out) == said
+
+
+def test_the_page_shows_classes_confusions_and_doubtful_labels(fslstm, tmp_path: Path) -> None:
+    labelled = painted.labelled(tmp_path / "labelled")
+    wrong = next((labelled / "red").iterdir())
+    (labelled / "blue").rename(labelled / "<i>blue")
+    wrong.rename(labelled / "green" / "x.png")
+    page = tmp_path / "page.html"
+    done = fslstm("fit", labelled, "-o", tmp_path / "a.fslstm", "--html", page, *painted.backbone(tmp_path))
+    assert done.code == 0, done.err
+    text = page.read_text(encoding="utf-8")
+    assert "Expect about" in text
+    assert "<td>green</td>" in text
+    assert "<i>" not in text
+    assert str(tmp_path) not in text
+    assert "://" not in text
+    assert ("Possibly mislabelled" in text) == ("Possibly mislabelled" in done.out)
+    if "Possibly mislabelled" in text:
+        assert "green/x.png is labelled <strong>green</strong> but looks like <strong>red</strong>" in text
+        assert "data:image/jpeg;base64," in text
+
+
+def test_a_page_in_place_of_another_file_is_refused(fslstm, tmp_path: Path) -> None:
+    labelled = painted.labelled(tmp_path / "labelled")
+    same = tmp_path / "a.fslstm"
+    done = fslstm("fit", labelled, "-o", same, "--html", same, *painted.backbone(tmp_path))
+    assert done.code == 2
+    assert not same.exists()
