@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..heads.linalg import solve_spd
 
 MOST = 2000  # Points that are looked at; their covariance takes 32 MB.
+_CENTRED_AT_FIRST = 0.5  # How much of the mean is taken from the points where none is labelled.
 _NOISE = 0.1  # Of a label, as a share of the mean squared length of the points.
 
 
@@ -91,6 +92,9 @@ def suggest(
 def suggest_first(pool: Tensor, count: int, seed: int = 0) -> list[Suggestion]:
     """The points to label first, where none is; see `suggest`.
 
+    Of two groups, less their mean, the one is the opposite of the other, and a label of either would tell both. So half
+    of the mean is left in the points.
+
     Args:
         pool: Features ``(m, d)``.
         count: How many to choose; all, if there are fewer.
@@ -105,14 +109,14 @@ def suggest_first(pool: Tensor, count: int, seed: int = 0) -> list[Suggestion]:
     Example:
         >>> pool = torch.tensor([[1.0, 0.1, 0], [1.0, 0, 0], [0, 0, 1], [0, 0.1, 1], [0, 0.2, 1]])
         >>> [(each.place, each.reason) for each in suggest_first(pool, 2)]
-        [(3, 'like 2 others'), (1, 'like 1 other')]
+        [(3, 'like 2 others'), (0, 'like 1 other')]
     """
     require("count", count, least=1, whole=True)
     if pool.dim() != 2:
         raise UsageError(f"Suggestions need features (m, d), but got {tuple(pool.shape)}.")
     if not len(pool):
         return []
-    found = _found(pool[:0], pool, count, seed)
+    found = _found(pool[:0], pool, count, seed, _CENTRED_AT_FIRST)
     reasons = (_like(others) if others else "like no other" for others in found.others)
     return [Suggestion(int(found.looked_at[place]), why) for place, why in zip(found.chosen, reasons, strict=True)]
 
@@ -126,9 +130,9 @@ class _Found(NamedTuple):
     variance: Tensor
 
 
-def _found(labelled: Tensor, pool: Tensor, count: int, seed: int) -> _Found:
+def _found(labelled: Tensor, pool: Tensor, count: int, seed: int, centred: float = 1.0) -> _Found:
     looked_at = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))[:MOST].sort().values
-    covariance, noise = _posterior(labelled.double(), pool[looked_at].double())
+    covariance, noise = _posterior(labelled.double(), pool[looked_at].double(), centred)
     chosen = _choose(covariance, noise, min(count, len(looked_at)))
     variance = covariance.diagonal().contiguous()
     correlation = covariance[chosen] / variance[chosen].clamp(min=torch.finfo(variance.dtype).tiny).sqrt().unsqueeze(1)
@@ -140,10 +144,10 @@ def _like(others: int) -> str:
     return f"like {others} other{'s' if others > 1 else ''}"
 
 
-def _posterior(labelled: Tensor, pool: Tensor) -> tuple[Tensor, Tensor]:
+def _posterior(labelled: Tensor, pool: Tensor, centred: float) -> tuple[Tensor, Tensor]:
     """The covariance ``(m, m)`` of the pool's values that the labels leave, and the variance of a label's noise."""
     points = F.normalize(torch.cat([labelled, pool]), dim=-1)
-    points = points - points.mean(0)
+    points = points - centred * points.mean(0)
     labelled, pool = points.tensor_split([len(labelled)])
     noise = _NOISE * points.square().sum(-1).mean().clamp(min=torch.finfo(points.dtype).tiny)
     cross = labelled @ pool.mT

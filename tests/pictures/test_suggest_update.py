@@ -74,11 +74,12 @@ def test_a_model_is_not_taken_for_pictures(arguments, words, fslstm, tmp_path: P
     assert (done.code, words in done.err) == (2, True), done.err
 
 
-def test_first_suggestions_are_of_every_group() -> None:
-    noise = 0.1 * torch.randn(5, 20, 8, generator=torch.Generator().manual_seed(0))
-    points = (noise + 3 * torch.eye(8)[:5, None]).flatten(0, 1)
-    found = suggest_first(points, 5)
-    assert sorted(each.place // 20 for each in found) == [0, 1, 2, 3, 4]
+@pytest.mark.parametrize("groups", [2, 3, 5])
+def test_first_suggestions_are_of_every_group(groups: int) -> None:
+    noise = 0.1 * torch.randn(groups, 20, 8, generator=torch.Generator().manual_seed(0))
+    points = (noise + 3 * torch.eye(8)[:groups, None]).flatten(0, 1)
+    found = suggest_first(points, groups)
+    assert sorted(each.place // 20 for each in found) == list(range(groups))
     assert all(each.reason == "like 19 others" for each in found)
     assert suggest_first(points[:0], 5) == []
     assert [each.reason for each in suggest_first(points[:1], 5)] == ["like no other"]
