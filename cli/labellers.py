@@ -159,7 +159,7 @@ class ClassifierLabeller:
     def _predicted(self, paths: Sequence[str], features: torch.Tensor) -> Sequence[Prediction]:
         predictions = self._predictor(paths, features)
         if self.likeness is not None:
-            self.likeness.add(predictions, features, self.classes)
+            self.likeness.add(paths, features, [self.classes.index(each.likeliest) for each in predictions])
         return predictions
 
     def on_none(self) -> list[str]:

@@ -332,6 +332,8 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
         terminal.say(
             console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done."
         )
+    if labeller.likeness is not None:
+        labeller.likeness.choose([*once.values()])
     unreadable, remarks = 0, pictures.Remarks()
     with pictures.progress(console, len(new)) as advance:
         for batch in labeller.predict(new):
@@ -344,6 +346,8 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
     remarks.say(console)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
+    if labeller.likeness is not None and len(new) < len(once):
+        labeller.likeness.look_at([*once.values()])
     return unreadable
 
 
@@ -425,7 +429,7 @@ def on_sets(sets: Sets | None, tested: Tested | None) -> list[str]:
 
     Args:
         sets: The prediction sets; no sentence where there are none.
-        tested: The pictures; None where none was predicted now.
+        tested: The pictures; None where none can be read any more.
     """
     if sets is None:
         return []

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..confidence.conformal import PER_CLASS
 from ..confidence.exchangeability import difference
+from .embedding import features_of
+from .tables import path_text
 
 if TYPE_CHECKING:
     from ..classifier.estimator import FewShotClassifier
-    from .predictions import Prediction
+    from . import Picture
 
 _MOST = 2000  # Pictures that are tested: of more a random sample.
 _NAMED = 3
@@ -49,33 +53,48 @@ class Likeness:
 
     def __init__(self, classifier: FewShotClassifier, kind: str) -> None:
         self.classifier, self.kind = classifier, kind
-        self._kept: list[tuple[str, Tensor, int]] = []
-        self._seen, self._random = 0, random.Random(0)
+        self._wanted: set[str] = set()
+        self._kept: dict[str, tuple[Tensor, int]] = {}
 
-    def add(self, predictions: Sequence[Prediction], features: Tensor, classes: Sequence[str]) -> None:
-        """Take note of pictures.
+    def choose(self, pictures: Sequence[Picture]) -> None:
+        """Choose those that are tested, of all that something is said about."""
+        wanted = random.Random(0).sample(pictures, min(_MOST, len(pictures)))
+        self._wanted = {_path(each) for each in wanted}
+
+    def add(self, paths: Sequence[str], features: Tensor, predicted: Sequence[int]) -> None:
+        """Take note of those that are tested.
 
         Args:
-            predictions: Theirs.
-            features: Likewise ``(m, d)``.
-            classes: Names of the classes as predictions have them.
+            paths: Of pictures, as predictions name them.
+            features: Theirs ``(m, d)``.
+            predicted: Places of their likeliest classes.
         """
-        for each, point in zip(predictions, features, strict=True):
-            kept = each.path, point, classes.index(each.likeliest)
-            self._seen += 1
-            if len(self._kept) < _MOST:
-                self._kept.append(kept)
-            elif (place := self._random.randrange(self._seen)) < _MOST:
-                self._kept[place] = kept
+        for path, point, group in zip(paths, features, predicted, strict=True):
+            if path in self._wanted:
+                self._kept[path] = point, group
+
+    def look_at(self, pictures: Sequence[Picture]) -> None:
+        """Take note of those that are tested and were predicted before."""
+        missing = [each for each in pictures if _path(each) in self._wanted - self._kept.keys()]
+        for batch in features_of(missing, self.classifier.open_backbone()):
+            if batch.pictures:
+                labels = self.classifier.predict(batch.features.numpy())
+                predicted = np.searchsorted(self.classifier.classes_, labels).tolist()
+                self.add([_path(each) for each in batch.pictures], batch.features, predicted)
 
     def test(self) -> Tested | None:
         """Test them; None where there are none."""
         if not self._kept:
             return None
-        paths, points, classes = zip(*self._kept, strict=True)
+        points, predicted = zip(*self._kept.values(), strict=True)
         groups, left_out = None, self.classifier.left_out()
         if self.kind == PER_CLASS and left_out is not None:
-            groups = torch.from_numpy(left_out).argmax(-1), torch.tensor(classes)
+            groups = torch.from_numpy(left_out).argmax(-1), torch.tensor(predicted)
         found = difference(torch.from_numpy(self.classifier.support_), torch.stack(points), groups)
-        most = found.shares.topk(min(_NAMED, len(paths))).indices.tolist()
+        paths, most = list(self._kept), found.shares.topk(min(_NAMED, len(points))).indices.tolist()
         return Tested(len(paths), found.p_value, found.is_significant, tuple(paths[place] for place in most))
+
+
+def _path(picture: Picture) -> str:
+    """As predictions name it."""
+    return path_text(os.path.abspath(picture.path))

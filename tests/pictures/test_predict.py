@@ -24,7 +24,7 @@ from fslstm_plugin.classifier.selection import CANDIDATES
 from fslstm_plugin.confidence.conformal import PER_CLASS
 from fslstm_plugin.confidence.exchangeability import LEVEL
 from fslstm_plugin.errors import RunError, StorageError
-from fslstm_plugin.pictures import likeness
+from fslstm_plugin.pictures import Picture, likeness
 from fslstm_plugin.pictures.likeness import Likeness
 from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
@@ -112,27 +112,39 @@ def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(fslstm, t
         assert Path(name).name in done.out
 
 
+def test_a_continued_table_is_tested_with_all_its_pictures(fslstm, tmp_path: Path, model, new) -> None:
+    darker = tmp_path / "darker"
+    darker.mkdir()
+    for file in new.iterdir():
+        with Image.open(file) as picture:
+            picture.convert("RGB").point(lambda value: value // 4).save(darker / f"{file.stem}.png")
+    table, results = tmp_path / "out.csv", []
+    for number in range(3):
+        if number == 2:
+            (darker / "one.png").write_bytes(next(new.iterdir()).read_bytes())
+        command = ("predict", model, darker, "--coverage", 0.8, "--csv", table, "--json", tmp_path / "out.json")
+        done = fslstm(*command)
+        assert done.code == 0, done.err
+        assert "Not guaranteed" in done.out
+        results.append(json.loads((tmp_path / "out.json").read_text())["likeness"])
+    assert results[0] == results[1]
+    assert [each["pictures"] for each in results] == [12, 12, 13]
+
+
 def test_of_many_pictures_a_random_sample_is_tested(monkeypatch) -> None:
     monkeypatch.setattr(likeness, "_MOST", 5)
-    labels = ["owl"] * 4 + ["wren"] * 4
-    classifier = FewShotClassifier("nn").fit(np.random.default_rng(0).normal(size=(8, 3)), labels)
-    counts = np.zeros(40, dtype=int)
-    for seed in range(50):
-        collected = Likeness(classifier, PER_CLASS)
-        collected._random.seed(seed)
-        for part in range(4):
-            paths = [f"/{place}.png" for place in range(10 * part, 10 * part + 10)]
-            collected.add(
-                [Prediction(path, "owl", "owl", 1.0, 1.0, None, "") for path in paths], torch.ones(10, 3), ["owl"]
-            )
-        tested = collected.test()
-        assert tested is not None
-        assert tested.pictures == 5
-        counts[[int(Path(path).stem) for path, *_ in collected._kept]] += 1
-    assert counts.sum() == 250
-    parts = counts.reshape(4, 10).sum(1)  # 62.5 each, with a standard deviation below 8
-    assert parts.min() > 35
-    assert Likeness(classifier, PER_CLASS).test() is None
+    classifier = FewShotClassifier("nn").fit(np.random.default_rng(0).normal(size=(8, 3)), ["owl"] * 4 + ["wren"] * 4)
+    collected = Likeness(classifier, PER_CLASS)
+    assert collected.test() is None
+    pictures = [Picture(Path(f"/{place}.png")) for place in range(40)]
+    collected.choose(pictures)
+    for part in range(4):
+        paths = [str(each.path) for each in pictures[10 * part : 10 * part + 10]]
+        collected.add(paths, torch.ones(10, 3), [0] * 10)
+    tested = collected.test()
+    assert tested is not None
+    assert tested.pictures == 5
+    assert set(tested.different) <= {str(each.path) for each in pictures}
 
 
 def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
