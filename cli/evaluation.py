@@ -38,6 +38,16 @@ RunOption = Annotated[
 ]
 
 
+OneRun = Annotated[
+    Optional[str],
+    typer.Option(
+        "--run",
+        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; the newest if not given.",
+        show_default=False,
+    ),
+]
+
+
 RunsOption = Annotated[
     Optional[list[str]],
     typer.Option(

@@ -79,7 +79,7 @@ def predict(
         bool,
         typer.Option(
             "--xmp",
-            help="Write the label of each picture as a keyword into PICTURE.xmp beside it, for photo programs; with "
+            help="Write the label of each picture as a keyword into NAME.jpg.xmp beside it, for photo programs; with "
             "--above or --wrong-at-most only of the sure ones. Sidecars of other programs are left as they are.",
         ),
     ] = False,

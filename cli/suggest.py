@@ -51,6 +51,7 @@ WeightsOrMoved = Annotated[
 
 
 def suggest(
+    context: typer.Context,
     model: ModelOrPictures,
     source: PicturesOrNone = None,
     count: Annotated[int, typer.Option(min=1, max=1000, help="Number of pictures to suggest.")] = 10,
@@ -96,7 +97,8 @@ def suggest(
         new = pictures.drawn(_pictures_in(source, console), 0)
         network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), _first
     else:
-        _refuse_beside_model(backbone, pooling, views)
+        allowed = {*context.params} - {"backbone", "pooling", "views", "runs"}
+        options.refuse_beside(context, "MODEL", allowed, "a classifier has a backbone of its own")
         found = _pictures_in(source, console)
         classifier = pictures.load(model, device, weights)
         known = set(classifier.pictures_)
@@ -141,17 +143,6 @@ def _require_pictures(source: Path) -> None:
     """
     if source.is_file() and source.suffix.lower() == ".fslstm":
         raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {source} PICTURES'.")
-
-
-def _refuse_beside_model(backbone: str | None, pooling: str | None, views: str | None) -> None:
-    """Refuse options of a backbone where the classifier has one.
-
-    Raises:
-        UsageError: If one is given.
-    """
-    for option, value in (("--backbone", backbone), ("--pooling", pooling), ("--views", views)):
-        if value is not None:
-            raise UsageError(f"{option} is for pictures without a model, which has a backbone: leave it out.")
 
 
 def _write_all(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:

@@ -43,7 +43,7 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    run: evaluation.RunOption = None,
+    run: evaluation.OneRun = None,
     runs: options.RunsFolder = Path("runs"),
     dataset: evaluation.OtherDataset = None,
     views: Views = None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .linalg import eigh
+
 # Multiples of the kernel's mean diagonal, so that the candidates follow the scale of the features.
 _FACTORS = tuple(10.0 ** (step / 2) for step in range(-8, 7))
 CANDIDATE_RIDGES = len(_FACTORS)
@@ -35,7 +37,7 @@ def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights:
         >>> leave_one_out_errors(torch.eye(2), torch.ones(2, 1), torch.tensor([1.0, 2.0]), torch.ones(2))
         tensor([2., 2.])
     """
-    values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = eigh(matrix)
     inverse = 1 / (values.clamp(min=0).unsqueeze(-2) + ridges.unsqueeze(-1))
     solution = vectors.unsqueeze(-3) @ (inverse.unsqueeze(-1) * (vectors.mT @ right).unsqueeze(-3))
     weights = weights.unsqueeze(-2)

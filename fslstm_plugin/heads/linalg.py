@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
 from ..errors import SingularError, UsageError
 from ..tracing import values_known
+
+_ON_PROCESSOR = range(33, 257)  # Rows of the matrices of a batch that a GPU decomposes one at a time, each slowly.
 
 
 def solve_smoother(
@@ -221,13 +225,42 @@ def _eigenvalues(kernel: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not kernel.isfinite().all():
         raise _singular()
-    values, vectors = torch.linalg.eigh(kernel)
+    values, vectors = eigh(kernel)
     # Rounding of products in single precision, of which some kernels are made, shows below 0 as much as above.
     below = -2 * values[..., :1]
     least = torch.maximum(kernel.shape[-1] * torch.finfo(kernel.dtype).eps * values[..., -1:], below)
     if (below[..., 0] > 2 * torch.finfo(torch.float32).eps * _diagonal(kernel).sum(-1)).any():
         raise _singular()
     return torch.where(values > least, values, 0), vectors
+
+
+def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors of symmetric matrices.
+
+    A GPU decomposes those of a batch with more than 32 rows one at a time and, as long as they are small, takes longer
+    for each than a processor: these go there.
+
+    Args:
+        matrix: ``(..., n, n)``.
+
+    Returns:
+        ``(..., n)`` and ``(..., n, n)``, differentiable, on the matrices' device.
+
+    Example:
+        >>> eigh(torch.diag(torch.tensor([3.0, 1.0])))[0]
+        tensor([1., 3.])
+    """
+    on_processor = matrix.device.type == "cuda" and matrix.ndim > 2 and matrix.shape[-1] in _ON_PROCESSOR
+    if not on_processor or not values_known():
+        values, vectors = torch.linalg.eigh(matrix)
+        return values, vectors
+    threads = torch.get_num_threads()
+    parts = matrix.flatten(0, -3).cpu().chunk(threads)
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        found = list(pool.map(torch.linalg.eigh, parts))
+    torch.set_num_threads(threads)  # The matrix library has one number for all threads.
+    values, vectors = (torch.cat(each).to(matrix.device) for each in zip(*found, strict=True))
+    return values.view(matrix.shape[:-1]), vectors.view(matrix.shape)
 
 
 def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:

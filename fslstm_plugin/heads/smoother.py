@@ -14,7 +14,7 @@ from ..kernels import Linear
 from ..tracing import values_known
 from .base import Dual, Head, SolvedSystem, weight_roots
 from .leave_one_out import CANDIDATE_RIDGES, candidate_ridges, choose_ridge, one_of_each_class
-from .linalg import half_solved, inverse_smoother, keeps_digits, require_above_rounding, solve_smoother, solve_spd
+from .linalg import eigh, half_solved, inverse_smoother, keeps_digits, require_above_rounding, solve_smoother, solve_spd
 from .margins import Margins, WithQueries, margins, margins_beside_queries, margins_of_each_class, query_parts
 
 _BLOCKS = 10**7  # Numbers in the blocks that leave together, at a time and for each episode.
@@ -185,7 +185,7 @@ class SmootherHead(Head):
         top = torch.cat([kernel.unsqueeze(-3).expand(*cross.shape, -1), cross.unsqueeze(-1)], -1)
         whole = torch.cat([top, torch.cat([cross, own], -1).unsqueeze(-2)], -2)
         ridges = candidate_ridges(whole, whole + self.offset, torch.ones_like(whole[..., 0]))
-        values, vectors = torch.linalg.eigh(whole + self.offset)
+        values, vectors = eigh(whole + self.offset)
         inverse = 1 / (values.clamp(min=0).unsqueeze(-2) + ridges.unsqueeze(-1))
         diagonal = inverse @ vectors.square().mT
         known = (targets @ encode).unsqueeze(-3)

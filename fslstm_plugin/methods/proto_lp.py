@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import torch
 from torch import Tensor
 
 from ..checks import require
 from ..features import EpisodeFeatures
+from ..heads.linalg import eigh
 from .base import Gram
 from .shared.preprocessing import PowerMethod
 from .shared.prototypes import class_means, complete_squares
@@ -121,23 +120,9 @@ def principal_coordinates(gram: Tensor, directions: int) -> Tensor:
         tensor([[3.],
                 [4.]])
     """
-    squares, vectors = _decomposed(gram)
+    squares, vectors = eigh(gram)
     squares = squares[..., -directions:].unsqueeze(-2)
     return vectors[..., -directions:] * torch.where(squares > _NOTHING, squares.clamp(min=_NOTHING).sqrt(), 0)
-
-
-def _decomposed(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors; of a GPU's matrices on the processor, since it takes longer for one at a time."""
-    if gram.device.type != "cuda":
-        values, vectors = torch.linalg.eigh(gram)
-        return values, vectors
-    threads = torch.get_num_threads()
-    matrices = gram.reshape(-1, *gram.shape[-2:])
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        parts = list(pool.map(torch.linalg.eigh, matrices.cpu().chunk(threads)))
-    torch.set_num_threads(threads)  # The matrix library has one number for all threads.
-    values, vectors = (torch.cat(each).to(gram.device) for each in zip(*parts, strict=True))
-    return values.view(gram.shape[:-1]), vectors.view(gram.shape)
 
 
 def propagated(known: Tensor, labelled: Tensor) -> Tensor:

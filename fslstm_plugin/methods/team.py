@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..checks import require
 from ..features import EpisodeFeatures
+from ..heads.linalg import eigh
 from .base import Criterion, Method
 from .shared.halving import halving_adam
 from .shared.prototypes import class_means
@@ -124,7 +125,7 @@ def spanned(points: Tensor) -> tuple[Tensor, Tensor]:
     """
     centred = points - points.mean(-2, keepdim=True)
     with torch.no_grad():
-        squares, vectors = torch.linalg.eigh(centred @ centred.mT)
+        squares, vectors = eigh(centred @ centred.mT)
         least = max(_SPAN, points.shape[-2] * torch.finfo(points.dtype).eps) * squares[..., -1:] + _TINY
         inside = squares > least
         axes = centred.mT @ vectors * torch.where(inside, squares.clamp(min=_TINY).rsqrt(), 0).unsqueeze(-2)
@@ -192,7 +193,7 @@ def geometric_mean_root(p: Tensor, r: Tensor) -> Tensor:
     """
     # With P = L L' and L' R L = Q A Q': M = L'^-1 Q A^1/2 Q' L^-1.
     lower = torch.linalg.cholesky(p)
-    squares, vectors = torch.linalg.eigh(lower.mT @ r @ lower)
+    squares, vectors = eigh(lower.mT @ r @ lower)
     return torch.linalg.solve_triangular(
         lower.mT, vectors * squares.clamp(min=0).sqrt().sqrt().unsqueeze(-2), upper=True
     )

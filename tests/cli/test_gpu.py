@@ -26,6 +26,7 @@ from fslstm_plugin.episodes import Episodes
 from fslstm_plugin.evaluation.features import extract_features
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.gram import EpisodeGram
+from fslstm_plugin.heads.linalg import eigh
 from fslstm_plugin.learn2learn import LightningFewShot
 from fslstm_plugin.learn2learn.tasksets import SplitImages
 from fslstm_plugin.model import FewShotModel
@@ -153,6 +154,22 @@ def test_gradients_are_those_of_the_cpu(name, gpu):
     found, expected = gradient("cuda"), gradient("cpu")
     assert found.device.type == "cuda"
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4 * expected.abs().amax().item(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("size", [5, 40])
+def test_eigenvectors_and_their_gradients_are_those_of_the_cpu(size, gpu):
+    points = torch.randn(3, 2, size, size, dtype=torch.float64)
+
+    def decomposed(device: str) -> tuple[torch.Tensor, ...]:
+        leaf = (points @ points.mT).to(device).requires_grad_()
+        values, vectors = eigh(leaf)
+        again = vectors * values.unsqueeze(-2) @ vectors.mT
+        (values.square().sum() + again[..., 0].square().sum()).backward()
+        return values.detach(), again.detach(), leaf.grad
+
+    for found, expected in zip(decomposed("cuda"), decomposed("cpu"), strict=True):
+        assert found.device.type == "cuda"
+        torch.testing.assert_close(found.cpu(), expected)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])

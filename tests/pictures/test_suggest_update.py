@@ -66,7 +66,11 @@ def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_p
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(("{model}",), "Name the pictures after"), (("{model}", "{new}", "--views", "flip"), "--views is for pictures")],
+    [
+        (("{model}",), "Name the pictures after"),
+        (("{model}", "{new}", "--views", "flip"), "MODEL and --views cannot be used together"),
+        (("{model}", "{new}", "--runs", "."), "MODEL and --runs cannot be used together"),
+    ],
 )
 def test_a_model_is_not_taken_for_pictures(arguments, words, fslstm, tmp_path: Path, model) -> None:
     new = painted.unlabelled(tmp_path / "new")
