@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -43,15 +42,11 @@ class Replayed:
         kind = *((each.shape, each.stride(), each.dtype) for each in tensors), fixed, trained
         if self._recorded is None or kind != self._kind:
             self._recorded = None  # its memory first
-            self._recorded = _record(self.module, partial(_with_fixed, self.function, fixed), tensors)
+            self._recorded = _record(self.module, lambda *given: self.function(*given, *fixed), tensors)
             self._kind = kind
         found = self._recorded(*tensors)
         # The recorded tensors are overwritten by the next batch.
         return found.clone() if isinstance(found, Tensor) else tuple(each.clone() for each in found)
-
-
-def _with_fixed(function: Callable[..., Any], fixed: tuple[Any, ...], *tensors: Tensor) -> Any:
-    return function(*tensors, *fixed)
 
 
 class _Passes(nn.Module):

@@ -30,7 +30,7 @@ from fslstm_plugin.runs.folder import PretrainConfig, Run, Validation, new_run_f
 from fslstm_plugin.storage import files
 from fslstm_plugin.storage.plain import from_plain, to_plain
 from fslstm_plugin.storage.weights import load_tensors
-from fslstm_plugin.training import engine
+from fslstm_plugin.training import classification, engine
 from fslstm_plugin.training.classification import Classification
 from fslstm_plugin.training.configuration import pretrain_config, recipe_for, train_config
 from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
@@ -728,3 +728,29 @@ def test_episodes_that_devices_cannot_share_are_refused_before_a_folder_is_made(
     assert result.code == 2
     assert "3 episodes per step cannot be shared equally by 2 devices" in result.err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("seconds", "saved"), [(0, list(range(1, 9))), (3600, [8])])
+def test_without_a_number_of_steps_checkpoints_are_apart_by_time(seconds, saved, monkeypatch, tmp_path, data_root):
+    monkeypatch.setattr(engine, "SECONDS_BETWEEN_SAVES", seconds)
+    steps, save = [], pl.Trainer.save_checkpoint
+
+    def counted(trainer, *arguments, **options):
+        steps.append(trainer.global_step)
+        save(trainer, *arguments, **options)
+
+    monkeypatch.setattr(pl.Trainer, "save_checkpoint", counted)
+    train(meta_run(tmp_path / "a"), EngineOptions(accelerator="cpu"), data_root=data_root, console=QUIET)
+    assert sorted(set(steps) - {0}) == saved
+
+
+@pytest.mark.parametrize(("seconds", "epochs"), [(0, 3), (3600, 2)])
+def test_weights_are_saved_at_first_at_last_and_a_minute_apart(seconds, epochs, monkeypatch, tmp_path, data_root):
+    monkeypatch.setattr(classification, "SECONDS_BETWEEN_SAVES", seconds)
+    saved, save = [], Run.save_weights
+    monkeypatch.setattr(Run, "save_weights", lambda run, module: (saved.append(run), save(run, module)))
+    config = pretrain_config("tiny", dataset="dots", given={"epochs": 3, "batch_size": 32})
+    run = Run(tmp_path / "a", config)
+    pretrain(run, EngineOptions(accelerator="cpu"), data_root=data_root, console=QUIET)
+    assert len(saved) == epochs
+    assert run.weights.is_file()
