@@ -137,6 +137,17 @@ Csv = Annotated[
 ]
 
 
+Chart = Annotated[
+    Optional[Path],
+    typer.Option(
+        help="Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.",
+        show_default=False,
+        dir_okay=False,
+        callback=options.in_a_folder,
+    ),
+]
+
+
 Latex = Annotated[
     Optional[Path],
     typer.Option(
@@ -173,9 +184,14 @@ class Evaluation:
     json: options.Json = None
     csv: Csv = None
     latex: Latex = None
+    chart: Chart = None
 
     def __post_init__(self) -> None:
-        options.require_apart(self.json, self.csv, self.latex)
+        options.require_apart(self.json, self.csv, self.latex, self.chart)
+        if self.chart is not None:
+            from fslstm_plugin.reporting.chart import require_kind
+
+            require_kind(self.chart)
 
     @property
     def setting(self) -> Setting:
@@ -262,7 +278,7 @@ class Evaluation:
         more = further.rows(*built[0], settings) if further and join_ranks().rank == 0 else {}
         runs = [session.run for session, _ in parts if session.run is not None]
         notes = list(dict.fromkeys(note for session, _ in parts for note in session.notes))
-        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.verbose, notes, more)
+        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.chart, self.verbose, notes, more)
 
 
 def open_session(

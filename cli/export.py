@@ -87,8 +87,8 @@ def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) 
 
     from rich.console import Console
 
-    from fslstm_plugin.data.reading.decode import read_picture
     from fslstm_plugin.pictures import Picture, pictures_in
+    from fslstm_plugin.pictures.boxes import read_boxed
     from fslstm_plugin.pictures.onnx import export_onnx
     from fslstm_plugin.pictures.tables import path_of
 
@@ -101,7 +101,7 @@ def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) 
     images = []
     for each in found:
         try:
-            images.append(read_picture(each.path))
+            images.append(read_boxed(each.path))
         except DataError as error:
             terminal.say(console, f"Not checked with: {error}")
     difference = export_onnx(classifier, onnx, images)

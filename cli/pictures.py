@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
 
 _LABELLED = typer.Argument(
-    metavar="LABELLED", help="A folder with a folder of pictures for each class, or a CSV file of path and label."
+    metavar="LABELLED",
+    help="A folder with a folder of pictures for each class; a CSV file of path and label, and boxes or not; or JSON "
+    "of Label Studio, COCO or MegaDetector.",
 )
 Labelled = Annotated[Path, _LABELLED]
 LabelledOrNone = Annotated[Optional[Path], _LABELLED]
@@ -38,7 +40,8 @@ Pictures = Annotated[
     Path,
     typer.Argument(
         metavar="PICTURES",
-        help="A folder of pictures, which may have folders within it; one picture; or a CSV file of paths.",
+        help="A folder of pictures, which may have folders within it; one picture; a CSV file of paths, and boxes "
+        "or not; or JSON of COCO or MegaDetector.",
     ),
 ]
 MaxPixels = Annotated[
@@ -49,8 +52,8 @@ BackboneName = Annotated[
     Optional[str],
     typer.Option(
         "--backbone",
-        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, a run, or a registered backbone with --weights. "
-        "Default: the installed EfficientNet-Lite0.",
+        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, open_clip:MODEL/PRETRAINED, a run, or a registered "
+        "backbone with --weights. Default: the installed EfficientNet-Lite0.",
         show_default=False,
     ),
 ]
@@ -146,6 +149,19 @@ def labelled(source: Path, console: Console) -> list[Picture]:
     if left := len(pictures) - len(kept):
         terminal.say(console, f'{count_of(left)} of "{NONE}" left out, which needs no examples.')
     return kept
+
+
+def refuse_boxes(found: Sequence[Picture], option: str) -> None:
+    """Refuse boxes where an option is for whole pictures.
+
+    Raises:
+        UsageError: If there are some.
+    """
+    from fslstm_plugin.errors import UsageError
+    from fslstm_plugin.pictures.boxes import unboxed
+
+    if any(unboxed(each.path)[1] for each in found):
+        raise UsageError(f"{option} writes labels of whole pictures, but these have boxes: leave it out.")
 
 
 def require_replaceable(output: Path) -> None:

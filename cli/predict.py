@@ -165,6 +165,8 @@ def predict(
         import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
     found = pictures_in(source, partial(terminal.say, console))
+    if label_studio is not None:
+        pictures.refuse_boxes(found, "--label-studio")
     labeller: Labeller
     if model.suffix.lower() == ".onnx":
         _refuse_beside_graph(transductive, coverage, weights, device)
@@ -559,12 +561,18 @@ def _write_gallery(
 
 
 def _write_sidecars(asked: Asked) -> None:
+    from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.tables import path_of
     from fslstm_plugin.pictures.xmp import write_sidecars
 
-    keywords = (None if each.label == NONE or each.sure is False else each.label for each in asked)
-    done = write_sidecars(zip((Path(path_of(each.path)) for each in asked), keywords, strict=True))
+    keywords: dict[Path, dict[str, None]] = {}  # of all boxes of a picture, each once
+    for each in asked:
+        file, _ = unboxed(Path(path_of(each.path)))
+        mine = keywords.setdefault(file, {})
+        if each.label != NONE and each.sure is not False:
+            mine[each.label] = None
+    done = write_sidecars(keywords)
     left = f" {done.left:,} of other programs are left as they are." if done.left else ""
     typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
 
@@ -576,12 +584,13 @@ def _sort(
     link: bool,
     console: Console,
 ) -> None:
+    from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE, UNSURE
     from fslstm_plugin.pictures.sorting import sort_into
     from fslstm_plugin.pictures.tables import path_of
 
     found = (
-        (Path(path_of(each.path)), UNSURE if each.sure is False and each.label != NONE else each.label)
+        (unboxed(Path(path_of(each.path)))[0], UNSURE if each.sure is False and each.label != NONE else each.label)
         for each in asked
     )
     for sentence in sort_into(folder, found, [*summary.counts, UNSURE], link):

@@ -25,6 +25,7 @@ def give_out(
     json: Path | None,
     csv: Path | None = None,
     latex: Path | None = None,
+    chart: Path | None = None,
     verbose: bool = False,
     notes: Sequence[str] = (),
     further: Mapping[str, Sequence[Any]] = MappingProxyType({}),
@@ -58,6 +59,7 @@ def give_out(
         (json, lambda file: write_json(file, content)),
         (csv, lambda file: write_text(file, csv_text(rows))),
         (latex, lambda file: write_text(file, latex_text(rows, notes))),
+        (chart, lambda file: _draw(rows, file)),
     ):
         try:
             if file is not None:
@@ -71,6 +73,12 @@ def give_out(
             say(Console(stderr=True), f"The evaluation could not be saved in {run.path}: {error}")
     if faults:
         raise faults[0]
+
+
+def _draw(rows: Sequence[Row], file: Path) -> None:
+    from fslstm_plugin.reporting.chart import chart, save
+
+    save(chart(rows), file, "chart")
 
 
 def write_rows(json: Path | None, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:

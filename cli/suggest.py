@@ -108,6 +108,8 @@ def suggest(
             _write_all([], json, label_studio)
             return
         network, choose = classifier.open_backbone(), classifier.suggest
+    if label_studio is not None:
+        pictures.refuse_boxes(new, "--label-studio")
     gathered = pictures.gather(new, network, console)
     rows = [
         (pictures.text_of(gathered.pictures[each.place].path), each.reason)

@@ -11,8 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from ..classifier.inspection import near_duplicates
-from ..data.reading.decode import read_picture
 from ..errors import DataError
+from .boxes import read_boxed
 from .listing import Picture
 
 # Distance of their features over their length. Rounding leaves none on a processor and little between devices; with
@@ -97,7 +97,7 @@ def _same(pictures: Sequence[Picture], features: Tensor) -> Iterator[tuple[int, 
 def _pixels(path: Path) -> bytes | None:
     """Digest of a picture's pixels; None if it is no longer there, so that only its features can be compared."""
     try:
-        image = read_picture(path)
+        image = read_boxed(path)
     except DataError:
         return None
     return hashlib.blake2b(repr(image.size).encode() + image.tobytes()).digest()

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from ..checks import require
-from ..data.reading.decode import read_picture
-from ..errors import DataError
 from ..pretrained.backbone import PictureBackbone
+from .decoding import Decoded, decoded
 from .listing import Picture
 
-_AHEAD = 2  # Batches that are decoded while the backbone works on another.
-_MOST_WORKERS = 8
+_AHEAD = 3  # Batches that are decoded ahead.
 
 _LONG = 2  # Times the shorter side: from there, the centre square is less than half of a picture.
 CENTRE = "Of pictures more than twice as long as wide, only the centre square is seen"
@@ -67,7 +63,7 @@ def features_of(
         pictures: The pictures; an iterator is read only a little ahead.
         backbone: On the device where it shall compute.
         batch_size: Pictures at a time. Default None: `PictureBackbone.batch_size`.
-        workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
+        workers: See `decoded`. Default None.
 
     Yields:
         A batch for each ``batch_size`` pictures, in which unreadable ones are told apart.
@@ -85,55 +81,27 @@ def features_of(
     if batch_size is None:
         batch_size = backbone.batch_size
     require("batch_size", batch_size, least=1, whole=True)
-    workers = _cores() if workers is None else require("workers", workers, least=1, whole=True)
-    remaining = iter(pictures)
-    waiting: deque[tuple[list[Picture], list[Future[_Prepared]]]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-    try:
-        while True:
-            while len(waiting) <= _AHEAD and (chunk := list(islice(remaining, batch_size))):
-                waiting.append((chunk, [pool.submit(_prepare, each, backbone) for each in chunk]))
-            if not waiting:
-                return
-            chunk, futures = waiting.popleft()
-            yield _embed(chunk, [future.result() for future in futures], backbone)
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    def prepare(image: Image.Image, report: Callable[[str], object]) -> Tensor:
+        if max(image.size) > _LONG * min(image.size) and backbone.sees_the_centre_only:
+            report(CENTRE)
+        return backbone.preprocess(image)
+
+    found = decoded(pictures, prepare, _AHEAD * batch_size, workers)
+    while chunk := list(islice(found, batch_size)):
+        yield _embed(chunk, backbone)
 
 
-def _cores() -> int:
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, _MOST_WORKERS)
-
-
-class _Prepared(NamedTuple):
-    """What the backbone sees of a picture, or why it cannot be read, and what is to be remarked."""
-
-    pixels: Tensor | str
-    remarks: list[str]
-
-
-def _prepare(picture: Picture, backbone: PictureBackbone) -> _Prepared:
-    remarks: list[str] = []
-    try:
-        image = read_picture(picture.path, remarks.append)
-    except DataError as error:
-        return _Prepared(str(error), [])
-    if max(image.size) > _LONG * min(image.size) and backbone.sees_the_centre_only:
-        remarks.append(CENTRE)
-    return _Prepared(backbone.preprocess(image), remarks)
-
-
-def _embed(pictures: list[Picture], found: list[_Prepared], backbone: PictureBackbone) -> Batch:
-    remarks = [Remark(picture, how) for picture, each in zip(pictures, found, strict=True) for how in each.remarks]
+def _embed(found: list[Decoded[Tensor]], backbone: PictureBackbone) -> Batch:
+    remarks = [Remark(each.picture, how) for each in found for how in each.remarks]
     batch = Batch([], torch.zeros(0, backbone.out_features), [], remarks)
     pixels = []
-    for picture, (each, _) in zip(pictures, found, strict=True):
-        if isinstance(each, str):
-            batch.problems.append(Problem(picture, each))
+    for each in found:
+        if isinstance(each.pixels, str):
+            batch.problems.append(Problem(each.picture, each.pixels))
             continue
-        batch.pictures.append(picture)
-        pixels.append(each)
+        batch.pictures.append(each.picture)
+        pixels.append(each.pixels)
     if not pixels:
         return batch
     return batch._replace(features=backbone(torch.stack(pixels).to(backbone.device)).cpu())

@@ -15,9 +15,9 @@ from typing import Any
 from PIL import Image
 
 from .. import __version__
-from ..data.reading.decode import read_picture
 from ..errors import DataError, printable
 from ..extras import needs_extra
+from .boxes import read_boxed
 from .predictions import NONE, Prediction, path_beside
 from .tables import path_of
 
@@ -151,7 +151,7 @@ def _is_shown(path: str) -> bool:
 def thumbnail(path: str) -> str | None:
     """A picture as a small JPEG in base64, by its path as predictions name it; None if it cannot be read any more."""
     try:
-        image = read_picture(Path(path_of(path)))
+        image = read_boxed(Path(path_of(path)))
     except DataError:
         return None
     image.thumbnail((_SIDE, _SIDE), Image.Resampling.BICUBIC)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +12,17 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ..confidence.certainty import cautious
-from ..data.reading.decode import read_picture
 from ..errors import DataError, RunError, printable
 from ..extras import needs_extra
 from ..storage.damage import naming_damage
 from ..storage.files import require_regular
+from .decoding import Decoded, decoded
 from .listing import Picture
 from .predictions import NONE, Prediction
 from .tables import path_text
 
 _BATCH = 8
-_AHEAD = 2  # Batches that are decoded while another is predicted.
+_AHEAD = 3  # Batches that are decoded ahead.
 _ROUNDING = 1e-6  # Of a rank in single precision.
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -71,26 +69,13 @@ class Graph:
             pictures: The pictures.
             accept: Share of the pictures of the classes that is accepted; 1 accepts all.
         """
-        remaining = iter(pictures)
-        waiting: deque[tuple[list[Picture], list[Future[np.ndarray | str]]]] = deque()
-        with ThreadPoolExecutor(thread_name_prefix="decode") as pool:
-            while True:
-                while len(waiting) <= _AHEAD and (chunk := list(islice(remaining, _BATCH))):
-                    waiting.append((chunk, [pool.submit(self._pixels, each.path) for each in chunk]))
-                if not waiting:
-                    return
-                chunk, futures = waiting.popleft()
-                yield self._batch(chunk, [future.result() for future in futures], accept)
+        found = decoded(pictures, lambda image, _: preprocess(image, self._preprocessing), _AHEAD * _BATCH)
+        while chunk := list(islice(found, _BATCH)):
+            yield self._batch(chunk, accept)
 
-    def _pixels(self, path: Path) -> np.ndarray | str:
-        try:
-            return preprocess(read_picture(path), self._preprocessing)
-        except DataError as error:
-            return str(error)
-
-    def _batch(self, pictures: Sequence[Picture], found: Sequence[np.ndarray | str], accept: float) -> Batch:
-        read = [(each, pixels) for each, pixels in zip(pictures, found, strict=True) if not isinstance(pixels, str)]
-        unreadable = [each for each in found if isinstance(each, str)]
+    def _batch(self, found: Sequence[Decoded[np.ndarray]], accept: float) -> Batch:
+        read = [(each.picture, each.pixels) for each in found if not isinstance(each.pixels, str)]
+        unreadable = [each.pixels for each in found if isinstance(each.pixels, str)]
         if not read:
             return Batch([], unreadable)
         shares, ranks = self._session.run(

@@ -9,7 +9,6 @@ Source: Label Studio's documentation, "Label Studio JSON format of annotated tas
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from urllib.parse import quote, unquote
 
 from ..errors import DataError
 from ..storage.damage import naming_damage
-from ..storage.files import require_regular
 from .predictions import NONE, Prediction, path_beside
 from .tables import path_of
 
@@ -51,19 +49,19 @@ def task(file: Path, path: str, prediction: Prediction | None = None, model: str
     return found
 
 
-def labelled_in(file: Path) -> Iterator[tuple[Path, str]]:
+def labelled_in(file: Path, content: Any) -> Iterator[tuple[Path, str]]:
     """The pictures and labels of an export, ``JSON`` or ``JSON-MIN``; tasks without a label are passed over.
 
     Of several annotations of a task the last that was not cancelled counts.
 
     Args:
         file: The export; pictures that Label Studio served are looked for from its folder.
+        content: What is in it.
 
     Raises:
         DataError: If it is no such export, or a picture is on another machine.
     """
-    with naming_damage(require_regular(file)):
-        content = json.loads(file.read_text(encoding="utf-8"))
+    with naming_damage(file):
         found = [(_image(each), _label(each)) for each in content]
     for image, label in found:
         if label is not None:

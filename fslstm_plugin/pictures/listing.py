@@ -1,27 +1,34 @@
-"""Which pictures there are: in a folder of class folders, in a CSV file, or in any folder."""
+"""Which pictures there are: in a folder of class folders, in any folder, or in a file that lists them."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from ..data.reading.walk import PassedOver, Report, class_folders, class_name, is_picture, on_case, walk
 from ..errors import DataError
+from ..storage.damage import naming_damage
+from ..storage.files import read_json
+from .boxes import Box, boxed
+from .detections import Listed, detections
 from .label_studio import labelled_in
 from .tables import path_of, rows, unguarded
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
+_SIDES = ("x", "y", "width", "height")
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 class Picture(NamedTuple):
     """A picture's file.
 
     Args:
-        path: Its place.
+        path: Its place, with the box of a part behind it, see `boxes`.
         label: Its class as :func:`~fslstm_plugin.data.reading.walk.class_name` keeps it, None where it is not known.
     """
 
@@ -35,8 +42,10 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
     Args:
         source: A folder with a folder for each class, whose pictures may lie in folders within it; what lies beside
             the class folders is passed over, and so are hidden files and those of systems. Or a CSV file with the
-            columns ``path``, from the folder of the file, and ``label``; the tables of predictions are such files. Or
-            Label Studio's export, a ``.json`` file.
+            columns ``path``, from the folder of the file, and ``label``; the tables of predictions are such files. It
+            may have boxes, in pixels from the left upper corner: ``x``, ``y``, ``width``, ``height``, or ``xmin``,
+            ``ymin``, ``xmax``, ``ymax``; a row without them is of the whole picture. Or a ``.json`` file: Label
+            Studio's export, COCO's annotations, or MegaDetector's output, see `detections`.
         report: Gets a sentence on what a user may not expect, see
             :func:`~fslstm_plugin.data.reading.walk.class_folders`. Default: it becomes a warning.
 
@@ -55,10 +64,12 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
     _refuse_address(str(source), str(source))
     if source.is_dir():
         return _in_class_folders(source, report)
-    if source.suffix.lower() == ".json" and source.exists():
-        found = [Picture(path, class_name(label)) for path, label in labelled_in(source)]
-    else:
-        found = list(_in_csv(source, "path", "label"))
+    found = _in_json(source, report) if _is_json(source) else list(_in_csv(source, "path", "label"))
+    if nameless := next((each.path for each in found if each.label is None), None):
+        raise DataError(
+            f"{source} does not say what {nameless} shows: put its pictures into a folder for each class before "
+            "detection, or write a CSV file of path, label and boxes."
+        )
     if not found:
         raise DataError(f"There are no pictures in {source}.")
     for sentence in on_case(class_names(found)):
@@ -70,8 +81,8 @@ def pictures_in(source: Path, report: Report = warnings.warn) -> list[Picture]:
     """Pictures without labels, in the order of their names or of the file.
 
     Args:
-        source: A folder, whose pictures may lie in folders within it; one picture; or a CSV file with the column
-            ``path``.
+        source: A folder, whose pictures may lie in folders within it; one picture; a CSV file with the column
+            ``path``, and boxes or not; or a ``.json`` file, see `labelled`.
         report: Gets a sentence on what is passed over. Default: it becomes a warning.
 
     Raises:
@@ -90,6 +101,8 @@ def pictures_in(source: Path, report: Report = warnings.warn) -> list[Picture]:
         found = [Picture(path) for path in walk(source, passed)]
     elif is_picture(source):
         found = [Picture(source)]
+    elif _is_json(source):
+        found = [Picture(each.path) for each in _in_json(source, report)]
     else:
         found = list(_in_csv(source, "path"))
     if not found:
@@ -130,7 +143,61 @@ def _in_csv(file: Path, *columns: str) -> Iterator[Picture]:
         if not all((place, *label)):
             raise DataError(f"Line {line} of {file} must have {' and '.join(columns)}, but has an empty cell.")
         _refuse_address(place, f"Line {line} of {file}")
-        yield Picture(_place(file.parent, place), *(class_name(unguarded(each)) for each in label))
+        picture = _place(file.parent, place)
+        box = _box_of(cells, f"Line {line} of {file}")
+        yield Picture(picture if box is None else boxed(picture, box), *(class_name(unguarded(each)) for each in label))
+
+
+def _box_of(cells: Mapping[str, str | None], where: str) -> Box | None:
+    """The box of a row; None where it has none.
+
+    Raises:
+        DataError: If some of its numbers are missing, or are none.
+    """
+    numbers = {name.lower(): (cell or "").strip() for name, cell in cells.items()}
+    columns = next((each for each in (_CORNERS, _SIDES) if numbers.keys() >= {*each}), ())
+    texts = [numbers[name] for name in columns]
+    if not any(texts):
+        return None
+    try:
+        first, second, third, fourth = (float(each.replace(",", ".")) for each in texts)
+    except ValueError:
+        raise DataError(f"{where} must have a number in each of {', '.join(columns)}, or in none of them.") from None
+    if not all(map(math.isfinite, (first, second, third, fourth))):
+        raise DataError(f"{where} must have finite numbers in {', '.join(columns)}.")
+    return Box(first, second, *((third - first, fourth - second) if columns is _CORNERS else (third, fourth)))
+
+
+def _is_json(source: Path) -> bool:
+    return source.suffix.lower() == ".json" and source.exists()
+
+
+def _in_json(file: Path, report: Report) -> list[Picture]:
+    """The pictures of Label Studio's export, or of a detector's file.
+
+    Raises:
+        DataError: If it cannot be read, or has another form.
+    """
+    content = read_json(file)
+    with naming_damage(file):
+        found = detections(content)
+        if found is None and not isinstance(content, list):
+            raise DataError(
+                f"{file} must be Label Studio's export, COCO's annotations or MegaDetector's output, but has another "
+                "form."
+            )
+        if found is None:
+            return [Picture(path, class_name(label)) for path, label in labelled_in(file, content)]
+    if found.left_out:
+        report(found.left_out)
+    return [_listed(file, each) for each in found.listed]
+
+
+def _listed(file: Path, listed: Listed) -> Picture:
+    _refuse_address(listed.picture, f"A picture in {file}")
+    picture = _place(file.parent, listed.picture)
+    label = None if listed.label is None else class_name(listed.label)
+    return Picture(picture if listed.box is None else boxed(picture, listed.box), label)
 
 
 def _refuse_address(text: str, what: str) -> None:

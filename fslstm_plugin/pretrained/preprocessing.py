@@ -76,7 +76,7 @@ def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preproce
     """What a transform does.
 
     Args:
-        transform: Of timm, torchvision or this package.
+        transform: Of timm, torchvision, OpenCLIP or this package.
         name: Of the backbone, for the message.
 
     Raises:
@@ -96,6 +96,7 @@ def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preproce
         (whole,) = steps.values()
         (shorter,), crop, how = whole.resize_size, _pair(whole.crop_size * 2), whole.interpolation.value
         return Preprocessing(crop, _RESIZE_FIRST, shorter, how, crop, tuple(whole.mean), tuple(whole.std))
+    steps.pop("MaybeConvertMode", None)  # to RGB, which pictures are in already
     if list(steps) != ["Resize", "CenterCrop", "MaybeToTensor", "Normalize"]:
         raise UsageError(
             f"What the backbone {name} does to a picture ({', '.join(steps)}) cannot be described to other programs: "
@@ -108,11 +109,17 @@ def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preproce
         resize.size if isinstance(resize.size, int) else _pair(resize.size),
         resize.interpolation.value,
         _pair(crop.size),
-        tuple(round(each, 7) for each in normalize.mean.tolist()),  # of single precision
-        tuple(round(each, 7) for each in normalize.std.tolist()),
+        _triple(normalize.mean),
+        _triple(normalize.std),
     )
 
 
 def _pair(size: Any) -> tuple[int, int]:
     height, width = size
     return int(height), int(width)
+
+
+def _triple(numbers: Any) -> tuple[float, float, float]:
+    """Of red, green and blue; what is of single precision is rounded to what was meant."""
+    red, green, blue = (round(float(each), 7) for each in numbers)
+    return red, green, blue

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from torch import Tensor
 
@@ -17,7 +14,7 @@ from ..errors import RunError, UnknownNameError, UsageError
 from ..extras import needs_extra
 from ..storage.weights import load_into, load_network
 from .backbone import PictureBackbone
-from .download import downloading
+from .download import downloading, no_retries_without_network
 
 PREFIX = "timm:"
 _COPIES = ("local-dir", "local_dir")
@@ -55,10 +52,10 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     if weights is None:
         if not elsewhere and not timm.is_model_pretrained(name):
             raise UsageError(f"timm has no weights for {name}: give it some with `weights`.")
-        with _read_from(name), _no_retries_without_network():
+        with _read_from(name), no_retries_without_network():
             network = create(name, pretrained=True)
     else:
-        with _read_from(name), _no_retries_without_network():
+        with _read_from(name), no_retries_without_network():
             network = create(name, pretrained=False)
         state = load_network(weights, network.state_dict())
         load_into(network, _fitting(state.tensors, network, name, weights), weights)
@@ -140,25 +137,3 @@ def _read_from(name: str) -> Iterator[None]:
         yield
     except Exception as error:  # of whatever is in the folder
         raise RunError(f"The folder {place} is not that of a model of timm's ({error}).") from error
-
-
-@contextmanager
-def _no_retries_without_network() -> Iterator[None]:
-    """Let the download fail at once where there is no network; its own retries take a minute."""
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not _reachable(constants.ENDPOINT)
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-def _reachable(address: str) -> bool:
-    if getproxies():  # which raise errors for names that this machine does not know
-        return True
-    try:
-        return bool(socket.getaddrinfo(urlsplit(address).hostname, None))
-    except OSError:
-        return False

@@ -36,8 +36,6 @@ class Block:
     figure: str = ""  # An SVG element, see :func:`svg_element`.
     sentences: Sequence[str] = ()  # Items of a list.
     folded: bool = False  # Whether it shows its heading alone until that is clicked.
-    # Headings above the names of the columns, each with the number of columns that it spans.
-    over: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True)

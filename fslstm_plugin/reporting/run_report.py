@@ -16,8 +16,9 @@ from ..extras import needs_extra
 from ..runs.folder import Run
 from ..storage.damage import naming_damage
 from ..storage.plain import read_plain, to_plain
+from .chart import chart
 from .figures.lines import COLOURS, STYLE
-from .groups import are_compared, by_method, by_shots, is_among_best
+from .groups import are_compared, by_shots, is_among_best
 from .html import Best, Block, Section, svg_element
 from .statements import verdict
 from .tables import Results, notes, seconds_text, setting, shares_text, shows_shares, to_best_text
@@ -53,7 +54,7 @@ def run_section(run: Run, training: str) -> Section:
         with naming_damage(each.file):
             numbers.append(_headlines(each.results.rows, run))
             sentences.append(verdict(each.results.rows))
-            blocks.append(each.block(sentences[-1] if len(sentences) > 1 else []))  # those of the first are on top
+            blocks += each.blocks(sentences[-1] if len(sentences) > 1 else [], run)  # those of the first are on top
     blocks += _learning_curves(run)
     settings = list(_flat(to_plain(config)))
     blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True))
@@ -89,29 +90,27 @@ class _Evaluation:
     file: Path
     results: Results
 
-    def block(self, sentences: Sequence[str]) -> Block:
-        """One line for each method, columns for each number of shots."""
+    def blocks(self, sentences: Sequence[str], run: Run) -> list[Block]:
+        """The sentences, and what was measured for each number of shots."""
         rows = self.results.rows
-        shots, columns = list(by_shots(rows)), _columns(rows)
-        names = [name for name, _ in columns]
-        lines = []
-        for line in by_method(rows):
-            first = next(iter(line.values()))
-            cells = [text(line[count]) if count in line else NOTHING for count in shots for _, text in columns]
-            over = reference_name(first, rows) if first.reference else NOTHING
-            lines.append([f"{full_name(first, rows)}{'†' if first.transductive else ''}", *cells, over])
-        return Block(
-            self.file.stem,
-            f"{setting(rows)}; {self.results.date}.",
-            ["method", *names * len(shots), "gain over"],
-            lines,
-            sentences=sentences,
-            over=[("", 1), *((f"{count}-shot", len(names)) for count in shots), ("", 1)],
-        )
+        lead = Block(self.file.stem, f"{setting(rows)}; {self.results.date}.", sentences=sentences)
+        return [lead, *(_block(group, rows, f"{run.name}-{self.file.stem}") for group in by_shots(rows).values())]
+
+
+def _block(group: Sequence[Row], rows: Sequence[Row], salt: str) -> Block:
+    """The rows of a number of shots in a table, and in a chart where there are several."""
+    columns, lines, shots = _columns(rows), [], group[0].shots
+    for row in group:
+        over = reference_name(row, rows) if row.reference else NOTHING
+        name = f"{full_name(row, rows)}{'†' if row.transductive else ''}"
+        lines.append([name, *(text(row) for _, text in columns), over])
+    figure = svg_element(chart(group), f"{salt}-{shots}") if len(group) > 1 else ""
+    head = ["method", *(name for name, _ in columns), "gain over"]
+    return Block(f"{shots}-shot", head=head, rows=lines, figure=figure)
 
 
 def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """The columns of one number of shots."""
+    """The columns of a table between the name and what the gain is over."""
     compared = are_compared(rows)
 
     def accuracy(row: Row) -> str:

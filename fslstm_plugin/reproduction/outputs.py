@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ..extras import needs_extra
+from ..reporting.chart import save
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
-from ..storage.files import exclusive, replacing, write_json, write_text
+from ..storage.files import exclusive, write_json, write_text
 from . import beside, literature, measurements, rendering, support
 from .comparison import compare
 from .measurements import Measurement
@@ -16,7 +17,6 @@ from .specification import TABLE, Reproduction
 from .titles import model_titles
 
 with needs_extra("A figure", "report"):
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
 SUPPORT = "support"
@@ -118,9 +118,6 @@ def _write_support(reproduction: Reproduction) -> None:
 
 
 def _save(figure: Figure, reproduction: Reproduction) -> None:
-    """As PNG, SVG and PDF, the same bytes for the same numbers."""
-    kinds = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with rc_context({"svg.hashsalt": reproduction.name, "svg.fonttype": "none", "pdf.fonttype": 42}):
-        for kind, metadata in kinds.items():
-            with replacing(reproduction.folder / f"figure.{kind}") as temporary:
-                figure.savefig(temporary, format=kind, dpi=240, metadata=metadata)
+    """As PNG, SVG and PDF."""
+    for kind in ("png", "svg", "pdf"):
+        save(figure, reproduction.folder / f"figure.{kind}", reproduction.name)

@@ -75,8 +75,8 @@ def test_the_short_export_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "is damaged or has an unexpected format"),
-        ('{"a": 1}', "is damaged or has an unexpected format"),
+        ("", "Cannot read"),
+        ('{"a": 1}', "must be Label Studio"),
         ("[]", "There are no pictures in"),
         ('[{"image": "/data/upload/1/1.png", "choice": "owl"}]', "which Label Studio holds itself"),
         ('[{"image": "http://a/1.png", "choice": "owl"}]', "which Label Studio holds itself"),

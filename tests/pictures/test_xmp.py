@@ -20,13 +20,13 @@ def keywords(sidecar: Path) -> list[str | None]:
 
 @pytest.mark.parametrize("label", ["owl", "a & b", "<wren>", "Säger", '"q"', "日本"])
 def test_the_label_is_the_keyword(label: str, tmp_path: Path) -> None:
-    assert write_sidecars([(tmp_path / "1.jpg", label)]) == Sidecars(1, 0)
+    assert write_sidecars({tmp_path / "1.jpg": [label]}) == Sidecars(1, 0)
     assert keywords(tmp_path / "1.jpg.xmp") == [label]
 
 
 def test_only_its_own_sidecars_are_replaced_or_removed(tmp_path: Path) -> None:
     pictures = [tmp_path / f"{name}.jpg" for name in ("own", "edited", "link", "folder")]
-    write_sidecars([(picture, "owl") for picture in pictures[:2]])
+    write_sidecars({picture: ["owl"] for picture in pictures[:2]})
     edited = tmp_path / "edited.jpg.xmp"
     edited.write_text(edited.read_text(encoding="utf-8").replace('"fslstm"', '"XMP Core 6.0"'), encoding="utf-8")
     other = tmp_path / "other.txt"
@@ -34,9 +34,9 @@ def test_only_its_own_sidecars_are_replaced_or_removed(tmp_path: Path) -> None:
     (tmp_path / "link.jpg.xmp").symlink_to(other)
     (tmp_path / "folder.jpg.xmp").mkdir()
     before = edited.read_bytes(), other.read_bytes()
-    assert write_sidecars([(picture, "wren") for picture in pictures]) == Sidecars(1, 3)
+    assert write_sidecars({picture: ["wren"] for picture in pictures}) == Sidecars(1, 3)
     assert keywords(tmp_path / "own.jpg.xmp") == ["wren"]
-    assert write_sidecars([(picture, None) for picture in pictures]) == Sidecars(0, 3)
+    assert write_sidecars({picture: [] for picture in pictures}) == Sidecars(0, 3)
     assert not (tmp_path / "own.jpg.xmp").exists()
     assert (edited.read_bytes(), other.read_bytes()) == before
 
@@ -44,7 +44,7 @@ def test_only_its_own_sidecars_are_replaced_or_removed(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"):
-        write_sidecars([(tmp_path / "file" / "1.jpg", "owl")])
+        write_sidecars({tmp_path / "file" / "1.jpg": ["owl"]})
 
 
 def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import open_clip
 import pytest
 import timm
 import torch
@@ -25,11 +28,11 @@ from fslstm_plugin.data.images import make_images
 from fslstm_plugin.data.reading.decode import read_rgb
 from fslstm_plugin.errors import RunError, UnknownNameError, UsageError
 from fslstm_plugin.extras import MissingExtraError
-from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, embedded, open_backbone, timm_models
+from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, download, embedded, open_backbone
 from fslstm_plugin.pretrained.preprocessing import CentreCrop, Preprocessing
 from fslstm_plugin.recipes import PretrainRecipe
 from fslstm_plugin.runs.folder import PretrainConfig, Run
-from fslstm_plugin.storage.weights import unwrapped
+from fslstm_plugin.storage.weights import save_tensors, unwrapped
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +312,7 @@ def test_without_a_network_it_is_said_what_to_do(name: str, monkeypatch: pytest.
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unreachable)
-    monkeypatch.setattr(timm_models, "getproxies", dict)
+    monkeypatch.setattr(download, "getproxies", dict)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     with pytest.raises(RunError, match=f"weights of {name} are not on this machine.*`weights`.*the default"):
@@ -444,7 +447,7 @@ def hub(tmp_path: Path, monkeypatch) -> Path:
 
     for module in (huggingface_hub.constants, huggingface_hub.file_download.constants):
         monkeypatch.setattr(module, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(timm_models, "_reachable", lambda address: False)
+    monkeypatch.setattr(download, "_reachable", lambda address: False)
     return folder
 
 
@@ -470,3 +473,52 @@ def test_a_model_that_no_hub_gives_says_where_it_must_lie(hub: Path, tmp_path: P
         open_backbone(f"timm:local-dir:{tmp_path}/nowhere")
     with pytest.raises(RunError, match="is not that of a model of timm's"):
         open_backbone(f"timm:local-dir:{tmp_path}")
+
+
+@pytest.fixture
+def clip(tmp_path: Path, monkeypatch) -> Any:
+    """A small CLIP model that OpenCLIP knows, whose weights are in a file that it can download."""
+    sizes = {"vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 8},
+             "text_cfg": {"context_length": 8, "vocab_size": 49408, "width": 64, "heads": 1, "layers": 1}}  # fmt: skip
+    (tmp_path / "tiny.json").write_text(json.dumps({"embed_dim": 24, **sizes}))
+    monkeypatch.setattr(open_clip.factory, "_MODEL_CONFIGS", {})
+    open_clip.add_model_config(tmp_path / "tiny.json")
+    torch.manual_seed(0)
+    model, _, transform = open_clip.create_model_and_transforms("tiny", load_weights=False)
+    torch.save(model.state_dict(), tmp_path / "tiny.pt")
+    monkeypatch.setitem(open_clip.pretrained._PRETRAINED, "tiny", {"own": {"url": f"file://{tmp_path}/tiny.pt"}})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return model.eval(), transform
+
+
+def test_openclip_gives_the_features_of_the_image_tower(clip: Any, tmp_path: Path) -> None:
+    model, transform = clip
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
+    expected = model.encode_image(transform(image)[None])
+    for name, weights in (("open_clip:tiny/own", None), ("open_clip:tiny", tmp_path / "tiny.pt")):
+        backbone = open_backbone(name, weights)
+        torch.testing.assert_close(backbone(backbone.preprocess(image)[None]), expected)
+        assert open_backbone(backbone.name, weights).digest == backbone.digest
+        assert (backbone.preprocessing.size, backbone.preprocessing.mean[0]) == ((32, 32), 0.4814547)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tiny", r"must name weights of its own, as open_clip:tiny/own, or come with a file"),
+        ("tiny/won", r"no set of weights of OpenCLIP's tiny 'won'. Did you mean 'own'"),
+        ("tinny", r"no model of OpenCLIP's 'tinny'. Did you mean 'tiny'"),
+    ],
+)
+def test_openclip_says_which_names_it_knows(clip: Any, name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        open_backbone(f"open_clip:{name}")
+
+
+def test_weights_of_openclip_that_cannot_be_had_are_named(clip: Any, tmp_path: Path) -> None:
+    save_tensors(tmp_path / "other.safetensors", {"weight": torch.zeros(1)})
+    with pytest.raises(RunError, match=r"other\.safetensors"):
+        open_backbone("open_clip:tiny", tmp_path / "other.safetensors")
+    (tmp_path / "tiny.pt").unlink()
+    with pytest.raises(RunError, match=r"cannot be downloaded .* With a file, the name is open_clip:tiny\."):
+        open_backbone("open_clip:tiny/own")

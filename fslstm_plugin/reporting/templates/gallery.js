@@ -16,7 +16,7 @@ const make = (tag, attributes = {}, ...children) => {
   element.append(...children);
   return element;
 };
-const address = path => "file://" + encodeURI(absolute(path).replace(/^([A-Za-z]:)/, "/$1")).replace(/[?#]/g, encodeURIComponent);
+const address = path => "file://" + encodeURI(absolute(path).replace(/#xywh=[^#]*$/, "").replace(/^([A-Za-z]:)/, "/$1")).replace(/[?#]/g, encodeURIComponent);
 
 const states = {
   all: () => true,

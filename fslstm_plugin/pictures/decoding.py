@@ -1,0 +1,110 @@
+"""Pictures decoded and prepared by threads, a little ahead of what uses them, each file once for all its boxes."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from PIL import Image
+
+from ..checks import require
+from ..data.reading.decode import read_picture
+from ..errors import DataError
+from .boxes import cropped, unboxed
+from .listing import Picture
+
+_MOST_WORKERS = 8
+
+Pixels = TypeVar("Pixels")
+Prepare = Callable[[Image.Image, Callable[[str], object]], Pixels]
+
+
+@dataclass(frozen=True)
+class Decoded(Generic[Pixels]):
+    """A picture that was looked at.
+
+    Args:
+        picture: The picture.
+        pixels: What was prepared of it, or why it cannot be read, in a sentence.
+        remarks: How it is seen in another way than a user may expect, as beginnings of sentences.
+    """
+
+    picture: Picture
+    pixels: Pixels | str
+    remarks: list[str] = field(default_factory=list)
+
+
+def decoded(
+    pictures: Iterable[Picture],
+    prepare: Prepare[Pixels],
+    ahead: int,
+    workers: int | None = None,
+) -> Iterator[Decoded[Pixels]]:
+    """Each picture, in their order.
+
+    Args:
+        pictures: The pictures; an iterator is read only a little ahead. Boxes of a file that follow each other share
+            its decoding.
+        prepare: Called in the threads with an upright RGB picture and a function that takes remarks.
+        ahead: How many files are decoded ahead.
+        workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
+
+    Raises:
+        UsageError: If ``workers`` is not positive.
+
+    Example:
+        >>> [each] = decoded([Picture(Path("missing.png"))], lambda image, _: image.size, ahead=1)
+        >>> each.pixels
+        'Cannot read the image missing.png: No such file or directory.'
+    """
+    workers = _cores() if workers is None else require("workers", workers, least=1, whole=True)
+    files = (list(each) for _, each in groupby(pictures, _shared))
+    waiting: deque[Future[list[Decoded[Pixels]]]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    try:
+        while True:
+            waiting.extend(pool.submit(_look_at, each, prepare) for each in islice(files, ahead - len(waiting)))
+            if not waiting:
+                return
+            yield from waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, _MOST_WORKERS)
+
+
+def _shared(picture: Picture) -> object:
+    """What only the boxes of one file have in common."""
+    file, box = unboxed(picture.path)
+    return object() if box is None else file
+
+
+def _look_at(pictures: list[Picture], prepare: Prepare[Pixels]) -> list[Decoded[Pixels]]:
+    """All pictures of a file."""
+    file, _ = unboxed(pictures[0].path)
+    remarks: list[str] = []
+    try:
+        image = read_picture(file, remarks.append)
+    except DataError as error:
+        return [Decoded(each, str(error)) for each in pictures]
+    return [_prepared(each, image, file, prepare, remarks) for each in pictures]
+
+
+def _prepared(
+    picture: Picture, image: Image.Image, file: Path, prepare: Prepare[Pixels], remarks: list[str]
+) -> Decoded[Pixels]:
+    _, box = unboxed(picture.path)
+    own = [*remarks]
+    try:
+        return Decoded(picture, prepare(image if box is None else cropped(image, box, file), own.append), own)
+    except DataError as error:
+        return Decoded(picture, str(error))

@@ -1,0 +1,105 @@
+"""A chart of methods: the accuracy of each with its interval, the best on top."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import UsageError
+from ..evaluation.rows import Row
+from ..extras import needs_extra
+from ..storage.files import replacing
+from .figures.lines import COLOURS, STYLE
+from .groups import by_method, by_shots
+from .words import full_name
+
+with needs_extra("A figure", "report"):
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# What would make two files of one figure differ.
+_DATED = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+_LINE, _AROUND = 0.17, 0.75  # Height of a method and of what is around them, in inches.
+_PANEL, _NAMES, _LETTERS = 1.9, 1.4, 28  # Widths of a panel and of the names in inches, of a name's line in letters.
+
+
+def chart(rows: Sequence[Row]) -> Figure:
+    """Accuracies with their 95 % intervals: a line for each method, a panel for each number of shots.
+
+    Args:
+        rows: Of one command; the methods are in the order of their mean accuracy over the shots.
+    """
+    with rc_context(STYLE):
+        return _draw(rows)
+
+
+def save(figure: Figure, file: Path, salt: str) -> None:
+    """Write a figure as its file is named: PNG, SVG or PDF, the same bytes each time.
+
+    Args:
+        figure: The figure.
+        file: Its place.
+        salt: Makes its identifiers differ from those of other figures of a page.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    kind = require_kind(file).suffix[1:].lower()
+    with (
+        rc_context({"svg.hashsalt": salt, "svg.fonttype": "none", "pdf.fonttype": 42}),
+        replacing(file) as temporary,
+    ):
+        figure.savefig(temporary, format=kind, dpi=240, metadata=_DATED[kind])
+
+
+def require_kind(file: Path) -> Path:
+    """The file, if its name says which kind of figure it is.
+
+    Raises:
+        UsageError: If it does not.
+    """
+    if file.suffix[1:].lower() not in _DATED:
+        raise UsageError(f"{file} must end in .svg, .png or .pdf, which says what kind of figure it is.")
+    return file
+
+
+def _draw(rows: Sequence[Row]) -> Figure:
+    lines = sorted(by_method(rows), key=_mean)
+    names = [full_name(next(iter(line.values())), rows) for line in lines]
+    shots = list(by_shots(rows))
+    labels = ["\n".join(textwrap.wrap(each, _LETTERS, break_on_hyphens=False)) for each in names]
+    heights = [1 + 0.7 * label.count("\n") for label in labels]
+    places = [sum(heights[: place + 1]) - heights[place] / 2 for place in range(len(labels))]
+    width = _NAMES + _PANEL * len(shots)
+    figure = Figure(figsize=(width, _LINE * sum(heights) + _AROUND), layout="constrained")
+    panels = figure.subplots(1, len(shots), sharey=True, squeeze=False)[0]
+    for panel, count in zip(panels, shots, strict=True):
+        mine = [(place, line[count]) for place, line in zip(places, lines, strict=True) if count in line]
+        _panel(panel, mine)
+        panel.set_title(f"{count}-shot")
+    panels[0].set_yticks(places, labels)
+    panels[0].set_ylim(0, sum(heights))
+    figure.supxlabel("accuracy in %, with 95 % interval", fontsize=STYLE["axes.labelsize"])
+    shown = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+    if len(shown) > 1:
+        figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=2)
+    return figure
+
+
+def _mean(line: dict[int, Row]) -> float:
+    return sum(row.accuracy for row in line.values()) / len(line)
+
+
+def _panel(panel: Axes, placed: Sequence[tuple[float, Row]]) -> None:
+    kinds = ((False, "inductive", "o"), (True, "transductive", "D"))
+    for colour, (transductive, label, marker) in zip(COLOURS, kinds, strict=False):
+        mine = [(place, row) for place, row in placed if row.transductive is transductive]
+        if mine:
+            panel.errorbar(
+                [row.accuracy for _, row in mine], [place for place, _ in mine], xerr=[row.ci95 for _, row in mine],
+                fmt=marker, color=colour, label=label,
+            )  # fmt: skip
+    panel.tick_params(axis="y", length=0)
+    panel.grid()
