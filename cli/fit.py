@@ -30,6 +30,8 @@ fslstm fit --sample -o drawings.fslstm  (drawings, to try it)
 fslstm fit labels.csv -o birds.fslstm --backbone timm:vit_small_patch16_dinov3 --pooling token
 
 fslstm fit labelled/ -o birds.fslstm --method "lssvm(ridge=1,normalize)"
+
+fslstm fit labelled/ -o birds.fslstm --groups time:300  (bursts: judged without their other pictures)
 """
 
 SAMPLE = Path("sample")
@@ -55,6 +57,7 @@ def fit(
     weights: pictures.Weights = None,
     pooling: pictures.Pooling = None,
     views: pictures.Views = None,
+    groups: pictures.Groups = None,
     runs: options.RunsFolder = Path("runs"),
     max_pixels: pictures.MaxPixels = None,
     seed: options.Seed = 0,
@@ -97,7 +100,7 @@ def fit(
     if method is not None:
         method_to_fit(method)  # what is wrong is said before anything is computed
     console = Console(stderr=True)
-    found = pictures.labelled(labelled, console)
+    found = pictures.labelled(labelled, console, groups)
     _require_two(found, labelled)
     pictures.require_replaceable(output)
     network = pictures.open_backbone(backbone, weights, pooling, runs, device, views)
@@ -110,7 +113,7 @@ def fit(
     # Sets by a method that was chosen with these pictures would not have the guaranteed coverage.
     by = None if method else CANDIDATES[0]
     classifier = FewShotClassifier(method or _chosen(once), backbone=network, seed=seed, set_method=by)
-    classifier.fit(features, labels, names)
+    classifier.fit(features, labels, names, [each.group for each in once.pictures])
     said = expectations(classifier)
     with pictures.claimed(output, console):  # an update of it may be under way
         classifier.save(output)
@@ -134,12 +137,14 @@ def _chosen(gathered: Gathered) -> str:
     """Name of the method that leave-one-out chooses."""
     import torch
 
+    from fslstm_plugin.classifier.groups import numbered
     from fslstm_plugin.classifier.selection import choose_method
     from fslstm_plugin.pictures import class_names
 
     places = {name: place for place, name in enumerate(class_names(gathered.pictures))}
     labels = torch.tensor([places[str(each.label)] for each in gathered.pictures])
-    return choose_method(gathered.features, labels).method
+    names = [each.group for each in gathered.pictures]
+    return choose_method(gathered.features, labels, groups=numbered(names) if any(names) else None).method
 
 
 def _reason(said: Expectations) -> str:

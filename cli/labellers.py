@@ -164,9 +164,9 @@ class ClassifierLabeller:
 
     def on_none(self) -> list[str]:
         """See `Labeller.on_none`."""
-        from fslstm_plugin.pictures.predictor import accepting
+        from fslstm_plugin.pictures.predictor import accepting, independent_counts
 
-        counts = self._classifier.fitted.targets.sum(0).int().tolist()
+        counts = independent_counts(self._classifier).tolist()
         return accepting(self.accepted, counts, self._accept)
 
 
@@ -212,7 +212,7 @@ class GraphLabeller:
 def _make_transductive(classifier: FewShotClassifier) -> None:
     labels = classifier.classes_[classifier.support_labels_]
     classifier.set_params(method=f"{classifier.method}+psm")
-    classifier.fit(classifier.support_, labels, classifier.pictures_)
+    classifier.fit(classifier.support_, labels, classifier.pictures_, classifier.groups_)
 
 
 def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClassifier, bytes]:

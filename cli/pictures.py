@@ -70,6 +70,16 @@ Moved = Annotated[
         exists=True,
     ),
 ]
+Groups = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar="folder|time|picture|COLUMN",
+        help="What pictures belong together by, as those of one burst, place or patient: their folder within the class "
+        "folder; less than 60 s between them (time:300 for another number); boxes of one picture; or a column of a CSV "
+        "file. What to expect of new pictures is then estimated by leaving out whole groups.",
+        show_default=False,
+    ),
+]
 Pooling = Annotated[
     Optional[str],
     typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.", show_default=False),
@@ -130,8 +140,8 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
     return classifier
 
 
-def labelled(source: Path, console: Console) -> list[Picture]:
-    """See `fslstm_plugin.pictures.labelled`; what it reports is printed.
+def labelled(source: Path, console: Console, groups: str | None = None) -> list[Picture]:
+    """See `fslstm_plugin.pictures.grouping.grouped`; what it reports is printed.
 
     Pictures of "none of these", as `predict` calls them, are left out with a sentence, since they need no examples.
 
@@ -139,10 +149,10 @@ def labelled(source: Path, console: Console) -> list[Picture]:
         DataError: As it does, and if no others are left.
     """
     from fslstm_plugin.errors import DataError
-    from fslstm_plugin.pictures import labelled as found
+    from fslstm_plugin.pictures.grouping import grouped
     from fslstm_plugin.pictures.predictions import NONE
 
-    pictures = found(source, partial(terminal.say, console))
+    pictures = grouped(source, groups, partial(terminal.say, console))
     kept = [each for each in pictures if each.label != NONE]
     if not kept:
         raise DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')

@@ -65,6 +65,7 @@ def update(
             show_default=False,
         ),
     ] = None,
+    groups: pictures.Groups = None,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
@@ -82,6 +83,8 @@ def update(
 
     if add is None and not forget and not remove:
         raise UsageError("There is nothing to update: give --add, --remove or --forget.")
+    if groups is not None and add is None:
+        raise UsageError("--groups is of the pictures of --add: give --add too.")
     if max_pixels is not None:
         allow_pixels(max_pixels)
     console = Console(stderr=True)
@@ -95,7 +98,7 @@ def update(
         if remove:
             classifier.remove(_places(classifier, remove))
         if add is not None:
-            _add(classifier, add, console)
+            _add(classifier, add, groups, console)
         classifier.save(output or model)
     said = expectations(classifier)
     number = sum(said.pictures.values())
@@ -106,7 +109,7 @@ def update(
         typer.echo(sentence)
 
 
-def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
+def _add(classifier: FewShotClassifier, source: Path, groups: str | None, console: Console) -> None:
     """Add the pictures that are not in it yet; of one that is, the new label counts.
 
     Raises:
@@ -125,7 +128,9 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
     labels = classifier.classes_[classifier.support_labels_].tolist()
     names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
     held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
-    gathered = pictures.gather(pictures.labelled(source, console), classifier.open_backbone(), console)
+    if any(classifier.groups_) and groups is None:
+        terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
+    gathered = pictures.gather(pictures.labelled(source, console, groups), classifier.open_backbone(), console)
     given = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in gathered.pictures]
     gathered = replace(gathered, pictures=given)
     pictures.without_copies(gathered)
@@ -147,6 +152,7 @@ def _add(classifier: FewShotClassifier, source: Path, console: Console) -> None:
             new.features.numpy(),
             [str(each.label) for each in new.pictures],
             pictures=[pictures.text_of(each.path) for each in new.pictures],
+            groups=[each.group for each in new.pictures],
         )
     if corrected:
         classifier.relabel(

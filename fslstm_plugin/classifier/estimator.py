@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from ..checks import require
-from ..confidence.calibration import fit_temperature, probabilities
+from ..confidence.calibration import probabilities
 from ..confidence.conformal import (
     PER_CLASS,
     prediction_sets,
@@ -36,6 +36,7 @@ from ..naming import has_weights, parse_method
 from ..pretrained import PictureBackbone, open_backbone
 from ..registry import BACKBONES
 from .fitted import FittedMethod
+from .groups import numbered
 from .model_file import BackboneIdentity, ModelFile
 from .points import as_array, pictures_in
 from .suggestions import Suggestion, suggest
@@ -85,6 +86,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         support_: Features of the labelled points ``(n, d)``.
         support_labels_: Their classes as places in ``classes_``, int64 ``(n,)``.
         pictures_: Names of the labelled pictures, empty where there is none.
+        groups_: Names of the groups that the labelled points belong to, empty where a point is by itself.
         temperature_: The temperature; None where it is fitted for each X, since the method is transductive.
         calibrated_: Whether the temperature is fitted to labelled points that were left out; see `why_uncalibrated`.
 
@@ -116,13 +118,16 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self.seed = seed
         self.set_method = set_method
 
-    def fit(self, X: Any, y: Any, pictures: Sequence[str] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, pictures: Sequence[str] | None = None, groups: Sequence[Any] | None = None) -> Self:
         """Take labelled points.
 
         Args:
             X: Features ``(n, d)``, or n pictures.
             y: Their labels ``(n,)``, of any type that can be sorted.
             pictures: Their names, which are kept. Default None: the paths, where X are paths.
+            groups: What points belong together by, as pictures of one burst, place or patient: n names or numbers. The
+                temperature is then fitted to points that are left out with their whole group, and prediction sets and
+                `familiarity` compare with one point of each group. Default None, and an empty name: by itself.
 
         Returns:
             The classifier itself.
@@ -132,18 +137,25 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             DataError: If a picture cannot be read.
         """
         self._backbone_: PictureBackbone | None = None
-        X, y, names = self._labelled(X, y, pictures, reset=True)
+        X, y, names, groups = self._labelled(X, y, pictures, groups, reset=True)
         classes, labels = np.unique(y, return_inverse=True)
         _require_classes(classes)
         require("seed", self.seed, least=0, most=2**32 - 1, whole=True)
         if self.set_method is not None:
             require_prediction_sets(method_to_fit(self.set_method))
         mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
-        fitted = FittedMethod(self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean)
-        return self._keep(classes, labels, X, names, fitted)
+        fitted = FittedMethod(
+            self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean, _numbered(groups)
+        )
+        return self._keep(classes, labels, X, names, groups, fitted)
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Sequence[Any] | None = None, pictures: Sequence[str] | None = None
+        self,
+        X: Any,
+        y: Any,
+        classes: Sequence[Any] | None = None,
+        pictures: Sequence[str] | None = None,
+        groups: Sequence[Any] | None = None,
     ) -> Self:
         """Add labelled points, of known or of new classes, with the same result as fitting all of them anew.
 
@@ -154,6 +166,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             y: See `fit`.
             classes: The labels that are allowed. Default None: any.
             pictures: See `fit`.
+            groups: See `fit`.
 
         Returns:
             The classifier itself.
@@ -164,12 +177,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if classes is not None:
             _require_known(y, np.unique(classes))
         if not hasattr(self, "classes_"):
-            return self.fit(X, y, pictures)
-        X, y, names = self._labelled(X, y, pictures, reset=False)
+            return self.fit(X, y, pictures, groups)
+        X, y, names, groups = self._labelled(X, y, pictures, groups, reset=False)
         self._require_alike(y)
         all_classes, labels = np.unique(np.concatenate([self.classes_[self.support_labels_], y]), return_inverse=True)
         kept = np.ones(len(self.support_), dtype=bool)
-        return self._update(kept, all_classes, labels, X, names)
+        return self._update(kept, all_classes, labels, X, names, groups)
 
     def forget(self, labels: Any) -> Self:
         """Take classes out with all their points, with the same result as fitting the others anew.
@@ -210,7 +223,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         kept[list(places)] = False
         left, labels = np.unique(self.support_labels_[kept], return_inverse=True)
         _require_classes(self.classes_[left])
-        return self._update(kept, self.classes_[left], labels, self.support_[:0], [])
+        return self._update(kept, self.classes_[left], labels, self.support_[:0], [], [])
 
     def relabel(self, places: Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
         """Correct labels of points, with the same result as fitting anew; a class without points is gone.
@@ -243,8 +256,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             names[place] = name
         none = torch.from_numpy(self.support_[:0])
         kept = torch.ones(len(self.support_), dtype=torch.bool)
-        fitted = self._fitted_.updated(kept, none, torch.from_numpy(labels), len(classes))
-        return self._keep(classes, labels, self.support_, names, fitted)
+        fitted = self._fitted_.updated(kept, none, torch.from_numpy(labels), len(classes), _numbered(self.groups_))
+        return self._keep(classes, labels, self.support_, names, self.groups_, fitted)
 
     def _require_alike(self, y: np.ndarray) -> None:
         if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
@@ -253,21 +266,34 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _update(
-        self, kept: np.ndarray, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str]
+        self,
+        kept: np.ndarray,
+        classes: np.ndarray,
+        labels: np.ndarray,
+        X: np.ndarray,
+        names: list[str],
+        groups: list[str],
     ) -> Self:
+        names, groups = ([*compress(old, kept), *new] for old, new in ((self.pictures_, names), (self.groups_, groups)))
         fitted = self._fitted_.updated(
-            torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes)
+            torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes), _numbered(groups)
         )
-        names = [name for name, stays in zip(self.pictures_, kept, strict=True) if stays] + names
-        return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, fitted)
+        return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, groups, fitted)
 
     def _keep(
-        self, classes: np.ndarray, labels: np.ndarray, X: np.ndarray, names: list[str], fitted: FittedMethod
+        self,
+        classes: np.ndarray,
+        labels: np.ndarray,
+        X: np.ndarray,
+        names: list[str],
+        groups: list[str],
+        fitted: FittedMethod,
     ) -> Self:
         # What can fail comes first, so that a refused update changes nothing.
         _require_distinct(classes)
         temperature = self._temperature_of(fitted)
-        self.classes_, self.support_labels_, self.support_, self.pictures_ = classes, labels, X, names
+        self.classes_, self.support_labels_, self.support_ = classes, labels, X
+        self.pictures_, self.groups_ = names, groups
         self._fitted_, self.temperature_ = fitted, temperature
         self._for_sets_: FittedMethod | None = None
         return self
@@ -352,7 +378,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
                 for this coverage, or without one for 0.8.
         """
         query = self._query(X)
-        fitted, names = self._fitted_for_sets(), [str(each) for each in self.classes_]
+        fitted, names = self._fitted_for_sets().representatives, [str(each) for each in self.classes_]
         require_prediction_sets(fitted.method)
         if coverage is None:
             coverage = usual_coverage(fitted.targets, kind, names)
@@ -374,7 +400,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             ``(m,)``, above 0 and at most 1; see `familiarity.familiarity_rank`.
         """
         query = self._query(X)
-        return self._fitted_.familiarity(query).numpy()
+        return self._fitted_.representatives.familiarity(query).numpy()
 
     @property
     def fitted(self) -> FittedMethod:
@@ -411,7 +437,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             return mine
         if self._for_sets_ is None:
             method = method_to_fit(self.set_method)
-            self._for_sets_ = FittedMethod(method, mine.support, mine.labels, mine.ways, mine.base_mean)
+            self._for_sets_ = FittedMethod(method, mine.support, mine.labels, mine.ways, mine.base_mean, mine.groups)
         return self._for_sets_
 
     def left_out(self) -> np.ndarray | None:
@@ -424,8 +450,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         logits = self._fitted_.left_out()
         if logits is None:
             return None
-        temperature = fit_temperature(logits, self._fitted_.targets) if self.temperature_ is None else self.temperature_
-        return probabilities(logits, temperature).numpy()
+        known = self.temperature_
+        return probabilities(logits, self._fitted_.left_out_temperature(logits) if known is None else known).numpy()
 
     def suggest(self, X: Any, count: int = 10) -> list[Suggestion]:
         """Which of these points to label next, and why; see `suggestions.suggest`.
@@ -457,6 +483,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             backbone=None if self.backbone is None else _identity(self.open_backbone()),
             base_mean=None if self.base_mean is None else np.asarray(as_array(self.base_mean), dtype=np.float64),
             set_method=self.set_method,
+            groups=tuple(self.groups_) if any(self.groups_) else (),
         ).write(Path(file))
 
     @classmethod
@@ -507,7 +534,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
     def _fitted_as(self, content: ModelFile, file: Path) -> Self:
         try:
-            return self.fit(content.support, content.classes[content.labels], content.pictures or None)
+            y = content.classes[content.labels]
+            return self.fit(content.support, y, content.pictures or None, content.groups or None)
         except UsageError as error:
             raise RunError(f"The classifier in {file} cannot be used here: {error}") from error
 
@@ -527,9 +555,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return opened
 
     def _labelled(
-        self, X: Any, y: Any, pictures: Sequence[str] | None, reset: bool
-    ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Features, labels and names of labelled points."""
+        self, X: Any, y: Any, pictures: Sequence[str] | None, groups: Sequence[Any] | None, reset: bool
+    ) -> tuple[np.ndarray, np.ndarray, list[str], list[str]]:
+        """Features, labels, names and groups of labelled points."""
         paths = [str(each) if isinstance(each, (str, Path)) else "" for each in pictures_in(X) or ()]
         X, y = validate_data(
             self, self._features(X), as_array(y), dtype=(np.float64, np.float32), copy=True, reset=reset
@@ -538,7 +566,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         names = [str(each) for each in pictures] if pictures is not None else paths or [""] * len(X)
         if len(names) != len(X):
             raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
-        return X, y, names
+        together = [""] * len(X) if groups is None else [str(each) for each in groups]
+        if len(together) != len(X):
+            raise UsageError(f"Expected a group for each of {len(X)} points, but got {len(together)}.")
+        return X, y, names, together
 
     def _logits(self, X: Any) -> Tensor:
         query = self._query(X)
@@ -563,6 +594,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
                 backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
             ]
         return torch.cat(found).cpu().numpy()
+
+
+def _numbered(groups: list[str]) -> Tensor | None:
+    """The groups as numbers; None where each point is by itself."""
+    return numbered(groups) if any(groups) else None
 
 
 def _base_mean(values: Any, length: int) -> Tensor:

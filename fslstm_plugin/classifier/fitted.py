@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from ..heads.base import SolvedSystem
 from ..heads.margins import WithQueries
 from ..heads.validation import check_support
 from ..methods.base import Method
+from ..methods.shared.leaving_out import moved_logits
+from .groups import folds, representatives
 from .incremental import UpdatableSystem, is_updatable
 
 _QUERIES = 4096  # Of one part.
@@ -39,6 +42,7 @@ class FittedMethod:
         labels: int64 ``(n,)`` in [0, ways).
         ways: Number of classes.
         base_mean: See `EpisodeFeatures`. Default None.
+        groups: Points that belong together, int64 ``(n,)``, see `groups`. Default None: each is by itself.
 
     Raises:
         UsageError: If a shape, type or value is wrong, a class has no point, or the method needs images.
@@ -51,14 +55,20 @@ class FittedMethod:
     """
 
     def __init__(
-        self, method: Method, support: Tensor, labels: Tensor, ways: int, base_mean: Tensor | None = None
+        self,
+        method: Method,
+        support: Tensor,
+        labels: Tensor,
+        ways: int,
+        base_mean: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> None:
         if method.episode_statistics:
             raise UsageError(
                 f"{method} needs the images of an episode, and cannot be fitted to features: leave out +bn."
             )
         self.labels, self.ways = check_support(support, labels, ways)
-        self.method, self.support = method.eval(), support.double()
+        self.method, self.support, self.groups = method.eval(), support.double(), groups
         self.base_mean = None if base_mean is None else base_mean.double()
         # The head whose support can be solved before the queries are known.
         self._head = method.fixed_head
@@ -68,7 +78,9 @@ class FittedMethod:
             self._system.add(self._adapted(self.support))
         self._solve()
 
-    def updated(self, kept: Tensor, added: Tensor, labels: Tensor, ways: int) -> FittedMethod:
+    def updated(
+        self, kept: Tensor, added: Tensor, labels: Tensor, ways: int, groups: Tensor | None = None
+    ) -> FittedMethod:
         """The same method with points taken out and others added; this one stays as it is.
 
         Args:
@@ -76,14 +88,17 @@ class FittedMethod:
             added: Features of the new ones ``(k, d)``.
             labels: Classes of those that stay and of the new ones, in this order; int64, in [0, ways).
             ways: Number of classes.
+            groups: Of those that stay and of the new ones. Default None.
         """
         other = copy(self)
+        for name in ("independent", "representatives"):
+            other.__dict__.pop(name, None)  # of the points before
         if self._system is not None:
             other._system = copy(self._system)  # whose tensors are replaced, never changed
             other._system.remove((~kept).nonzero().flatten())
             other._system.add(self._adapted(added.double()))
         other.support = torch.cat([self.support[kept], added.double()])
-        other.labels, other.ways = labels, ways
+        other.labels, other.ways, other.groups = labels, ways, groups
         other._solve()
         return other
 
@@ -92,6 +107,7 @@ class FittedMethod:
         seen = self.support if self._head is None else self._adapted(self.support)
         require_resolved(seen, torch.finfo(seen.dtype).eps)
         self.targets = one_hot(self.labels, self.ways)
+        self._folds = None if self.groups is None else folds(self.labels, self.groups)
         self._left_out_system: tuple[Tensor, EpisodeGram, SolvedSystem | None] | None = None  # solved when asked for
         if self._system is not None:
             self._dual = self._system.coefficients(self.targets)
@@ -178,25 +194,64 @@ class FittedMethod:
 
         None where these would say nothing.
 
-        See `Method.leave_one_out`; of one with a transductive module, by the head alone. Other transductive methods
-        need many queries at a time, and have no logits of single ones.
+        Points of a group leave together. See `Method.leave_one_out`; of one with a transductive module, by the head
+        alone. Other transductive methods need many queries at a time, and have no logits of single ones.
         """
-        if self._system is not None:
+        if self._system is not None and self._folds is None:
             return self._system.leave_one_out(self.targets)
         single = self.method.without_queries()
-        return None if single is None else single.leave_one_out(self._episode(self.support[:0]))
+        if single is None or self._folds is None:
+            return None if single is None else single.leave_one_out(self._episode(self.support[:0]))
+        return moved_logits(single, self._episode(self.support[:0]), self._folds)
+
+    @property
+    def judged(self) -> Tensor:
+        """Which points can be left out, bool ``(n,)``: those without which something is left of their class."""
+        if self._folds is not None:
+            return self._folds >= 0
+        return self.labels.bincount()[self.labels] > 1
+
+    @cached_property
+    def independent(self) -> Tensor:
+        """Places of the points that do not belong together: one of each group, or all, int64."""
+        if self.groups is None:
+            return torch.arange(len(self.labels))
+        return representatives(self.labels, self.groups)
+
+    @cached_property
+    def representatives(self) -> FittedMethod:
+        """The method with the `independent` points alone."""
+        if self.groups is None:
+            return self
+        kept = self.independent
+        return FittedMethod(self.method, self.support[kept], self.labels[kept], self.ways, self.base_mean)
+
+    def left_out_temperature(self, logits: Tensor) -> float:
+        """The temperature of `left_out`'s logits."""
+        told = self.judged if self.judged.any() else slice(None)
+        return float(fit_temperature(logits[told], self.targets[told]))
 
     def temperature(self, query: Tensor) -> float:
         """The temperature of the logits of queries ``(m, d)``, see `temperature_of`.
 
         That of a method that is not transductive is one for any queries, also for none.
         """
+        if self._folds is not None:
+            return self._temperature_of_groups(query)
         if self._system is not None:
             return float(fit_temperature(self._system.leave_one_out(self.targets), self.targets))
         return float(temperature_of(self.method, self._episode(query.double())))
 
+    @torch.no_grad()
+    def _temperature_of_groups(self, query: Tensor) -> float:
+        if not self.judged.any():
+            return self.representatives.temperature(query)
+        return self.left_out_temperature(moved_logits(self.method, self._episode(query.double()), self._folds))
+
     def why_uncalibrated(self) -> str | None:
         """See `why_uncalibrated`."""
+        if not self.judged.any() and self.groups is not None:
+            return "each class has one group of labelled points, and nothing is left of it without that group"
         return why_uncalibrated(self.method, self.targets, 0)
 
     def p_values(self, query: Tensor, kind: str, seed: int) -> Tensor:

@@ -90,6 +90,7 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backbone: BackboneIdentity | None
     set_method: str | None = None
     made: Made | None = None
+    groups: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class ModelFile:
         base_mean: Mean feature ``(d,)`` of other images; None if there is none.
         set_method: Name of the method that prediction sets are made with; None for ``method``.
         made: When, and by which version; default now. None where that is not known.
+        groups: What the points belong together by, see `FewShotClassifier.fit`; default empty: each is by itself.
     """
 
     method: str
@@ -125,6 +127,7 @@ class ModelFile:
     base_mean: np.ndarray | None = None
     set_method: str | None = None
     made: Made | None = field(default_factory=Made.now)
+    groups: tuple[str, ...] = ()
 
     def write(self, file: Path) -> None:
         """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced.
@@ -148,6 +151,7 @@ class ModelFile:
             self.backbone and self.backbone.moved(partial(_from_folder_of, place)),
             self.set_method,
             self.made,
+            [*self.groups],
         )
         arrays = {"support": self.support, "labels": self.labels, "base_mean": self.base_mean}
         save_tensors(
@@ -194,6 +198,7 @@ class ModelFile:
         _require(labels.shape == support.shape[:1] and labels.dtype == torch.int64, "labels of another shape")
         _require(labels.unique().tolist() == list(range(len(classes))), "classes that are not the labels'")
         _require(len(described.pictures) in (0, len(support)), "names of other pictures")
+        _require(len(described.groups) in (0, len(support)), "groups of other points")
         _require(mean is None or mean.shape == support.shape[1:], "a mean of another shape")
         _require(all(bool(each.isfinite().all()) for each in tensors.values()), "numbers that are not finite")
         _require(described.temperature > 0 and isfinite(described.temperature), "a temperature that is not positive")
@@ -212,6 +217,7 @@ class ModelFile:
             None if mean is None else mean.numpy(),
             described.set_method,
             described.made,
+            tuple(described.groups),
         )
 
 

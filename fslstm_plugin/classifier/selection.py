@@ -11,7 +11,9 @@ from torch import Tensor
 from ..confidence.calibration import fit_temperature, negative_log_likelihood, probabilities
 from ..errors import UsageError
 from ..features import EpisodeFeatures
+from ..methods.shared.leaving_out import moved_logits
 from ..naming import parse_method
+from .groups import folds
 
 DEFAULT = "lssvm(ridge=1,normalize)"
 CANDIDATES = (DEFAULT, "lssvm(ridge=1,power(negative=signed),normalize)")
@@ -51,7 +53,11 @@ class Choice(NamedTuple):
 
 
 def choose_method(
-    features: Tensor, labels: Tensor, candidates: Sequence[str] = CANDIDATES, base_mean: Tensor | None = None
+    features: Tensor,
+    labels: Tensor,
+    candidates: Sequence[str] = CANDIDATES,
+    base_mean: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> Choice:
     """The candidate that predicts points best when it is fitted without them, or the first if none is clearly better.
 
@@ -71,6 +77,8 @@ def choose_method(
         candidates: Names of heads, with adapters that are not transductive; the first is the one to stay with. Default
             ``CANDIDATES``: LSSVM of points of unit length, and of points that are raised to the power 1/2 before.
         base_mean: Mean feature ``(d,)`` of other images, for candidates with ``center``. Default None.
+        groups: Points that belong together and leave together, int64 ``(n,)``, see `groups.numbered`; the standard
+            error is over groups. Default None: each point is by itself.
 
     Returns:
         The choice.
@@ -90,24 +98,38 @@ def choose_method(
     support = features.double()
     mean = None if base_mean is None else base_mean.double()
     episode = EpisodeFeatures(support, support[:0], labels, base_mean=mean)
-    judged = labels.bincount()[labels] > 1
+    together = None if groups is None else folds(labels, groups)
+    judged = labels.bincount()[labels] > 1 if together is None else together >= 0
     if not judged.any():
         return Choice(candidates[0], None)
     all_logits, losses = [], []
     for name in candidates:
-        logits = left_out(name, episode)
-        likely = probabilities(logits, fit_temperature(logits, episode.targets))[judged]
+        logits = left_out(name, episode, together)
+        likely = probabilities(logits, fit_temperature(logits[judged], episode.targets[judged]))[judged]
         all_logits.append(logits)
         losses.append(negative_log_likelihood(likely, labels[judged]))
     best = int(torch.stack(losses).mean(-1).argmin())
-    gain = losses[0] - losses[best]
+    gain = _of_groups(losses[0] - losses[best], None if groups is None else groups[judged])
     if gain.mean() <= gain.std() / len(gain) ** 0.5:
         best = 0
-    return Choice(candidates[best], expected_accuracy(all_logits[best], labels))
+    return Choice(candidates[best], expected_accuracy(all_logits[best], labels, groups=groups))
 
 
-def left_out(name: str, episode: EpisodeFeatures) -> Tensor:
+def _of_groups(values: Tensor, groups: Tensor | None) -> Tensor:
+    """The mean of each group's values."""
+    if groups is None:
+        return values
+    places = groups.unique(return_inverse=True)[1]
+    return values.new_zeros(int(places.max()) + 1).index_add_(0, places, values) / places.bincount()
+
+
+def left_out(name: str, episode: EpisodeFeatures, together: Tensor | None = None) -> Tensor:
     """Logits ``(n, ways)`` of each labelled point by a method fitted without it and one of each other class.
+
+    Args:
+        name: Of the method.
+        episode: Without queries.
+        together: Points that leave together in place of these, see `groups.folds`. Default None.
 
     Raises:
         UsageError: If there is no closed form.
@@ -115,10 +137,10 @@ def left_out(name: str, episode: EpisodeFeatures) -> Tensor:
     method = parse_method(name)
     if method.why_no_leave_one_out is not None:
         raise UsageError(f"{name} cannot be judged by leaving out its points: {method.why_no_leave_one_out}.")
-    return method.leave_one_out(episode)
+    return method.leave_one_out(episode) if together is None else moved_logits(method, episode, together)
 
 
-def expected_accuracy(logits: Tensor, labels: Tensor, more: int = 0) -> Expected | None:
+def expected_accuracy(logits: Tensor, labels: Tensor, more: int = 0, groups: Tensor | None = None) -> Expected | None:
     """The accuracy on new points, from the labelled points alone; or with more of them.
 
     A class of s points has s - 1 where one is left out, and few points make much of that. A share correct among m
@@ -139,22 +161,27 @@ def expected_accuracy(logits: Tensor, labels: Tensor, more: int = 0) -> Expected
     Args:
         logits: Of each point by a method that was fitted without it and one of each other class ``(n, ways)``.
         labels: int64 ``(n,)``.
-        more: How many points each class gets in addition. Default 0.
+        more: How many points each class gets in addition, or groups. Default 0.
+        groups: Points that left together, int64 ``(n,)``. Their number takes the place of that of the points, in the
+            interval as Kish's effective number, ``(sum_g n_g)^2 / sum_g n_g^2``. Default None: each is by itself.
 
     Returns:
-        The accuracy with its interval; None where a class has a single point, without which nothing is left of it.
+        The accuracy with its interval; None where a class has a single point or group, without which nothing is left
+        of it.
 
     Example:
         >>> found = expected_accuracy(torch.eye(2).repeat(5, 1), torch.tensor([0, 1] * 5))
         >>> found.accuracy, round(found.low, 2), found.high
         (1.0, 0.61, 1.0)
     """
+    groups = torch.arange(len(labels)) if groups is None else groups
     sizes = labels.bincount()
-    counts = sizes[labels].double()
+    counts = torch.stack([labels, groups], -1).unique(dim=0)[:, 0].bincount()[labels].double()
     if not len(labels) or counts.min() == 1:
         return None
+    effective = len(labels) ** 2 / float(groups.bincount().double().square().sum())
     correct = float((logits.argmax(-1) == labels).double().mean())
-    low, high = wilson_interval(correct, _INDEPENDENT * len(labels))
+    low, high = wilson_interval(correct, _INDEPENDENT * effective)
     growth, later, classes = counts / (counts - 1), (counts + more) / counts, len(labels) / int(sizes.max())
     usual = float((growth**_EXPONENT * later**_LATER_EXPONENT).mean())
     greatest = float((growth * later).pow(_GREATEST_EXPONENT).mean())

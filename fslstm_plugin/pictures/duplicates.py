@@ -75,8 +75,8 @@ def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tens
         >>> import torch
         >>> from pathlib import Path
         >>> a, b = Picture(Path("a.png"), "cat"), Picture(Path("b.png"), "dog")
-        >>> corrections([a], [b], torch.tensor([[1.0, 2.0], [1.0, 2.0]]))
-        {0: Picture(path=PosixPath('b.png'), label='dog')}
+        >>> corrections([a], [b], torch.tensor([[1.0, 2.0], [1.0, 2.0]]))[0].label
+        'dog'
     """
     pairs = ((one, other - len(known)) for one, other in _same([*known, *new], features) if one < len(known) <= other)
     return {one: new[other] for one, other in pairs if known[one].label != new[other].label}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import torch
+from torch import Tensor
 
 from ..classifier.inspection import confused_classes, near_duplicates, odd_labels
 from ..classifier.selection import expected_accuracy
-from ..confidence.calibration import fit_temperature, probabilities
+from ..confidence.calibration import probabilities
 from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
 from ..errors import UsageError, printable
 
@@ -58,6 +59,8 @@ class Expectations(msgspec.Struct, frozen=True):
         coverage_per_class: The highest coverage that prediction sets can guarantee for each class, n / (n + 1), n the
             pictures of the smallest class; None if the method has none.
         coverage_marginal: The same on average over the classes, where n are all pictures.
+        groups: In how many groups the pictures of each class are, see `FewShotClassifier.fit`; None where each picture
+            is by itself.
         judged_by: Name of the head alone, by which they were left out, of a method that refits it by its predictions;
             None otherwise.
     """
@@ -75,6 +78,7 @@ class Expectations(msgspec.Struct, frozen=True):
     coverage_per_class: float | None
     coverage_marginal: float | None
     judged_by: str | None
+    groups: dict[str, int] | None = None
 
 
 def expectations(classifier: FewShotClassifier) -> Expectations:
@@ -89,8 +93,8 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     """
     labels = torch.from_numpy(classifier.support_labels_)
     classes, names = [str(each) for each in classifier.classes_], classifier.pictures_
-    counts = labels.bincount()
-    judged = counts[labels] > 1
+    counts, groups = labels.bincount(), classifier.fitted.groups
+    judged = classifier.fitted.judged
     logits = classifier.fitted.left_out()
     accuracy: float | None = None
     low, high = 0.0, 1.0
@@ -98,11 +102,11 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     confused: list[Confused] = []
     odd: list[Odd] = []
     if logits is not None and judged.any():
-        if (expected := expected_accuracy(logits, labels)) is not None:
+        if (expected := expected_accuracy(logits, labels, groups=groups)) is not None:
             accuracy, low, high = expected
-            with_more = expected_accuracy(logits, labels, MORE)
+            with_more = expected_accuracy(logits, labels, MORE, groups)
         pairs = confused_classes(logits[judged], labels[judged])
-        likely = probabilities(logits, fit_temperature(logits, classifier.fitted.targets))  # also if one was given
+        likely = probabilities(logits, classifier.fitted.left_out_temperature(logits))  # also if one was given
         confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
         odd = [
             Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
@@ -126,7 +130,12 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         per_class,
         marginal,
         judged_by=None if single in (None, classifier.fitted.method) else str(single),
+        groups=None if groups is None else dict(zip(classes, _numbers_of_groups(labels, groups), strict=True)),
     )
+
+
+def _numbers_of_groups(labels: Tensor, groups: Tensor) -> list[int]:
+    return torch.stack([labels, groups], -1).unique(dim=0)[:, 0].bincount().tolist()
 
 
 def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | tuple[None, None]:
@@ -135,7 +144,7 @@ def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | 
         require_prediction_sets(classifier.set_method_)
     except UsageError:
         return None, None
-    targets = classifier.fitted.targets
+    targets = classifier.fitted.representatives.targets
     return greatest_coverage(targets, PER_CLASS), greatest_coverage(targets, MARGINAL)
 
 
@@ -147,12 +156,13 @@ def sentences(found: Expectations, pairs: bool = True) -> list[str]:
         pairs: Whether confused classes, doubtful labels and pictures that are alike are listed. Default True.
     """
     said = [_of_accuracy(found), *_of_coverage(found)]
-    single = [name for name, count in found.pictures.items() if count == 1]
+    unit = "picture" if found.groups is None else "group"
+    single = [name for name, count in (found.groups or found.pictures).items() if count == 1]
     if single:
         said.append(
-            f"Classes with one picture: {_listed(single)}. How often such a class will be recognised cannot be "
-            "estimated, since nothing is left of it when its picture is left out. Pictures can still be predicted to "
-            "be of it, with a probability. A second picture of it helps most."
+            f"Classes with one {unit}: {_listed(single)}. How often such a class will be recognised cannot be "
+            f"estimated, since nothing is left of it when its {unit} is left out. Pictures can still be predicted to "
+            f"be of it, with a probability. A second {unit} of it helps most."
         )
     if not pairs:
         return [printable(each) for each in said]
@@ -178,15 +188,29 @@ def _of_accuracy(found: Expectations) -> str:
     return (
         f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{_in_proportions(found)} to be predicted "
         f"correctly (95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} "
-        f"pictures, each left out in turn together with one of each other class).{alone}{_of_more(found)}"
+        f"pictures, each left out in turn {_left_with(found)}).{alone}{_of_more(found)}"
     )
+
+
+def _left_with(found: Expectations) -> str:
+    if found.groups is None:
+        return "together with one of each other class"
+    return (
+        f"with its whole group and groups of the other classes; the classes have {_range(found.groups.values())} groups"
+    )
+
+
+def _range(numbers: Iterable[int]) -> str:
+    low, *_, high = sorted([*numbers])
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _of_more(found: Expectations) -> str:
     if found.with_more is None:
         return ""
     accuracy, low, high = (f"{100 * each:.0f}" for each in found.with_more)
-    return f" With {MORE} more pictures of each class about {accuracy} % ({low} to {high} %)."
+    unit = "pictures" if found.groups is None else "groups"
+    return f" With {MORE} more {unit} of each class about {accuracy} % ({low} to {high} %)."
 
 
 def _in_proportions(found: Expectations) -> str:
@@ -196,11 +220,12 @@ def _in_proportions(found: Expectations) -> str:
 def _of_coverage(found: Expectations) -> list[str]:
     if found.coverage_per_class is None or found.coverage_marginal is None:
         return []
-    fewest = min(found.pictures, key=lambda name: found.pictures[name])
-    number = found.pictures[fewest]
+    numbers, unit = found.groups or found.pictures, "picture" if found.groups is None else "group"
+    fewest = min(numbers, key=lambda name: numbers[name])
+    number = numbers[fewest]
     return [
         f"Prediction sets can guarantee a coverage of up to {_floored(found.coverage_per_class)} for each class, "
-        f"limited by the {number} picture{'' if number == 1 else 's'} of {fewest}; on average over the classes, if "
+        f"limited by the {number} {unit}{'' if number == 1 else 's'} of {fewest}; on average over the classes, if "
         f"labelled and new pictures are drawn alike, up to {_floored(found.coverage_marginal)} (--coverage-kind "
         "marginal)."
     ]

@@ -88,9 +88,11 @@ class Likeness:
             return None
         points, predicted = zip(*self._kept.values(), strict=True)
         groups, left_out = None, self.classifier.left_out()
+        labelled = self.classifier.fitted.independent
         if self.kind == PER_CLASS and left_out is not None:
-            groups = torch.from_numpy(left_out).argmax(-1), torch.tensor(predicted)
-        found = difference(torch.from_numpy(self.classifier.support_), torch.stack(points), groups)
+            groups = torch.from_numpy(left_out).argmax(-1)[labelled], torch.tensor(predicted)
+        support = torch.from_numpy(self.classifier.support_)[labelled]
+        found = difference(support, torch.stack(points), groups)
         paths, most = list(self._kept), found.shares.topk(min(_NAMED, len(points))).indices.tolist()
         return Tested(len(paths), found.p_value, found.is_significant, tuple(paths[place] for place in most))
 

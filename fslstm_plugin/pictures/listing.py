@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..data.reading.walk import PassedOver, Report, class_folders, class_name, is_picture, on_case, walk
-from ..errors import DataError
+from ..errors import DataError, UsageError, printable
 from ..storage.damage import naming_damage
 from ..storage.files import read_json
 from .boxes import Box, boxed
@@ -30,13 +30,15 @@ class Picture(NamedTuple):
     Args:
         path: Its place, with the box of a part behind it, see `boxes`.
         label: Its class as :func:`~fslstm_plugin.data.reading.walk.class_name` keeps it, None where it is not known.
+        group: What it belongs together by with others, see `grouping`; empty where it is by itself.
     """
 
     path: Path
     label: str | None = None
+    group: str = ""
 
 
-def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
+def labelled(source: Path, report: Report = warnings.warn, column: str | None = None) -> list[Picture]:
     """Labelled pictures, in the order of their names or of the file.
 
     Args:
@@ -48,6 +50,7 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
             Studio's export, COCO's annotations, or MegaDetector's output, see `detections`.
         report: Gets a sentence on what a user may not expect, see
             :func:`~fslstm_plugin.data.reading.walk.class_folders`. Default: it becomes a warning.
+        column: The column of a CSV file that has the pictures' groups. Default None: each is by itself.
 
     Raises:
         DataError: If it cannot be read or is of another form, a class has no pictures, or a row no label.
@@ -62,9 +65,11 @@ def labelled(source: Path, report: Report = warnings.warn) -> list[Picture]:
         [('1.png', 'cat'), ('1.png', 'dog')]
     """
     _refuse_address(str(source), str(source))
+    if column is not None and (source.is_dir() or _is_json(source)):
+        raise UsageError(f"{source} has no column {column}: groups are told by folder, time, picture, or a CSV file.")
     if source.is_dir():
         return _in_class_folders(source, report)
-    found = _in_json(source, report) if _is_json(source) else list(_in_csv(source, "path", "label"))
+    found = _in_json(source, report) if _is_json(source) else list(_in_csv(source, "path", "label", group=column))
     if nameless := next((each.path for each in found if each.label is None), None):
         raise DataError(
             f"{source} does not say what {nameless} shows: put its pictures into a folder for each class before "
@@ -129,23 +134,28 @@ def _in_class_folders(source: Path, report: Report) -> list[Picture]:
     return [Picture(path, name) for name, pictures in found.items() for path in pictures]
 
 
-def _in_csv(file: Path, *columns: str) -> Iterator[Picture]:
+def _in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Picture]:
     """The pictures of a CSV file.
 
     Args:
         file: The file.
         *columns: Those that it must have: ``path``, and ``label`` or not.
+        group: One more, of which cells may be empty.
     """
     if not os.path.exists(file):
         raise DataError(f"There is no folder of pictures or CSV file at {file}.")
-    for line, cells in rows(file, columns):
+    for line, cells in rows(file, columns if group is None else (*columns, group)):
         place, *label = (cells[name].strip() for name in columns)
         if not all((place, *label)):
             raise DataError(f"Line {line} of {file} must have {' and '.join(columns)}, but has an empty cell.")
         _refuse_address(place, f"Line {line} of {file}")
         picture = _place(file.parent, place)
         box = _box_of(cells, f"Line {line} of {file}")
-        yield Picture(picture if box is None else boxed(picture, box), *(class_name(unguarded(each)) for each in label))
+        yield Picture(
+            picture if box is None else boxed(picture, box),
+            class_name(unguarded(label[0])) if label else None,
+            printable(cells[group].strip()) if group else "",
+        )
 
 
 def _box_of(cells: Mapping[str, str | None], where: str) -> Box | None:

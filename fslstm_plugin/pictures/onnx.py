@@ -21,7 +21,7 @@ from ..classifier.fitted import FittedMethod
 from ..errors import RunError, UsageError, is_out_of_memory
 from ..extras import needs_extra
 from ..storage.files import replacing
-from .predictor import acceptance
+from .predictor import acceptance, independent_counts
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -56,7 +56,7 @@ class ClassifierGraph(nn.Module):
         weights, bias = fitted.linear()
         self.register_buffer("weights", weights.float())
         self.register_buffer("bias", bias.float())
-        self.familiarity = FamiliarityGraph(fitted)
+        self.familiarity = FamiliarityGraph(fitted.representatives)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and probabilities ``(batch, ways)`` and familiarity ``(batch,)`` of images ``(batch, 3, H, W)``."""
@@ -157,7 +157,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     expected = classifier.predict_proba(features.numpy())
     described = {
         "classes": json.dumps([str(each) for each in classifier.classes_]),
-        "counts": json.dumps(np.bincount(classifier.support_labels_).tolist()),
+        "counts": json.dumps(independent_counts(classifier).tolist()),
         "preprocessing": msgspec.json.encode(backbone.preprocessing).decode(),
         "backbone": Path(backbone.name).name,  # of a run, not its place on this machine
         "method": str(classifier.method),

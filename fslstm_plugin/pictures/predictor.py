@@ -56,6 +56,11 @@ def named(picture: str) -> str:
     return path_text(os.path.abspath(path_of(picture))) if picture else ""
 
 
+def independent_counts(classifier: FewShotClassifier) -> np.ndarray:
+    """How many labelled pictures, or groups of them, each class has."""
+    return classifier.fitted.representatives.labels.bincount(minlength=len(classifier.classes_)).numpy()
+
+
 def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
     """The share of pictures of the classes that are accepted as such.
 
@@ -67,7 +72,7 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
     Raises:
         UsageError: If it is out of range, or there are too few labelled pictures for it.
     """
-    counts = np.bincount(classifier.support_labels_)
+    counts = independent_counts(classifier)
     points = int(counts[counts > 1].sum())
     if asked is None:
         most = _at_most(_ACCEPTED, points)
@@ -142,7 +147,7 @@ class Predictor:
         self.classifier, self.guarantee, self.accepted = classifier, guarantee, accepted
         self._classes = [printable(str(each)) for each in classifier.classes_]
         self._places = dict(zip(classifier.classes_.tolist(), self._classes, strict=True))
-        self._counts = np.bincount(classifier.support_labels_)
+        self._counts = independent_counts(classifier)
         self._support = F.normalize(torch.from_numpy(classifier.support_).float(), dim=-1)
 
     def __call__(self, paths: Sequence[str], features: Tensor) -> list[Prediction]:

@@ -26,7 +26,7 @@ class Classifies(Protocol):
         """Logits of the queries."""
 
 
-def moved_logits(method: Classifies, features: EpisodeFeatures) -> Tensor:
+def moved_logits(method: Classifies, features: EpisodeFeatures, folds: Tensor | None = None) -> Tensor:
     """Logits of each support point by the method that finds it among the queries; see `Method.leave_one_out`.
 
     In each of at most ten folds one point of each class moves from the support to the queries, or every tenth where a
@@ -35,6 +35,7 @@ def moved_logits(method: Classifies, features: EpisodeFeatures) -> Tensor:
     Args:
         method: Any method; of one that is not transductive the other queries are left out, which do not matter to it.
         features: A batch of episodes.
+        folds: Which points move together, int64 ``(..., n)``, from 0; -1 where a point stays. Default None: as above.
 
     Returns:
         ``(..., n, ways)`` in the type of the targets.
@@ -54,7 +55,8 @@ def moved_logits(method: Classifies, features: EpisodeFeatures) -> Tensor:
     total, dim = points.shape[1:]
     others = torch.arange(n, total, device=points.device)
     logits = torch.zeros_like(targets)
-    for episodes, order, kept in _folds(targets, max(1, _NUMBERS // (total * (total + dim)))):
+    fold_of = _fold_of(targets) if folds is None else folds.reshape(-1, n)
+    for episodes, order, kept in _folds(fold_of, max(1, _NUMBERS // (total * (total + dim)))):
         each = episodes.unsqueeze(1)
         everything = torch.cat([order, others.expand(len(order), -1)], 1)
         moved = EpisodeFeatures.from_points(
@@ -113,14 +115,15 @@ def _fold_of(targets: Tensor) -> Tensor:
     return (place % _FOLDS).masked_fill(alone, -1)
 
 
-def _folds(targets: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, int]]:
+def _folds(fold_of: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, int]]:
     """Folds of equal size in parts: their episodes ``(p)``, orders of the support ``(p, n)``, how many points stay.
 
     In an order the points that stay are first.
     """
-    moves = _fold_of(targets).unsqueeze(1) == torch.arange(_FOLDS, device=targets.device).unsqueeze(-1)
+    numbers = torch.arange(int(fold_of.max()) + 1, device=fold_of.device)
+    moves = fold_of.unsqueeze(1) == numbers.unsqueeze(-1)
     counts = moves.sum(-1)
     for count in counts.unique().tolist():
         for part in (counts == count).nonzero().split(size) if count else ():
             episodes, folds = part.unbind(1)
-            yield episodes, moves[episodes, folds].long().argsort(dim=-1, stable=True), targets.shape[1] - count
+            yield episodes, moves[episodes, folds].long().argsort(dim=-1, stable=True), fold_of.shape[1] - count

@@ -1,0 +1,105 @@
+"""Which labelled pictures belong together: by their folder, the time they were taken, their file, or a column."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from PIL import Image
+
+from ..checks import require
+from ..data.reading.walk import Report
+from ..errors import UsageError, printable
+from .boxes import unboxed
+from .listing import Picture, labelled
+
+FOLDER, TIME, PICTURE = "folder", "time", "picture"
+_SECONDS = 60.0  # Between two pictures of a group, unless another number is given.
+_EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132
+
+
+def grouped(source: Path, by: str | None, report: Report = warnings.warn) -> list[Picture]:
+    """Labelled pictures with their groups.
+
+    Args:
+        source: See `labelled`.
+        by: ``"folder"``: the folder within its class folder that a picture is in. ``"time"``: at most 60 seconds lie
+            between one picture and the next, or as many as ``"time:SECONDS"`` says, by the time in their EXIF data.
+            ``"picture"``: boxes of one picture. Anything else is the column of a CSV file. None: each is by itself.
+        report: See `labelled`.
+
+    Raises:
+        DataError: See `labelled`.
+        UsageError: If there is no such column, the number of seconds is wrong, or all pictures are by themselves.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("cat/first/1.png", "cat/first/2.png", "dog/1.png"):
+        ...     (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        ...     (folder / name).touch()
+        >>> [each.group for each in grouped(folder, "folder", print)]
+        Folders within a class folder belong to its class: cat/first.
+        ['cat/first', 'cat/first', '']
+    """
+    kind, _, seconds = (by or "").partition(":")
+    known = by is None or by in (FOLDER, PICTURE) or kind == TIME
+    found = labelled(source, report, None if known else by)
+    if by is None:
+        return found
+    if by == FOLDER:
+        names = [_folder(each, source) for each in found]
+    elif by == PICTURE:
+        names = [str(file.name) if box else "" for file, box in (unboxed(each.path) for each in found)]
+    elif kind == TIME:
+        names = _by_time(found, _seconds_of(seconds), report)
+    else:
+        names = [each.group for each in found]
+    if len({name for name in names if name}) == 0:
+        raise UsageError(f"No pictures of {source} belong together by '{by}': leave out the groups.")
+    return [each._replace(group=printable(name)) for each, name in zip(found, names, strict=True)]
+
+
+def _folder(picture: Picture, source: Path) -> str:
+    """The innermost folder, from the source; empty for that of a class, or of the list."""
+    inner = picture.path.parent.relative_to(source) if source.is_dir() else _beside(picture.path.parent, source.parent)
+    return inner.as_posix() if len(inner.parts) > (1 if source.is_dir() else 0) else ""
+
+
+def _beside(folder: Path, other: Path) -> Path:
+    return folder.relative_to(other) if folder.is_relative_to(other) else folder
+
+
+def _seconds_of(text: str) -> float:
+    try:
+        seconds = float(text) if text else _SECONDS
+    except ValueError:
+        raise UsageError(f"Groups by time take a number of seconds, such as time:300, but got 'time:{text}'.") from None
+    require("seconds", seconds, above=0)
+    return seconds
+
+
+def _by_time(pictures: Sequence[Picture], seconds: float, report: Report) -> list[str]:
+    times = [_taken(each) for each in pictures]
+    names, before, group = [""] * len(pictures), None, ""
+    for time, place in sorted((time, place) for place, time in enumerate(times) if time is not None):
+        if before is None or (time - before).total_seconds() > seconds:
+            group = time.isoformat(" ")
+        names[place], before = group, time
+    if missing := times.count(None):
+        report(f"Pictures without a time in their EXIF data: {missing:,}; each is a group of its own.")
+    return names
+
+
+def _taken(picture: Picture) -> datetime | None:
+    """When a picture was taken, if it says so."""
+    file, _ = unboxed(picture.path)
+    try:
+        with Image.open(file) as image:
+            exif = image.getexif()
+        text = exif.get_ifd(_EXIF).get(_TAKEN) or exif.get(_CHANGED)
+        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+    except Exception:  # of any damage; a picture that cannot be read is named when it is decoded
+        return None
