@@ -53,7 +53,7 @@ BackboneName = Annotated[
     typer.Option(
         "--backbone",
         help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, open_clip:MODEL/PRETRAINED, a run, or a registered "
-        "backbone with --weights. Default: the installed EfficientNet-Lite0.",
+        "backbone with --weights; or several, as NAME+NAME. Default: the installed EfficientNet-Lite0.",
         show_default=False,
     ),
 ]
@@ -106,16 +106,26 @@ def open_backbone(
     from rich.console import Console
 
     from fslstm_plugin.pretrained import open_backbone as opened
-    from fslstm_plugin.runs import builtin
-    from fslstm_plugin.runs.folder import Run
 
     where = terminal.join_ranks().device(device)
-    if name is not None and (name.startswith(builtin.PREFIX) or Path(name).is_dir() or (runs / name).is_dir()):
-        name = str(Run.find(name, runs).path.absolute())
+    if name is not None:
+        name = _in_full(name, runs)
     backbone = opened(name, None if weights is None else weights.absolute(), pooling, views=views)
     for note in backbone.notes:
         terminal.say(Console(stderr=True), note)
     return backbone.to(where)
+
+
+def _in_full(name: str, runs: Path) -> str:
+    """A backbone's name with runs by their places; also of several, joined by ``+``."""
+    from fslstm_plugin.pretrained.summed import JOINED
+    from fslstm_plugin.runs import builtin
+    from fslstm_plugin.runs.folder import Run
+
+    if (name.startswith(builtin.PREFIX) and JOINED not in name) or Path(name).is_dir() or (runs / name).is_dir():
+        return str(Run.find(name, runs).path.absolute())
+    parts = name.split(JOINED)
+    return name if len(parts) == 1 else JOINED.join(_in_full(part, runs) for part in parts)
 
 
 def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassifier:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import RunError, UsageError, printable
+from ..pretrained.summed import JOINED
 from ..storage.files import require_regular
 from ..storage.weights import load_described, save_tensors
 
@@ -57,7 +58,8 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def moved(self, place: Callable[[str], str]) -> BackboneIdentity:
         """The same with other places of its run and its weights."""
         weights = None if self.weights is None else place(self.weights)
-        return msgspec.structs.replace(self, name=place(self.name), weights=weights)
+        names = JOINED.join(map(place, self.name.split(JOINED)))  # also of a sum
+        return msgspec.structs.replace(self, name=names, weights=weights)
 
 
 class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

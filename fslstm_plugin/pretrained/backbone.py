@@ -75,7 +75,8 @@ class PictureBackbone(nn.Module):
 
     def _probe(self) -> int:
         try:
-            found = self(torch.zeros(1, 3, *self.image_size, device=self.device))
+            height, width = self.image_size
+            found = self(self.preprocess(Image.new("RGB", (width, height)))[None].to(self.device))
         except Exception as error:  # of any network
             if is_out_of_memory(error):
                 raise

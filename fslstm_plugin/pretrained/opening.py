@@ -16,6 +16,7 @@ from .embedded import DEFAULT, open_embedded
 from .open_clip_models import PREFIX as OPEN_CLIP
 from .open_clip_models import open_clip_tower
 from .preprocessing import CentreCrop
+from .summed import JOINED, summed
 from .timm_models import PREFIX as TIMM
 from .timm_models import open_timm
 from .torchvision_models import PREFIX as TORCHVISION
@@ -40,7 +41,8 @@ def open_backbone(
             ``open_clip:MODEL/PRETRAINED``, or ``open_clip:MODEL`` with ``weights``; a run folder; a registered backbone
             such as ``conv4``, with ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which
             is copied, with the plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has
-            some; or a `PictureBackbone`, which is returned as it is. Default None: EfficientNet-Lite0, which is
+            some; a `PictureBackbone`, which is returned as it is; or several names with ``+`` between them, see
+            `summed`. Default None: EfficientNet-Lite0, which is
             installed with the extra ``pictures`` and needs no network.
         weights: A safetensors file, or a file of PyTorch's that holds tensors only; see `weights.load_network` for what
             may be around them. Default None: those that timm, torchvision or OpenCLIP publish; each downloads and keeps
@@ -67,8 +69,16 @@ def open_backbone(
     """
     if isinstance(backbone, PictureBackbone):
         _refuse(f"The {backbone!r}", views=views)
+    if isinstance(backbone, str) and (names := _names(backbone)):
+        _refuse(f"The sum {backbone}", weights=weights, pooling=pooling, image_size=image_size)
+        return summed([open_backbone(each, views=views) for each in names])
     opened = _opened(backbone, weights, pooling, image_size)
     return opened if views is None else opened.see(views)
+
+
+def _names(backbone: str) -> list[str]:
+    """The parts of a sum; none where it is one backbone."""
+    return backbone.split(JOINED) if JOINED in backbone and not Path(backbone).is_dir() else []
 
 
 def _opened(

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.runs.folder import Run
 
 
 @pytest.fixture
@@ -206,3 +207,18 @@ def test_a_page_in_place_of_another_file_is_refused(fslstm, tmp_path: Path) -> N
     done = fslstm("fit", labelled, "-o", same, "--html", same, *painted.backbone(tmp_path))
     assert done.code == 2
     assert not same.exists()
+
+
+def test_a_sum_of_backbones_moves_with_its_run(fslstm, tmp_path: Path) -> None:
+    folder = tmp_path / "before"
+    painted.labelled(folder / "labelled")
+    shutil.copytree(Run.find("builtin:cifar-fs-conv4", folder / "runs").path, folder / "runs" / "a+b")
+    both = f"efficientnet-lite0+{folder}/runs/builtin-cifar-fs-conv4"
+    done = fslstm("fit", folder / "labelled", "-o", folder / "a.fslstm", "--backbone", both)
+    assert done.code == 0, done.err
+    done = fslstm("fit", folder / "labelled", "-o", folder / "b.fslstm", "--backbone", "a+b", "--runs", folder / "runs")
+    assert done.code == 0, done.err
+    moved = folder.rename(tmp_path / "after")
+    for name in ("a", "b"):
+        done = fslstm("predict", moved / f"{name}.fslstm", moved / "labelled")
+        assert done.code == 0, done.err

@@ -522,3 +522,26 @@ def test_weights_of_openclip_that_cannot_be_had_are_named(clip: Any, tmp_path: P
     (tmp_path / "tiny.pt").unlink()
     with pytest.raises(RunError, match=r"cannot be downloaded .* With a file, the name is open_clip:tiny\."):
         open_backbone("open_clip:tiny/own")
+
+
+@pytest.mark.parametrize("views", [None, "flip"])
+def test_a_sum_has_the_mean_of_the_parts_cosines(views: str | None, tmp_path: Path) -> None:
+    run = Run.find("builtin:cifar-fs-conv4", tmp_path).path
+    parts = [open_backbone(name, views=views) for name in (DEFAULT, str(run))]
+    both = open_backbone(f"{DEFAULT}+{run}", views=views)
+    images = [picture(name) for name in ("china.jpg", "flower.jpg")]
+    found = both(torch.stack([both.preprocess(each) for each in images]))
+    each = [F.normalize(part(torch.stack([part.preprocess(image) for image in images])), dim=-1) for part in parts]
+    torch.testing.assert_close(found @ found.T, sum(one @ one.T for one in each) / 2)
+    assert (both.views, both.imagenet) == (views, True)
+    assert both.name == f"{DEFAULT}+{run}"
+    assert both.digest not in {part.digest for part in parts}
+
+
+def test_a_sum_refuses_what_is_of_one_backbone(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"The sum .* has its own pooling"):
+        open_backbone(f"{DEFAULT}+{DEFAULT}", pooling="max")
+    with pytest.raises(UnknownNameError, match="no backbone 'nothing'"):
+        open_backbone(f"{DEFAULT}+nothing")
+    with pytest.raises(UsageError, match="cannot be described to other programs"):
+        _ = open_backbone(f"{DEFAULT}+{DEFAULT}").preprocessing
