@@ -23,8 +23,8 @@ def from_images(
 ) -> FeatureSource:
     """Features with the batch statistics of the episode's own images ("+BN"), or the images themselves.
 
-    One episode after the other: on a CPU Conv4 takes 1.3 to 3 times as long for several at once, by grouped batch
-    normalisation or `torch.func.vmap`, whose maps no longer fit into its cache.
+    One episode after the other: on a CPU several at once, by grouped batch normalisation or `torch.func.vmap`, take
+    longer, since their maps no longer fit into its cache.
 
     Args:
         embedding: From images to features, on the device.

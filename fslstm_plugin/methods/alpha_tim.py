@@ -21,7 +21,7 @@ class AlphaTIM(Method):
 
     Prior over the classes: pushes towards equal shares, but weakly, the less the greater alpha is. Use this when the
     queries may be unbalanced and the features have many dimensions; not when they are balanced (`TIM` is better, and by
-    adm tens of times as fast), or when there is one query: then it is no more than the support's cross entropy.
+    adm much faster), or when there is one query: then it is no more than the support's cross entropy.
 
     Without gradients. Source: Veilleux et al., "Realistic evaluation of transductive few-shot learning", NeurIPS 2021.
 

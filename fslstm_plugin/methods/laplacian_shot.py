@@ -26,8 +26,7 @@ class LaplacianShot(Method):
     No prior over the classes of the queries; an absent class gets little mass. Each episode stops by its own energy.
 
     Use this at 1 shot where queries come in numbers, balanced or not; not with a few queries, whose neighbours are of
-    other classes, nor with several shots where the queries may be very unbalanced (CIFAR-FS at 5 shots and Dirichlet 1:
-    2 points below NN).
+    other classes, nor with several shots where the queries may be very unbalanced.
 
     Source: Ziko et al., "Laplacian regularized few-shot learning", ICML 2020.
 

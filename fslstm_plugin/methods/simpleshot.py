@@ -18,8 +18,7 @@ class SimpleShot(Method):
     unit length again, so at several shots per class whose points disagree has a shorter one. The logits are distances,
     not log-probabilities of a model.
 
-    Use this as the baseline that unlabelled queries have to beat, and where queries come one at a time: on pretrained
-    backbones with CIFAR-FS it was level with ``rr`` and ``lssvm`` of published constants, or ahead.
+    Use this as the baseline that unlabelled queries have to beat, and where queries come one at a time.
 
     Source: Wang et al., "SimpleShot: revisiting nearest-neighbor classification for few-shot learning", 2019 (CL2N).
 

@@ -32,7 +32,7 @@ class TIM(Method):
     when the queries are balanced or nearly so; not when they may be of few of the classes, where `AlphaTIM` does less
     harm, or when there is but one query.
 
-    ``solver="adm"`` alternates closed forms on the Gram matrix, with gradients, and is ten times as fast; ``"gd"`` is
+    ``solver="adm"`` alternates closed forms on the Gram matrix, with gradients, and is much faster; ``"gd"`` is
     the same loss by Adam on the features, without gradients. Both are published, with like accuracies.
 
     Source: Boudiaf et al., "Transductive information maximization for few-shot learning", NeurIPS 2020.

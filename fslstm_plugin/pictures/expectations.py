@@ -19,7 +19,7 @@ from ..errors import UsageError, printable
 if TYPE_CHECKING:
     from ..classifier.estimator import FewShotClassifier
 
-MORE = 5  # Pictures of each class that could be labelled next.
+_MORE = 5  # Pictures of each class that could be labelled next.
 _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
 
 
@@ -40,6 +40,15 @@ class Odd(msgspec.Struct, frozen=True):
     odds: float
 
 
+class WithMore(msgspec.Struct, frozen=True):
+    """What to expect were so many more pictures of each class labelled, or groups of them."""
+
+    more: int
+    accuracy: float
+    low: float
+    high: float
+
+
 class Expectations(msgspec.Struct, frozen=True):
     """What the labelled pictures tell when each is left out in turn.
 
@@ -51,8 +60,7 @@ class Expectations(msgspec.Struct, frozen=True):
             a class has a single picture, or the method cannot leave any out.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        with_more: The accuracy and its interval were five more pictures of each class labelled; None where there is no
-            accuracy.
+        with_more: The same with five more pictures of each class; None where there is no accuracy.
         confused: Classes that are confused with each other, the most often confused first.
         odd: Pictures that may be mislabelled, the oddest first.
         alike: Pairs of pictures that are nearly identical.
@@ -71,7 +79,7 @@ class Expectations(msgspec.Struct, frozen=True):
     accuracy: float | None
     low: float
     high: float
-    with_more: tuple[float, float, float] | None
+    with_more: WithMore | None
     confused: list[Confused]
     odd: list[Odd]
     alike: list[tuple[str, str]]
@@ -98,13 +106,14 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     logits = classifier.fitted.left_out()
     accuracy: float | None = None
     low, high = 0.0, 1.0
-    with_more: tuple[float, float, float] | None = None
+    with_more: WithMore | None = None
     confused: list[Confused] = []
     odd: list[Odd] = []
     if logits is not None and judged.any():
         if (expected := expected_accuracy(logits, labels, groups=groups)) is not None:
             accuracy, low, high = expected
-            with_more = expected_accuracy(logits, labels, MORE, groups)
+            if (later := expected_accuracy(logits, labels, _MORE, groups)) is not None:
+                with_more = WithMore(_MORE, *later)
         pairs = confused_classes(logits[judged], labels[judged])
         likely = probabilities(logits, classifier.fitted.left_out_temperature(logits))  # also if one was given
         confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
@@ -208,9 +217,10 @@ def _range(numbers: Iterable[int]) -> str:
 def _of_more(found: Expectations) -> str:
     if found.with_more is None:
         return ""
-    accuracy, low, high = (f"{100 * each:.0f}" for each in found.with_more)
+    later = found.with_more
+    accuracy, low, high = (f"{100 * each:.0f}" for each in (later.accuracy, later.low, later.high))
     unit = "pictures" if found.groups is None else "groups"
-    return f" With {MORE} more {unit} of each class about {accuracy} % ({low} to {high} %)."
+    return f" With {later.more} more {unit} of each class about {accuracy} % ({low} to {high} %)."
 
 
 def _in_proportions(found: Expectations) -> str:
