@@ -28,8 +28,8 @@ class PTMAP(PowerMethod):
     episode stops scaling by its own sums; in the published code, when the last of its batch does. A single query is not
     centred, where the published code divides 0 by 0.
 
-    Use this when the queries are known to be balanced; not otherwise, where `SimpleShot` can be better, nor for a single
-    query, which gets the same share of each class.
+    Use this when the queries are known to be balanced; not otherwise, where `SimpleShot` can be better, nor for a
+    single query, which gets the same share of each class.
 
     Source: Hu et al., "Leveraging the feature distribution in transfer-based few-shot learning", ICANN 2021.
 

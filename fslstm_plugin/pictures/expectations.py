@@ -69,6 +69,7 @@ class Expectations(msgspec.Struct, frozen=True):
         coverage_marginal: The same on average over the classes, where n are all pictures.
         groups: In how many groups the pictures of each class are, see `FewShotClassifier.fit`; None where each picture
             is by itself.
+        independent: How many pictures of different groups prediction sets use of each class; None without groups.
         judged_by: Name of the head alone, by which they were left out, of a method that refits it by its predictions;
             None otherwise.
     """
@@ -87,6 +88,7 @@ class Expectations(msgspec.Struct, frozen=True):
     coverage_marginal: float | None
     judged_by: str | None
     groups: dict[str, int] | None = None
+    independent: dict[str, int] | None = None
 
 
 def expectations(classifier: FewShotClassifier) -> Expectations:
@@ -140,7 +142,13 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         marginal,
         judged_by=None if single in (None, classifier.fitted.method) else str(single),
         groups=None if groups is None else dict(zip(classes, _numbers_of_groups(labels, groups), strict=True)),
+        independent=None if groups is None else _independent(classifier, classes),
     )
+
+
+def _independent(classifier: FewShotClassifier, classes: Sequence[str]) -> dict[str, int]:
+    counts = classifier.fitted.representatives.labels.bincount(minlength=len(classes))
+    return dict(zip(classes, counts.tolist(), strict=True))
 
 
 def _numbers_of_groups(labels: Tensor, groups: Tensor) -> list[int]:
@@ -230,7 +238,7 @@ def _in_proportions(found: Expectations) -> str:
 def _of_coverage(found: Expectations) -> list[str]:
     if found.coverage_per_class is None or found.coverage_marginal is None:
         return []
-    numbers, unit = found.groups or found.pictures, "picture" if found.groups is None else "group"
+    numbers, unit = found.independent or found.pictures, "picture" if found.groups is None else "group"
     fewest = min(numbers, key=lambda name: numbers[name])
     number = numbers[fewest]
     return [
