@@ -17,7 +17,7 @@ from ..checks import require
 from ..data.reading.decode import read_picture
 from ..errors import DataError
 from .boxes import cropped, unboxed
-from .listing import Picture
+from .picture import Picture
 
 _MOST_WORKERS = 8
 

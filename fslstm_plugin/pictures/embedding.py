@@ -13,7 +13,7 @@ from torch import Tensor
 from ..checks import require
 from ..pretrained.backbone import PictureBackbone
 from .decoding import Decoded, decoded
-from .listing import Picture
+from .picture import Picture
 
 _AHEAD = 3  # Batches that are decoded ahead.
 

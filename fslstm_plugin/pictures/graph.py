@@ -17,7 +17,7 @@ from ..extras import needs_extra
 from ..storage.damage import naming_damage
 from ..storage.files import require_regular
 from .decoding import Decoded, decoded
-from .listing import Picture
+from .picture import Picture
 from .predictions import NONE, Prediction
 from .tables import path_text
 

@@ -13,7 +13,8 @@ from ..checks import require
 from ..data.reading.walk import Report
 from ..errors import UsageError, printable
 from .boxes import unboxed
-from .listing import Picture, labelled
+from .listing import labelled
+from .picture import Picture
 
 FOLDER, TIME, PICTURE = "folder", "time", "picture"
 _SECONDS = 60.0  # Between two pictures of a group, unless another number is given.

@@ -1,0 +1,121 @@
+"""Files that list pictures: CSV with or without boxes, and the JSON of annotation tools and detectors."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ..data.reading.walk import Report, class_name
+from ..errors import DataError, printable
+from ..storage.damage import naming_damage
+from ..storage.files import read_json
+from .boxes import Box, boxed
+from .detections import Listed, detections
+from .label_studio import labelled_in
+from .picture import Picture
+from .tables import path_of, rows, unguarded
+
+_ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
+_SIDES = ("x", "y", "width", "height")
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+
+
+def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Picture]:
+    """The pictures of a CSV file.
+
+    Args:
+        file: The file.
+        *columns: Those that it must have: ``path``, and ``label`` or not.
+        group: One more, of which cells may be empty.
+    """
+    if not os.path.exists(file):
+        raise DataError(f"There is no folder of pictures or CSV file at {file}.")
+    for line, cells in rows(file, columns if group is None else (*columns, group)):
+        place, *label = (cells[name].strip() for name in columns)
+        if not all((place, *label)):
+            raise DataError(f"Line {line} of {file} must have {' and '.join(columns)}, but has an empty cell.")
+        refuse_address(place, f"Line {line} of {file}")
+        picture = _place(file.parent, place)
+        box = _box_of(cells, f"Line {line} of {file}")
+        yield Picture(
+            picture if box is None else boxed(picture, box),
+            class_name(unguarded(label[0])) if label else None,
+            printable(cells[group].strip()) if group else "",
+        )
+
+
+def _box_of(cells: Mapping[str, str | None], where: str) -> Box | None:
+    """The box of a row; None where it has none.
+
+    Raises:
+        DataError: If some of its numbers are missing, or are none.
+    """
+    numbers = {name.lower(): (cell or "").strip() for name, cell in cells.items()}
+    columns = next((each for each in (_CORNERS, _SIDES) if numbers.keys() >= {*each}), ())
+    texts = [numbers[name] for name in columns]
+    if not any(texts):
+        return None
+    try:
+        first, second, third, fourth = (float(each.replace(",", ".")) for each in texts)
+    except ValueError:
+        raise DataError(f"{where} must have a number in each of {', '.join(columns)}, or in none of them.") from None
+    if not all(map(math.isfinite, (first, second, third, fourth))):
+        raise DataError(f"{where} must have finite numbers in {', '.join(columns)}.")
+    return Box(first, second, *((third - first, fourth - second) if columns is _CORNERS else (third, fourth)))
+
+
+def is_json(source: Path) -> bool:
+    """Whether a source is a JSON file."""
+    return source.suffix.lower() == ".json" and source.exists()
+
+
+def in_json(file: Path, report: Report) -> list[Picture]:
+    """The pictures of Label Studio's export, or of a detector's file.
+
+    Raises:
+        DataError: If it cannot be read, or has another form.
+    """
+    content = read_json(file)
+    with naming_damage(file):
+        found = detections(content)
+        if found is None and not isinstance(content, list):
+            raise DataError(
+                f"{file} must be Label Studio's export, COCO's annotations or MegaDetector's output, but has another "
+                "form."
+            )
+        if found is None:
+            return [Picture(path, class_name(label)) for path, label in labelled_in(file, content)]
+    if found.left_out:
+        report(found.left_out)
+    return [_listed(file, each) for each in found.listed]
+
+
+def _listed(file: Path, listed: Listed) -> Picture:
+    refuse_address(listed.picture, f"A picture in {file}")
+    picture = _place(file.parent, listed.picture)
+    label = None if listed.label is None else class_name(listed.label)
+    return Picture(picture if listed.box is None else boxed(picture, listed.box), label)
+
+
+def refuse_address(text: str, what: str) -> None:
+    """Refuse what is on the web.
+
+    Raises:
+        DataError: If it is.
+    """
+    if _ADDRESS.match(text):
+        raise DataError(f"{what} is a web address, from which nothing is downloaded: download the pictures first.")
+
+
+def _place(folder: Path, cell: str) -> Path:
+    """Where the picture of a cell is: as the product writes a path, or else as it stands there, or else from Windows.
+
+    A backslash separates folders on Windows and may be in a name elsewhere, so what is there decides.
+    """
+    if "\\" not in cell:
+        return folder / cell
+    places = (folder / path_of(cell), folder / cell, folder / cell.replace("\\", "/"))
+    return next(filter(os.path.lexists, places), folder / cell)

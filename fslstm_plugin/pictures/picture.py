@@ -1,0 +1,20 @@
+"""A picture's file, with what is known of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Picture(NamedTuple):
+    """A picture's file.
+
+    Args:
+        path: Its place, with the box of a part behind it, see `boxes`.
+        label: Its class as :func:`~fslstm_plugin.data.reading.walk.class_name` keeps it, None where it is not known.
+        group: What it belongs together by with others, see `grouping`; empty where it is by itself.
+    """
+
+    path: Path
+    label: str | None = None
+    group: str = ""
