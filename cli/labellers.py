@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.confidence.certainty import LeftOut
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.embedding import Remark
     from fslstm_plugin.pictures.likeness import Likeness
@@ -57,6 +58,7 @@ class Labeller(Protocol):
         why_uncalibrated: See `FewShotClassifier.why_uncalibrated`.
         labelled: Classes of the labelled pictures, by their paths as predictions name them.
         likeness: Tests the pictures that were predicted, where there are prediction sets.
+        left_out: See `predictor.left_out`.
     """
 
     classes: list[str]
@@ -67,6 +69,7 @@ class Labeller(Protocol):
     why_uncalibrated: str | None
     labelled: dict[str, str]
     likeness: Likeness | None
+    left_out: LeftOut | None
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures."""
@@ -104,7 +107,7 @@ class ClassifierLabeller:
     ) -> None:
         from fslstm_plugin.pictures.likeness import Likeness
         from fslstm_plugin.pictures.predictions import identity_of
-        from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance, named
+        from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance, left_out, named
 
         self._classifier, content = _loaded(model, device, weights)
         if transductive and not self._classifier.fitted.method.is_transductive:
@@ -124,6 +127,7 @@ class ClassifierLabeller:
             )
         )
         self.likeness = None if sets is None else Likeness(self._classifier, sets.kind)
+        self.left_out = left_out(self._classifier)
         self.together = self._classifier.fitted.method.is_transductive
         self.identity = identity_of(content, guarantee, self.accepted, transductive)
 
@@ -195,6 +199,7 @@ class GraphLabeller:
         self.labelled: dict[str, str] = {}
         self.accepted = self._graph.accept if accept is None else require("accept", accept, above=0, most=1)
         self.classes, self.why_uncalibrated = self._graph.classes, self._graph.why_uncalibrated
+        self.left_out = self._graph.left_out
         self.identity = identity_of(file.read_bytes(), self.accepted)
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:

@@ -187,7 +187,7 @@ def predict(
             unreadable = _predict_all(once, labeller, table, console)
         asked = Asked(table, once.keys())
         if sure is not None:
-            asked = replace(asked, sure=sure.rule(asked))
+            asked = replace(asked, sure=sure.rule(asked, labeller.left_out))
             table.mark(asked)
         summary = Summary.of(asked, labeller.classes)
         summary.show(asked, labeller.sets is not None, source, labeller.why_uncalibrated is None)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from ..confidence.certainty import cautious
+from ..confidence.certainty import LeftOut, cautious
 from ..errors import DataError, RunError, printable
 from ..extras import needs_extra
 from ..storage.damage import naming_damage
@@ -54,10 +54,12 @@ class Graph:
         with naming_damage(require_regular(file)):
             self._session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
             about = self._session.get_modelmeta().custom_metadata_map
-            if not {"classes", "counts", "preprocessing", "accept"} <= about.keys():
+            if not {"classes", "counts", "left_out", "preprocessing", "accept"} <= about.keys():
                 raise DataError(f"{file} is not a graph that this version of 'fslstm export' wrote: export it again.")
             self.classes = [printable(each) for each in json.loads(about["classes"])]
             self._counts = np.array(json.loads(about["counts"]))
+            left_out = json.loads(about["left_out"])
+            self.left_out = None if left_out is None else LeftOut(**left_out)
             self.accept = float(json.loads(about["accept"]))
             self.why_uncalibrated: str | None = json.loads(about["uncalibrated"])
             self._preprocessing: dict[str, Any] = json.loads(about["preprocessing"])

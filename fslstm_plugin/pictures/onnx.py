@@ -21,7 +21,7 @@ from ..classifier.fitted import FittedMethod
 from ..errors import RunError, UsageError, is_out_of_memory
 from ..extras import needs_extra
 from ..storage.files import replacing
-from .predictor import acceptance, independent_counts
+from .predictor import acceptance, independent_counts, left_out
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -129,8 +129,9 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     The graph takes ``images``, float32 ``(batch, 3, H, W)``; it gives ``logits`` and ``probabilities``
     ``(batch, ways)`` and ``familiarity`` ``(batch,)``. Its metadata: ``classes``, the names in that order, and
     ``preprocessing``, a `Preprocessing` of upright pictures on white, both in JSON; ``backbone``, ``method``,
-    ``temperature``; in JSON ``counts``, the labelled pictures of each class, ``calibrated``, whether the probabilities
-    are, ``uncalibrated``, why they are not or null, and ``accept``, see `predictor.acceptance`.
+    ``temperature``; in JSON ``counts``, the labelled pictures of each class, ``left_out``, see `predictor.left_out`,
+    ``calibrated``, whether the probabilities are, ``uncalibrated``, why they are not or null, and ``accept``, see
+    `predictor.acceptance`.
 
     Args:
         classifier: A fitted one with a backbone, on the CPU.
@@ -158,6 +159,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     described = {
         "classes": json.dumps([str(each) for each in classifier.classes_]),
         "counts": json.dumps(independent_counts(classifier).tolist()),
+        "left_out": json.dumps((found := left_out(classifier)) and found._asdict()),
         "preprocessing": msgspec.json.encode(backbone.preprocessing).decode(),
         "backbone": Path(backbone.name).name,  # of a run, not its place on this machine
         "method": str(classifier.method),

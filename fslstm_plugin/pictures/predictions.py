@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import require
-from ..confidence.certainty import least_probability
+from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replacing
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
@@ -300,8 +300,13 @@ class Sureness:
         if self.wrong_at_most is not None:
             require("wrong_at_most", self.wrong_at_most, above=0, below=1)
 
-    def rule(self, predictions: Iterable[Prediction]) -> Callable[[Prediction], bool]:
-        """What tells of each of these predictions whether it is sure; "none of these" never is."""
+    def rule(self, predictions: Iterable[Prediction], left_out: LeftOut | None = None) -> Callable[[Prediction], bool]:
+        """What tells of each of these predictions whether it is sure; "none of these" never is.
+
+        Args:
+            predictions: The predictions.
+            left_out: Of the labelled pictures, see `least_probability`. Default None: not known.
+        """
         if self.guaranteed:
             return lambda each: each.label != NONE and each.labels == (each.label,)
         if self.wrong_at_most is None:
@@ -309,7 +314,7 @@ class Sureness:
             return lambda each: each.label != NONE and each.probability >= least
         found = [(each.label, each.cautious) for each in predictions]
         known = np.array([share for label, share in found if label != NONE], dtype=np.float64)
-        least = least_probability(known, len(found), self.wrong_at_most)
+        least = least_probability(known, len(found), self.wrong_at_most, left_out)
         return lambda each: each.label != NONE and each.cautious >= least
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..checks import require
-from ..confidence.certainty import cautious
+from ..confidence.certainty import LeftOut, cautious
 from ..confidence.conformal import PER_CLASS, attained_coverage
 from ..confidence.familiarity import Range, refused_share
 from ..errors import UsageError, printable
@@ -59,6 +59,16 @@ def named(picture: str) -> str:
 def independent_counts(classifier: FewShotClassifier) -> np.ndarray:
     """How many labelled pictures, or groups of them, each class has."""
     return classifier.fitted.representatives.labels.bincount(minlength=len(classifier.classes_)).numpy()
+
+
+def left_out(classifier: FewShotClassifier) -> LeftOut | None:
+    """How the labelled pictures are predicted without them; None of a method that needs the new ones for it."""
+    probabilities = None if classifier.fitted.method.is_transductive else classifier.left_out()
+    if probabilities is None:
+        return None
+    judged = classifier.fitted.judged.numpy()
+    shares = cautious(probabilities[judged], independent_counts(classifier))
+    return LeftOut.of(shares, classifier.support_labels_[judged])
 
 
 def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:

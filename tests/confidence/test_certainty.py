@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fslstm_plugin import FewShotClassifier
-from fslstm_plugin.confidence.certainty import cautious, least_probability
+from fslstm_plugin.confidence.certainty import LeftOut, cautious, least_probability
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.pictures.predictor import left_out
 
 
 @given(st.lists(st.sampled_from([0.3, 0.5, 0.8, 0.9, 0.99, 1.0]), max_size=30), st.floats(0.01, 0.5))
@@ -22,6 +23,23 @@ def test_as_many_are_taken_as_the_share_allows(probabilities: list[float], share
     expected = {each: float((1 - given[given >= each]).sum()) for each in probabilities}
     allowed = [each for each, wrong in expected.items() if wrong <= share * pictures + 1e-12]
     assert least == (min(allowed) if allowed else math.inf)
+
+
+@given(
+    st.lists(st.sampled_from([0.3, 0.5, 0.8, 0.9, 0.99, 1.0]), max_size=30),
+    st.lists(st.tuples(st.sampled_from([0.3, 0.5, 0.8, 0.9]), st.booleans()), min_size=1, max_size=30),
+    st.floats(0.01, 0.5),
+)
+def test_no_more_of_the_labelled_points_would_be_sure_and_wrong(
+    probabilities: list[float], labelled: list[tuple[float, bool]], share: float
+) -> None:
+    shares = np.array([[each, 1 - each] for each, _ in labelled])
+    wrong = np.array([is_wrong for _, is_wrong in labelled])
+    left_out = LeftOut.of(shares, np.where(wrong, 1 - shares.argmax(-1), shares.argmax(-1)))
+    least = least_probability(np.array(probabilities), len(probabilities) + 3, share, left_out)
+    assert least >= least_probability(np.array(probabilities), len(probabilities) + 3, share)
+    if math.isfinite(least):
+        assert (wrong & (shares.max(-1) >= least)).sum() <= share * len(labelled) + 1e-9
 
 
 def test_cautious_probabilities_keep_their_order_and_are_no_greater() -> None:
@@ -57,7 +75,7 @@ def test_few_pictures_get_a_wrong_label_that_is_sure(method: str, ways: int, sho
         support, labels, new, truth = _draw(generator, ways, shots, spread=1.0)
         classifier = FewShotClassifier(method).fit(support, labels)
         shares = cautious(classifier.predict_proba(new), np.array([shots] * ways))
-        sure = shares.max(-1) >= least_probability(shares.max(-1), len(new), 0.05)
+        sure = shares.max(-1) >= least_probability(shares.max(-1), len(new), 0.05, left_out(classifier))
         wrong.append((sure & (shares.argmax(-1) != truth)).mean())
         taken.append(sure.mean())
     assert np.mean(wrong) < 0.06
