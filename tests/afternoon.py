@@ -2,7 +2,8 @@
 
 ``python tests/afternoon.py FOLDER`` takes class folders of pictures, hides their labels, and prints how many labels the
 person gives by hand: first some of each class, then one for each wrong label that turns up while all pictures are
-looked at, the least certain first, with an update of the classifier after each part.
+looked at, in random order, with an update of the classifier by all that was looked at after each part. For comparison,
+``--order least`` looks at the least certain first, and ``--keep wrong`` adds only what was wrong, or ``none`` nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Afternoon(NamedTuple):
 
 def play(
     run: Run, truth: dict[Path, str], place: Path, each: int = 5, part: int = 100, budget: float = 0.05, seed: int = 0,
-    options: Sequence[object] = (),
+    order: str = "random", keep: str = "all", options: Sequence[object] = (),
 ) -> Afternoon:  # fmt: skip
     """Play it through by the commands, in an empty folder.
 
@@ -54,6 +55,8 @@ def play(
         part: Pictures that are looked at before the classifier is updated.
         budget: Of ``--wrong-at-most``.
         seed: Of which pictures are labelled first.
+        order: In which pictures are looked at: ``"random"`` or ``"least"``, the least certain first.
+        keep: What is added: ``"all"`` that was looked at, what was ``"wrong"``, or ``"none"``.
         options: More options of ``fit``.
     """
     generator = random.Random(seed)
@@ -74,12 +77,13 @@ def play(
         run("predict", model, place / "rest.csv", "--csv", table, "--accept", 1, "--wrong-at-most", budget)
         found = sorted(_read(table))
         start = start or found
-        now = found[:part]
+        now = found[:part] if order == "least" else generator.sample(found, min(part, len(found)))
         wrong = {path: truth[path] for _, path, label, _ in now if label != truth[path]}
         corrected += len(wrong)
         looked |= {path for _, path, _, _ in now}
-        if wrong and len(looked) < len(rest):
-            _write(place / "corrections.csv", wrong)
+        added = {"all": {path: truth[path] for _, path, _, _ in now}, "wrong": wrong, "none": {}}[keep]
+        if added and len(looked) < len(rest):
+            _write(place / "corrections.csv", added)
             run("update", model, "--add", place / "corrections.csv")
     sure = [label == truth[path] for _, path, label, is_sure in start if is_sure]
     right = sum(label == truth[path] for _, path, label, _ in start)
@@ -118,6 +122,8 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=500, help="to label after the first")
     parser.add_argument("--each", type=int, default=5)
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--order", choices=["random", "least"], default="random")
+    parser.add_argument("--keep", choices=["all", "wrong", "none"], default="all")
     parser.add_argument("--options", nargs="*", default=[], help="of fit, without their dashes: backbone=NAME")
     given = parser.parse_args()
     more = [text for each in given.options for text in (f"--{each.partition('=')[0]}", each.partition("=")[2])]
@@ -128,7 +134,10 @@ def main() -> None:
         chosen = {name: generator.sample(sorted((given.folder / name).iterdir()), count) for name in classes}
         truth = {path.absolute(): name for name, paths in chosen.items() for path in paths}
         with tempfile.TemporaryDirectory() as place:
-            print(play(_command, truth, Path(place), given.each, seed=seed, options=more), flush=True)
+            done = play(
+                _command, truth, Path(place), given.each, seed=seed, order=given.order, keep=given.keep, options=more
+            )
+            print(done, flush=True)
 
 
 if __name__ == "__main__":

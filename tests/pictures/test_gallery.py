@@ -136,3 +136,16 @@ def test_corrections_in_a_browser_are_what_update_reads(fslstm, tmp_path: Path) 
             assert kept[row["path"]] == row["label"].removeprefix("'")
     again = dumped(page, "document.title = JSON.stringify(Object.keys(said).length)", tmp_path / "profile")
     assert again == 4  # kept by the browser
+    steps = """
+    window.confirm = () => true;
+    controls.sort.value = "random"; select();
+    const order = shown.map(row => row.name);
+    select();
+    document.getElementById("others").click();
+    const right = shown.filter(row => said[row.path] === row.label).length;
+    document.title = JSON.stringify([order, shown.map(row => row.name), right, Object.keys(said).length]);
+    """
+    order, repeated, right, everything = dumped(page, steps, tmp_path / "profile")
+    assert order == repeated != sorted(order)
+    assert (len(order), everything) == (12, 12)
+    assert right == 12 - 3  # of the four that were said before, three were corrected

@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const grid = document.getElementById("cards"), zoom = document.getElementById("zoom");
 const controls = Object.fromEntries(["label", "state", "sort", "least", "text"].map(id => [id, document.getElementById(id)]));
-const PAGE = 200, NONE = data.none, keys = "123456789abcdefghijklmnopqrstuvwxyz";
+const PAGE = 100, NONE = data.none, keys = "123456789abcdefghijklmnopqrstuvwxyz";
 const folder = decodeURIComponent(new URL(".", document.baseURI).pathname).replace(/^\/([A-Za-z]:\/)/, "$1");
 const store = `fslstm ${data.model} ${folder}`;
 let said = {}, shown = [], drawn = 0;
@@ -26,12 +26,20 @@ const states = {
   unsure: row => row.sure === false,
 };
 
+// The same random order each time: the FNV-1a hash of a path, mixed.
+function number(path) {
+  let hash = 2166136261;
+  for (const letter of path) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619);
+  hash = Math.imul(hash ^ (hash >>> 15), 2246822519);
+  return (hash ^ (hash >>> 13)) >>> 0;
+}
+
 function select() {
   const text = controls.text.value.toLowerCase(), least = controls.least.value / 100, state = states[controls.state.value];
   shown = data.rows.filter(row => (!controls.label.value || labelOf(row) === controls.label.value)
     && row.probability <= least && (row.path + " " + row.likeliest).toLowerCase().includes(text) && state(row));
   const order = { least: (a, b) => a.probability - b.probability, most: (a, b) => b.probability - a.probability,
-    name: (a, b) => a.path < b.path ? -1 : 1 }[controls.sort.value];
+    name: (a, b) => a.path < b.path ? -1 : 1, random: (a, b) => number(a.path) - number(b.path) }[controls.sort.value];
   shown.sort(order);
   grid.replaceChildren();
   drawn = 0;
@@ -43,6 +51,19 @@ function more() {
   grid.append(...shown.slice(drawn, drawn + PAGE).map(card));
   drawn = Math.min(drawn + PAGE, shown.length);
   document.getElementById("more").hidden = drawn === shown.length;
+}
+
+function confirmOthers() {
+  const others = [...grid.children].filter(item => !(item.row.path in said));
+  if (!others.length || !confirm(`Are the labels of the ${others.length} other pictures shown right?`)) return;
+  for (const item of others) said[item.row.path] = item.row.label;
+  keep();
+  others.forEach(mark);
+  count();
+}
+
+function keep() {
+  try { localStorage.setItem(store, JSON.stringify(said)); } catch { /* kept until the page is closed */ }
 }
 
 function count() {
@@ -91,7 +112,7 @@ function mark(item) {
 
 function set(item, label) {
   if (label === undefined) delete said[item.row.path]; else said[item.row.path] = label;
-  try { localStorage.setItem(store, JSON.stringify(said)); } catch { /* kept until the page is closed */ }
+  keep();
   mark(item);
   count();
 }
@@ -141,6 +162,7 @@ grid.addEventListener("keydown", event => {
 for (const control of Object.values(controls)) control.addEventListener("input", select);
 document.getElementById("save").addEventListener("click", save);
 document.getElementById("more").addEventListener("click", more);
+document.getElementById("others").addEventListener("click", confirmOthers);
 zoom.addEventListener("click", () => zoom.close());
 const counts = {};
 for (const row of data.rows) counts[row.label] = (counts[row.label] || 0) + 1;
