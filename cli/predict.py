@@ -195,7 +195,12 @@ def predict(
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
         doubt = doubted(labeller.why_uncalibrated)
         tested = None if labeller.likeness is None else labeller.likeness.test()
-        lead = [*on_sets(labeller.sets, tested), *labeller.on_none(), *doubt, *on_sure(sure, summary, tested)]
+        lead = [
+            *on_sets(labeller.sets, tested),
+            *labeller.on_none(),
+            *doubt,
+            *on_sure(sure, summary, tested, labeller.together),
+        ]
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
@@ -457,7 +462,7 @@ def on_sets(sets: Sets | None, tested: Tested | None) -> list[str]:
     ]
 
 
-def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = None) -> list[str]:
+def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = None, together: bool = False) -> list[str]:
     """How many labels can be taken without a look, and what is promised of them; none where that was not asked."""
     if sure is None:
         return []
@@ -473,9 +478,10 @@ def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = Non
             f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
             "for pictures of the classes."
         ]
+    more = " It can be a little more, since the predictions use the other pictures." if together else ""
     return [
         f"{told} At most {share} are expected to get a wrong label that is sure, if they are of the classes and like "
-        "the labelled ones of each."
+        f"the labelled ones of each.{more}"
     ]
 
 
