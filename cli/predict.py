@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional, TextIO
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from fslstm_plugin.errors import DataError, UsageError, printable
 
-from . import evaluation, options, pictures, terminal
+from . import evaluation, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, GraphLabeller, Labeller, Sets
+from .summary import Summary, doubted, on_sets, on_sure
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.likeness import Tested
-    from fslstm_plugin.pictures.predictions import Asked, Prediction, PredictionTable, Sureness
+    from fslstm_plugin.pictures.predictions import PredictionTable, Sureness
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -41,8 +40,6 @@ fslstm predict birds.fslstm pictures/ --transductive --json labels.json
 
 fslstm predict birds.onnx pictures/ --csv labels.csv  (what 'fslstm export' wrote)
 """
-
-_LISTED = 25  # Pictures that are printed one by one; of more there is a summary.
 
 
 def _file(help_text: str):  # type: ignore[no-untyped-def]
@@ -208,16 +205,16 @@ def predict(
             further = f", which has {pictures.count_of(more, 'further picture')}" if more else ""
             typer.echo(f"Written: {printable(str(csv))}{further}.")
         if json is not None:
-            _write_json(json, asked, labeller, tested)
+            outputs.write_json(json, asked, labeller, tested)
         if label_studio is not None:
-            _write_tasks(label_studio, asked, model)
+            outputs.write_tasks(label_studio, asked, model)
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
-            _write_gallery(html, asked, labeller, title, lead)
+            outputs.write_gallery(html, asked, labeller, title, lead)
         if xmp:
-            _write_sidecars(asked)
+            outputs.write_sidecars(asked)
         if sort_into is not None:
-            _sort(sort_into, asked, summary, link, console)
+            outputs.sort(sort_into, asked, summary, link, console)
 
 
 @contextmanager
@@ -356,249 +353,3 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
     if labeller.likeness is not None and len(new) < len(once):
         labeller.likeness.look_at([*once.values()])
     return unreadable
-
-
-@dataclass
-class _Count:
-    pictures: int = 0
-    single: int = 0
-    sure: int = 0
-    probability: float = 0.0
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How many pictures there are of each label."""
-
-    counts: Mapping[str, _Count]
-
-    @classmethod
-    def of(cls, predictions: Iterable[Prediction], classes: Sequence[str]) -> Summary:
-        """Of the predictions, with the classes first and in their order."""
-        from fslstm_plugin.pictures.predictions import NONE
-
-        counts = {printable(name): _Count() for name in classes}
-        for each in predictions:
-            count = counts.setdefault(each.label, _Count())
-            count.pictures += 1
-            count.single += each.labels is not None and len(each.labels) == 1
-            count.sure += bool(each.sure)
-            count.probability += each.probability
-        return cls({**{name: each for name, each in counts.items() if name != NONE}, NONE: counts.get(NONE, _Count())})
-
-    @property
-    def total(self) -> int:
-        """Pictures with a prediction."""
-        return sum(each.pictures for each in self.counts.values())
-
-    def show(self, predictions: Iterable[Prediction], sets: bool, source: Path, calibrated: bool) -> None:
-        """Print it; of few pictures each of them.
-
-        Args:
-            predictions: The predictions.
-            sets: Whether there are prediction sets.
-            source: Where the pictures are from.
-            calibrated: Whether the probabilities are.
-        """
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        percent = "%" if calibrated else "% (uncalibrated)"
-        if self.total <= _LISTED:
-            shown = Table("Picture", "Label", percent, *(["May be"] if sets else []))
-            for each in predictions:
-                label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
-                cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
-                shown.add_row(*(Text(printable(cell)) for cell in cells))
-        else:
-            shown = Table("Label", "Pictures", f"mean {percent}", *(["set of one label"] if sets else []))
-            for name, count in self.counts.items():
-                if count.pictures:
-                    cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
-                    cells += [f"{count.single:,}"] if sets else []
-                    shown.add_row(*(Text(printable(cell)) for cell in cells))
-        for column in shown.columns:
-            numbers = column.header in (percent, f"mean {percent}", "Pictures", "set of one label")
-            column.justify = "right" if numbers else "left"
-        Console().print(shown)
-
-
-def _labels(prediction: Prediction) -> list[str]:
-    """The cell of the set, none where there are no sets."""
-    if prediction.labels is None:
-        return []
-    return [", ".join(prediction.labels)]
-
-
-def on_sets(sets: Sets | None, tested: Tested | None) -> list[str]:
-    """How often the prediction sets contain the true label, and whether the pictures allow to say so.
-
-    Args:
-        sets: The prediction sets; no sentence where there are none.
-        tested: The pictures; None where none can be read any more.
-    """
-    if sets is None:
-        return []
-    whom = (
-        "the pictures of each class"
-        if sets.kind == options.PER_CLASS
-        else "all pictures, where labelled and new ones are drawn alike"
-    )
-    promise = f"contain the true label for {100 * sets.coverage:g} % of {whom}"
-    if tested is None:
-        return [f"The prediction sets {promise}."]
-    test = f"a permutation test of {pictures.count_of(tested.pictures)}"
-    if not tested.withdrawn:
-        return [
-            f"The prediction sets {promise}.",
-            f"That assumes pictures like the labelled ones: {test} finds no difference (p = {tested.p_value:.2g}).",
-        ]
-    names = ", ".join(printable(Path(each).name) for each in tested.different)
-    return [
-        f"Not guaranteed: that the prediction sets {promise}. The pictures differ from the labelled ones (p = "
-        f"{tested.p_value:.2g} in {test}), most of all {names}. Look at these: label some and add them with 'fslstm "
-        "update --add', or leave out what is of none of the classes."
-    ]
-
-
-def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = None, together: bool = False) -> list[str]:
-    """How many labels can be taken without a look, and what is promised of them; none where that was not asked."""
-    if sure is None:
-        return []
-    number = sum(count.sure for count in summary.counts.values())
-    told = f"Sure: {number:,} of {pictures.count_of(summary.total)}; look at the other {summary.total - number:,}."
-    if sure.wrong_at_most is None:
-        return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
-    share = f"{100 * sure.wrong_at_most:g} % of all pictures"
-    if sure.guaranteed and tested is not None and tested.withdrawn:
-        return [f"{told} That at most {share} get a wrong label that is sure is not guaranteed either."]
-    if sure.guaranteed:
-        return [
-            f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
-            "for pictures of the classes."
-        ]
-    more = " It can be a little more, since the predictions use the other pictures." if together else ""
-    return [
-        f"{told} At most {share} are expected to get a wrong label that is sure, if they are of the classes and like "
-        f"the labelled ones of each.{more}"
-    ]
-
-
-def doubted(why: str | None) -> list[str]:
-    """That the probabilities are uncalibrated, in a sentence with the reason; none where they are calibrated."""
-    return [] if why is None else [f"The probabilities are uncalibrated: {why}."]
-
-
-def _write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
-    """All predictions as JSON, one at a time, so that the file is whole or absent."""
-    import json
-
-    from fslstm_plugin import __version__
-    from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.reporting.provenance import command_line
-
-    about = {
-        "command": command_line(),
-        "version": __version__,
-        "model": asked.table.model,
-        "coverage": labeller.sets and {"share": labeller.sets.coverage, "kind": labeller.sets.kind},
-        "likeness": tested and tested._asdict() | {"different": [path_beside(file, each) for each in tested.different]},
-        "accept": labeller.accepted,
-        "uncalibrated": labeller.why_uncalibrated,
-    }
-    with _opened(file) as text:
-        text.write(json.dumps(about)[:-1] + ', "pictures": [')
-        for number, each in enumerate(asked):
-            row = {
-                "path": path_beside(file, each.path),
-                "label": each.label,
-                "likeliest": each.likeliest,
-                "probability": each.probability,
-                "cautious": each.cautious,
-                "calibrated": each.calibrated,
-                "familiarity": each.familiarity,
-                "set": None if each.labels is None else list(each.labels),
-                "sure": each.sure,
-                "nearest": path_beside(file, each.nearest),
-            }
-            text.write((",\n" if number else "\n") + json.dumps(row))
-        text.write("\n]}\n")
-    typer.echo(f"Written: {printable(str(file))}.")
-
-
-def _write_tasks(file: Path, asked: Asked, model: Path) -> None:
-    from fslstm_plugin.pictures.label_studio import task
-    from fslstm_plugin.storage.files import write_json
-
-    write_json(file, [task(file, each.path, each, model.name) for each in asked])
-    typer.echo(f"Written: {printable(str(file))}.")
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[TextIO]:
-    """A file to write, whole or absent; a link stays one, and a device or a pipe is written to, not replaced."""
-    from fslstm_plugin.errors import StorageError
-    from fslstm_plugin.storage.files import replacing
-
-    if not file.exists() or file.is_file():
-        with replacing(Path(os.path.realpath(file))) as temporary, temporary.open("w", encoding="utf-8") as text:
-            yield text
-        return
-    try:
-        with file.open("w", encoding="utf-8") as text:
-            yield text
-    except OSError as error:
-        raise StorageError(f"Cannot write {file}: {error.strerror or error}.") from error
-
-
-def _write_gallery(
-    file: Path,
-    asked: Asked,
-    labeller: Labeller,
-    title: str,
-    lead: Sequence[str],
-) -> None:
-    from fslstm_plugin.pictures.gallery import gallery
-    from fslstm_plugin.storage.files import write_text
-
-    write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
-    typer.echo(f"Written: {printable(str(file))}.")
-
-
-def _write_sidecars(asked: Asked) -> None:
-    from fslstm_plugin.pictures.boxes import unboxed
-    from fslstm_plugin.pictures.predictions import NONE
-    from fslstm_plugin.pictures.tables import path_of
-    from fslstm_plugin.pictures.xmp import write_sidecars
-
-    keywords: dict[Path, dict[str, None]] = {}  # of all boxes of a picture, each once
-    for each in asked:
-        file, _ = unboxed(Path(path_of(each.path)))
-        mine = keywords.setdefault(file, {})
-        if each.label != NONE and each.sure is not False:
-            mine[each.label] = None
-    done = write_sidecars(keywords)
-    left = f" {done.left:,} of other programs are left as they are." if done.left else ""
-    typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
-
-
-def _sort(
-    folder: Path,
-    asked: Asked,
-    summary: Summary,
-    link: bool,
-    console: Console,
-) -> None:
-    from fslstm_plugin.pictures.boxes import unboxed
-    from fslstm_plugin.pictures.predictions import NONE, UNSURE
-    from fslstm_plugin.pictures.sorting import sort_into
-    from fslstm_plugin.pictures.tables import path_of
-
-    found = (
-        (unboxed(Path(path_of(each.path)))[0], UNSURE if each.sure is False and each.label != NONE else each.label)
-        for each in asked
-    )
-    for sentence in sort_into(folder, found, [*summary.counts, UNSURE], link):
-        terminal.say(console, printable(sentence))
-    typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

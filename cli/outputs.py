@@ -1,0 +1,141 @@
+"""The files that `predict` writes from a table of predictions: JSON, tasks, a gallery, sidecars, sorted pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import typer
+
+from fslstm_plugin.errors import printable
+
+from . import pictures, terminal
+from .labellers import Labeller
+from .summary import Summary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fslstm_plugin.pictures.likeness import Tested
+    from fslstm_plugin.pictures.predictions import Asked
+
+
+def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
+    """All predictions as JSON, one at a time, so that the file is whole or absent."""
+    import json
+
+    from fslstm_plugin import __version__
+    from fslstm_plugin.pictures.predictions import path_beside
+    from fslstm_plugin.reporting.provenance import command_line
+
+    about = {
+        "command": command_line(),
+        "version": __version__,
+        "model": asked.table.model,
+        "coverage": labeller.sets and {"share": labeller.sets.coverage, "kind": labeller.sets.kind},
+        "likeness": tested and tested._asdict() | {"different": [path_beside(file, each) for each in tested.different]},
+        "accept": labeller.accepted,
+        "uncalibrated": labeller.why_uncalibrated,
+    }
+    with _opened(file) as text:
+        text.write(json.dumps(about)[:-1] + ', "pictures": [')
+        for number, each in enumerate(asked):
+            row = {
+                "path": path_beside(file, each.path),
+                "label": each.label,
+                "likeliest": each.likeliest,
+                "probability": each.probability,
+                "cautious": each.cautious,
+                "calibrated": each.calibrated,
+                "familiarity": each.familiarity,
+                "set": None if each.labels is None else list(each.labels),
+                "sure": each.sure,
+                "nearest": path_beside(file, each.nearest),
+            }
+            text.write((",\n" if number else "\n") + json.dumps(row))
+        text.write("\n]}\n")
+    typer.echo(f"Written: {printable(str(file))}.")
+
+
+def write_tasks(file: Path, asked: Asked, model: Path) -> None:
+    """Tasks for Label Studio."""
+    from fslstm_plugin.pictures.label_studio import task
+    from fslstm_plugin.storage.files import write_json
+
+    write_json(file, [task(file, each.path, each, model.name) for each in asked])
+    typer.echo(f"Written: {printable(str(file))}.")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[TextIO]:
+    """A file to write, whole or absent; a link stays one, and a device or a pipe is written to, not replaced."""
+    from fslstm_plugin.errors import StorageError
+    from fslstm_plugin.storage.files import replacing
+
+    if not file.exists() or file.is_file():
+        with replacing(Path(os.path.realpath(file))) as temporary, temporary.open("w", encoding="utf-8") as text:
+            yield text
+        return
+    try:
+        with file.open("w", encoding="utf-8") as text:
+            yield text
+    except OSError as error:
+        raise StorageError(f"Cannot write {file}: {error.strerror or error}.") from error
+
+
+def write_gallery(
+    file: Path,
+    asked: Asked,
+    labeller: Labeller,
+    title: str,
+    lead: Sequence[str],
+) -> None:
+    """The page of all pictures, with sentences on top."""
+    from fslstm_plugin.pictures.gallery import gallery
+    from fslstm_plugin.storage.files import write_text
+
+    write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
+    typer.echo(f"Written: {printable(str(file))}.")
+
+
+def write_sidecars(asked: Asked) -> None:
+    """XMP sidecars with the labels as keywords, of sure ones where that was asked."""
+    from fslstm_plugin.pictures.boxes import unboxed
+    from fslstm_plugin.pictures.predictions import NONE
+    from fslstm_plugin.pictures.tables import path_of
+    from fslstm_plugin.pictures.xmp import write_sidecars
+
+    keywords: dict[Path, dict[str, None]] = {}  # of all boxes of a picture, each once
+    for each in asked:
+        file, _ = unboxed(Path(path_of(each.path)))
+        mine = keywords.setdefault(file, {})
+        if each.label != NONE and each.sure is not False:
+            mine[each.label] = None
+    done = write_sidecars(keywords)
+    left = f" {done.left:,} of other programs are left as they are." if done.left else ""
+    typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
+
+
+def sort(
+    folder: Path,
+    asked: Asked,
+    summary: Summary,
+    link: bool,
+    console: Console,
+) -> None:
+    """The pictures in a folder for each label, copied or linked."""
+    from fslstm_plugin.pictures.boxes import unboxed
+    from fslstm_plugin.pictures.predictions import NONE, UNSURE
+    from fslstm_plugin.pictures.sorting import sort_into
+    from fslstm_plugin.pictures.tables import path_of
+
+    found = (
+        (unboxed(Path(path_of(each.path)))[0], UNSURE if each.sure is False and each.label != NONE else each.label)
+        for each in asked
+    )
+    for sentence in sort_into(folder, found, [*summary.counts, UNSURE], link):
+        terminal.say(console, printable(sentence))
+    typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

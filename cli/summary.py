@@ -1,0 +1,151 @@
+"""What `predict` prints: how many pictures there are of each label, and what the predictions promise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fslstm_plugin.errors import printable
+
+from . import options, pictures
+from .labellers import Sets
+
+if TYPE_CHECKING:
+    from fslstm_plugin.pictures.likeness import Tested
+    from fslstm_plugin.pictures.predictions import Prediction, Sureness
+
+_LISTED = 25  # Pictures that are printed one by one; of more there is a summary.
+
+
+@dataclass
+class _Count:
+    pictures: int = 0
+    single: int = 0
+    sure: int = 0
+    probability: float = 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How many pictures there are of each label."""
+
+    counts: Mapping[str, _Count]
+
+    @classmethod
+    def of(cls, predictions: Iterable[Prediction], classes: Sequence[str]) -> Summary:
+        """Of the predictions, with the classes first and in their order."""
+        from fslstm_plugin.pictures.predictions import NONE
+
+        counts = {printable(name): _Count() for name in classes}
+        for each in predictions:
+            count = counts.setdefault(each.label, _Count())
+            count.pictures += 1
+            count.single += each.labels is not None and len(each.labels) == 1
+            count.sure += bool(each.sure)
+            count.probability += each.probability
+        return cls({**{name: each for name, each in counts.items() if name != NONE}, NONE: counts.get(NONE, _Count())})
+
+    @property
+    def total(self) -> int:
+        """Pictures with a prediction."""
+        return sum(each.pictures for each in self.counts.values())
+
+    def show(self, predictions: Iterable[Prediction], sets: bool, source: Path, calibrated: bool) -> None:
+        """Print it; of few pictures each of them.
+
+        Args:
+            predictions: The predictions.
+            sets: Whether there are prediction sets.
+            source: Where the pictures are from.
+            calibrated: Whether the probabilities are.
+        """
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        percent = "%" if calibrated else "% (uncalibrated)"
+        if self.total <= _LISTED:
+            shown = Table("Picture", "Label", percent, *(["May be"] if sets else []))
+            for each in predictions:
+                label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
+                cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
+                shown.add_row(*(Text(printable(cell)) for cell in cells))
+        else:
+            shown = Table("Label", "Pictures", f"mean {percent}", *(["set of one label"] if sets else []))
+            for name, count in self.counts.items():
+                if count.pictures:
+                    cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
+                    cells += [f"{count.single:,}"] if sets else []
+                    shown.add_row(*(Text(printable(cell)) for cell in cells))
+        for column in shown.columns:
+            numbers = column.header in (percent, f"mean {percent}", "Pictures", "set of one label")
+            column.justify = "right" if numbers else "left"
+        Console().print(shown)
+
+
+def _labels(prediction: Prediction) -> list[str]:
+    """The cell of the set, none where there are no sets."""
+    if prediction.labels is None:
+        return []
+    return [", ".join(prediction.labels)]
+
+
+def on_sets(sets: Sets | None, tested: Tested | None) -> list[str]:
+    """How often the prediction sets contain the true label, and whether the pictures allow to say so.
+
+    Args:
+        sets: The prediction sets; no sentence where there are none.
+        tested: The pictures; None where none can be read any more.
+    """
+    if sets is None:
+        return []
+    whom = (
+        "the pictures of each class"
+        if sets.kind == options.PER_CLASS
+        else "all pictures, where labelled and new ones are drawn alike"
+    )
+    promise = f"contain the true label for {100 * sets.coverage:g} % of {whom}"
+    if tested is None:
+        return [f"The prediction sets {promise}."]
+    test = f"a permutation test of {pictures.count_of(tested.pictures)}"
+    if not tested.withdrawn:
+        return [
+            f"The prediction sets {promise}.",
+            f"That assumes pictures like the labelled ones: {test} finds no difference (p = {tested.p_value:.2g}).",
+        ]
+    names = ", ".join(printable(Path(each).name) for each in tested.different)
+    return [
+        f"Not guaranteed: that the prediction sets {promise}. The pictures differ from the labelled ones (p = "
+        f"{tested.p_value:.2g} in {test}), most of all {names}. Look at these: label some and add them with 'fslstm "
+        "update --add', or leave out what is of none of the classes."
+    ]
+
+
+def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = None, together: bool = False) -> list[str]:
+    """How many labels can be taken without a look, and what is promised of them; none where that was not asked."""
+    if sure is None:
+        return []
+    number = sum(count.sure for count in summary.counts.values())
+    told = f"Sure: {number:,} of {pictures.count_of(summary.total)}; look at the other {summary.total - number:,}."
+    if sure.wrong_at_most is None:
+        return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
+    share = f"{100 * sure.wrong_at_most:g} % of all pictures"
+    if sure.guaranteed and tested is not None and tested.withdrawn:
+        return [f"{told} That at most {share} get a wrong label that is sure is not guaranteed either."]
+    if sure.guaranteed:
+        return [
+            f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
+            "for pictures of the classes."
+        ]
+    more = " It can be a little more, since the predictions use the other pictures." if together else ""
+    return [
+        f"{told} At most {share} are expected to get a wrong label that is sure, if they are of the classes and like "
+        f"the labelled ones of each.{more}"
+    ]
+
+
+def doubted(why: str | None) -> list[str]:
+    """That the probabilities are uncalibrated, in a sentence with the reason; none where they are calibrated."""
+    return [] if why is None else [f"The probabilities are uncalibrated: {why}."]
