@@ -34,7 +34,7 @@ def allocate(much: str):
         (("eval", "--features", "f.npz"), "evaluation.feature_file.open_feature_file", "--batch-episodes or --queries"),
         (("train", "--dataset", "dots"), "training.meta_training.train", "--episodes-per-step or --queries"),
         (("pretrain", "--dataset", "dots"), "training.pretraining.pretrain", "--batch-size or --workers"),
-        (("fit", "pictures", "-o", "m.fslstm"), "pictures.labelled", "--max-pixels"),
+        (("fit", "pictures", "-o", "m.fslstm"), "pictures.grouping.grouped", "--max-pixels"),
         (("data", "list"), "data.root.data_root", ""),
     ],
     ids=lambda each: each[0] if isinstance(each, tuple) else None,
