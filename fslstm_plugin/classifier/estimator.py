@@ -127,7 +127,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             pictures: Their names, which are kept. Default None: the paths, where X are paths.
             groups: What points belong together by, as pictures of one burst, place or patient: n names or numbers. The
                 temperature is then fitted to points that are left out with their whole group, and prediction sets and
-                `familiarity` compare with one point of each group. Default None, and an empty name: by itself.
+                `familiarity` compare with one point of each group. Default None, also for one point, or an empty name: by
+                itself.
 
         Returns:
             The classifier itself.
@@ -566,7 +567,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         names = [str(each) for each in pictures] if pictures is not None else paths or [""] * len(X)
         if len(names) != len(X):
             raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
-        together = [""] * len(X) if groups is None else [str(each) for each in groups]
+        together = [""] * len(X) if groups is None else ["" if each is None else str(each) for each in groups]
         if len(together) != len(X):
             raise UsageError(f"Expected a group for each of {len(X)} points, but got {len(together)}.")
         return X, y, names, together

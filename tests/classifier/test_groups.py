@@ -130,6 +130,8 @@ def test_groups_come_and_go_with_their_points_and_are_in_the_file(tmp_path: Path
     loaded = FewShotClassifier.load(tmp_path / "a.fslstm")
     assert loaded.groups_ == fewer.groups_ == [str(each) for each in groups[2:]]
     np.testing.assert_allclose(loaded.predict_proba(query), fewer.predict_proba(query))
+    alone = FewShotClassifier().fit(X, y, groups=[None] * len(X))
+    np.testing.assert_array_equal(alone.left_out(), FewShotClassifier().fit(X, y).left_out())
     with pytest.raises(UsageError, match="a group for each of 24 points, but got 3"):
         FewShotClassifier().fit(X, y, groups=[1, 2, 3])
 
