@@ -127,8 +127,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             pictures: Their names, which are kept. Default None: the paths, where X are paths.
             groups: What points belong together by, as pictures of one burst, place or patient: n names or numbers. The
                 temperature is then fitted to points that are left out with their whole group, and prediction sets and
-                `familiarity` compare with one point of each group. Default None, also for one point, or an empty name: by
-                itself.
+                `familiarity` compare with one point of each group. A point with None, or an empty name, is by itself.
+                Default None: all are.
 
         Returns:
             The classifier itself.
