@@ -58,7 +58,6 @@ class Labeller(Protocol):
         why_uncalibrated: See `FewShotClassifier.why_uncalibrated`.
         labelled: Classes of the labelled pictures, by their paths as predictions name them.
         likeness: Tests the pictures that were predicted, where there are prediction sets.
-        left_out: See `predictor.left_out`.
     """
 
     classes: list[str]
@@ -69,7 +68,10 @@ class Labeller(Protocol):
     why_uncalibrated: str | None
     labelled: dict[str, str]
     likeness: Likeness | None
-    left_out: LeftOut | None
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """See `predictor.left_out`."""
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures."""
@@ -107,7 +109,7 @@ class ClassifierLabeller:
     ) -> None:
         from fslstm_plugin.pictures.likeness import Likeness
         from fslstm_plugin.pictures.predictions import identity_of
-        from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance, left_out, named
+        from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance, named
 
         self._classifier, content = _loaded(model, device, weights)
         if transductive and not self._classifier.fitted.method.is_transductive:
@@ -127,9 +129,15 @@ class ClassifierLabeller:
             )
         )
         self.likeness = None if sets is None else Likeness(self._classifier, sets.kind)
-        self.left_out = left_out(self._classifier)
         self.together = self._classifier.fitted.method.is_transductive
         self.identity = identity_of(content, guarantee, self.accepted, transductive)
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """See `Labeller.left_out`; it is computed where it is asked for."""
+        from fslstm_plugin.pictures.predictor import left_out
+
+        return left_out(self._classifier)
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
         """See `Labeller.predict`; all at once where they use each other.
@@ -199,8 +207,12 @@ class GraphLabeller:
         self.labelled: dict[str, str] = {}
         self.accepted = self._graph.accept if accept is None else require("accept", accept, above=0, most=1)
         self.classes, self.why_uncalibrated = self._graph.classes, self._graph.why_uncalibrated
-        self.left_out = self._graph.left_out
         self.identity = identity_of(file.read_bytes(), self.accepted)
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """See `Labeller.left_out`."""
+        return self._graph.left_out
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
         """See `Labeller.predict`."""

@@ -70,7 +70,7 @@ def _of_coco(content: dict[str, Any]) -> Detections:
         Listed(files[each["image_id"]], _of_sides(each.get("bbox")), names[each["category_id"]]) for each in single
     ]
     crowds = len(content["annotations"]) - len(single)
-    return Detections(listed, f"{crowds:,} boxes of crowds are left out." if crowds else "")
+    return Detections(listed, f"Boxes left out: {crowds:,}, of crowds." if crowds else "")
 
 
 def _of_sides(numbers: list[float] | None) -> Box | None:
@@ -119,7 +119,7 @@ def _of_animals(boxes: list[_Detected], least: float, categories: set[str]) -> D
     wanted = {_ANIMAL} if _ANIMAL in categories else categories
     kept = [each for each in boxes if each.category in wanted and each.confidence >= least]
     left = len(boxes) - len(kept)
-    why = f"{left:,} boxes are left out: of a confidence below {least:g}, or of no animal." if left else ""
+    why = f"Boxes left out: {left:,}, of a confidence below {least:g} or of no animal." if left else ""
     return Detections([Listed(each.picture, each.box, _folder_of(each.picture)) for each in kept], why)
 
 

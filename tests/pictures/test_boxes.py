@@ -113,7 +113,7 @@ def test_coco(tmp_path: Path) -> None:
     said: list[str] = []
     expected = [("a.png#xywh=1,2,3,4", "owl"), ("b.png#xywh=5,6,7,8", "wren"), ("b.png", "wren")]
     assert names(labelled(tmp_path / "a.json", said.append)) == expected
-    assert said == ["1 boxes of crowds are left out."]
+    assert said == ["Boxes left out: 1, of crowds."]
 
 
 def batches(files: dict[str, list[tuple[str, float, tuple[float, ...]]]]) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_both_forms_of_megadetector(tmp_path: Path) -> None:
     found = labelled(tmp_path / "a.json", said.append)
     assert names(found) == [("a.png#xywh=percent:50,0,25,100", "owl"), ("b.png#xywh=percent:50,0,25,100", "wren")]
     assert found[1].path.parent == tmp_path / "wren"
-    assert said == ["2 boxes are left out: of a confidence below 0.3, or of no animal."]
+    assert said == ["Boxes left out: 2, of a confidence below 0.3 or of no animal."]
     corners = [{"category": kind, "confidence": 0.9, "bbox": [50, 0, 75, 40]} for kind in ("animal", "person")]
     (tmp_path / "b.json").write_text(json.dumps([{"file": "a.png", "detections": corners}]))
     assert names(pictures_in(tmp_path / "b.json", said.append)) == [("a.png#xywh=50,0,25,40", None)]
