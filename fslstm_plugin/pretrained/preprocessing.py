@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from msgspec import Struct
 from PIL import Image
 from torch import Tensor
@@ -37,10 +39,9 @@ class CentreCrop:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
-        from torchvision.transforms.functional import normalize, to_tensor
-
-        pixels = to_tensor(fit_square(image, self.image_size))
-        return normalize(pixels, self.normalization.mean, self.normalization.std)
+        pixels = torch.from_numpy(np.array(fit_square(image, self.image_size))).permute(2, 0, 1).contiguous()
+        mean, std = (torch.tensor(each)[:, None, None] for each in (self.normalization.mean, self.normalization.std))
+        return (pixels.float() / 255 - mean) / std
 
 
 class Preprocessing(Struct, frozen=True, forbid_unknown_fields=True):
