@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from drawings import draw_few
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -40,7 +41,6 @@ from fslstm_plugin.benchmarks import (
     transduction,
 )
 from fslstm_plugin.data.sampler import EpisodeSampler
-from fslstm_plugin.data.sets import glyphs
 from fslstm_plugin.data.sets.cifarfs import CIFAR_FS, CIFARFS, split_classes
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.evaluation.runner import indexed
@@ -470,8 +470,7 @@ def test_other_images_are_caught(small_cifarfs):
 @pytest.fixture
 def few_glyphs(monkeypatch, tmp_path):
     """Twenty images per class, and temporary files where they can be counted."""
-    monkeypatch.setattr(glyphs, "IMAGES_PER_CLASS", 20)
-    monkeypatch.setattr(glyphs.Glyphs, "images_per_class", 20)
+    draw_few(monkeypatch, each=20)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     # 1,280 images: 5 steps an epoch.

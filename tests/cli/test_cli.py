@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from drawings import draw_few
 
 from fslstm_plugin import __version__
 
@@ -293,6 +294,7 @@ def test_a_registered_head_can_be_trained_and_compared(trained, fslstm):
 
 def test_demo_runs_the_commands_that_it_shows(fslstm, tmp_path, monkeypatch):
     monkeypatch.setenv("FSLSTM_DATA_ROOT", str(tmp_path / "data"))
+    draw_few(monkeypatch)
     result = fslstm("demo", "--runs", tmp_path / "runs", "--pretrain-steps", 2, "--train-steps", 1, "--episodes", 5)
     assert result.code == 0, result.err
     assert [line.split()[2] for line in result.out.splitlines() if line.startswith("$ fslstm")] == [

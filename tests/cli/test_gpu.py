@@ -217,8 +217,10 @@ def test_a_training_step_stays_on_its_device(kind, method, dots, gpu):
     assert all(each.isfinite().all() for each in found)
 
 
-@pytest.mark.parametrize("kind", [Conv4, ResNet12])
-@pytest.mark.parametrize("method", ["nn", "rr", "lssvm+iam", "lssvm(normalize)"])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [*((Conv4, name) for name in ("nn", "rr", "lssvm+iam", "lssvm(normalize)")), (ResNet12, "lssvm+iam")],
+)
 def test_recorded_passes_give_the_gradients_of_the_others(kind, method, gpu):
     recipe = MetaRecipe(augmentation=Augmentation.published(32), lr=0.1, method_lr=0.1)
     module = EpisodicModule(
@@ -325,7 +327,7 @@ COMPARED = ("nn", "svm", "lssvm+psm", "lssvm+can", "rr(center,normalize)+psm", "
         ("eval", "--bn"),
         ("eval", "--can", "--calibration", "--coverage", 0.5, "--open-ways", 1),
         ("eval", "--query-balance", "dirichlet:2", "--precision", "bf16", "--ways", 3, "--queries", 4),
-        ("compare", "--shots", 1),
+        ("compare", "nn", "tim(bpa)", "proto-lp", "--shots", 1),
         ("compare", *COMPARED, "--interval", "classes", "--ways", 2, "--shots", 2),
         ("compare-heads",),
         ("tune", "lssvm", "nn"),

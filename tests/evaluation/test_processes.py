@@ -39,7 +39,17 @@ def call(
 
 
 @pytest.mark.parametrize("variables", STALE.values(), ids=STALE)
-def test_a_training_with_stale_variables_is_one_process(variables, tmp_path: Path, data_root: Path) -> None:
+def test_variables_that_lightning_heeds_are_forgotten(variables: dict[str, str]) -> None:
+    left = dict(variables)
+    forget_stale(left)
+    assert not {*left} & {"LOCAL_RANK", "RANK", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS", "JSM_NAMESPACE_RANK"}
+
+
+@pytest.mark.parametrize("names", [("elastic", "lsf", "mpi"), ("job",)], ids="+".join)
+def test_a_training_with_stale_variables_is_one_process(
+    names: tuple[str, ...], tmp_path: Path, data_root: Path
+) -> None:
+    variables = {name: value for each in names for name, value in STALE[each].items()}
     done = call(tmp_path, data_root, variables, *TRAIN)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / "a" / "model.safetensors").is_file()

@@ -29,6 +29,7 @@ CASES = ("5way1shot", "5way5shot", "unbalanced", "onequery", "manyway")
 NAMES = ("simpleshot", "bd-cspn", "laplacian-shot", "pt-map", "proto-lp", "paddle")
 BALANCED = ("pt-map", "proto-lp")
 every_method = pytest.mark.parametrize("name", NAMES)
+every_brief_method = pytest.mark.parametrize("name", [*NAMES[:3], *(f"{name}(iterations=5)" for name in NAMES[3:])])
 seeds = st.integers(0, 2**32 - 1)
 
 # Method as typed; the array of the published numbers; from logits to what it holds.
@@ -131,7 +132,7 @@ shapes = sizes.flatmap(
 )
 
 
-@every_method
+@every_brief_method
 @settings(max_examples=8, deadline=None)
 @given(seed=seeds, shape=shapes)
 def test_a_batch_is_its_episodes_one_at_a_time(name: str, seed: int, shape: tuple[list[int], list[int]]) -> None:
@@ -144,7 +145,7 @@ def test_a_batch_is_its_episodes_one_at_a_time(name: str, seed: int, shape: tupl
         torch.testing.assert_close(method.logits(alone), together[i], rtol=1e-7, atol=1e-8)
 
 
-@every_method
+@every_brief_method
 @settings(max_examples=8, deadline=None)
 @given(seed=seeds, shape=shapes)
 def test_queries_support_and_classes_in_another_order(name: str, seed: int, shape: tuple[list[int], list[int]]) -> None:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import pytorch_lightning as pl
 import torch
+from drawings import draw_few
 from learn2learn.utils.lightning import EpisodicBatcher
 from narrow import Narrow, narrow  # noqa: F401  # a fixture
 from rich.console import Console
@@ -17,7 +18,6 @@ from rich.console import Console
 from fslstm_plugin.backbones.episode_statistics import episode_statistics
 from fslstm_plugin.data.images import make_images
 from fslstm_plugin.data.root import load_split
-from fslstm_plugin.data.sets import glyphs
 from fslstm_plugin.evaluation.features import extract_features
 from fslstm_plugin.evaluation.runner import indexed, run_methods
 from fslstm_plugin.evaluation.setting import Setting
@@ -190,8 +190,7 @@ def test_batch_statistics_are_those_of_the_published_testing(trained, fslstm, ru
 def few_glyphs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A data root with some glyphs of each class."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(glyphs, "IMAGES_PER_CLASS", 40)
-        patch.setattr(glyphs.Glyphs, "images_per_class", 40)
+        draw_few(patch)
         yield tmp_path_factory.mktemp("glyphs")
 
 

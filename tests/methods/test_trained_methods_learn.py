@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawings import draw_few
 from narrow import narrow  # noqa: F401  # a fixture
 from rich.console import Console
 from torch import Tensor
@@ -51,8 +52,7 @@ class Case:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Glyphs, fewer than usual."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(glyphs, "IMAGES_PER_CLASS", 40)
-        patch.setattr(glyphs.Glyphs, "images_per_class", 40)
+        draw_few(patch)
         yield glyphs_in(tmp_path_factory.mktemp("data"))
 
 
