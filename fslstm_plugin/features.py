@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from math import prod
 from typing import Protocol
@@ -71,7 +72,7 @@ class EpisodeFeatures:
             raise UsageError(f"Maps of shape {tuple(map_shape)} do not make {support.shape[-1]} features.")
         both = torch.promote_types(support.dtype, query.dtype)
         self.support, self.query = support.to(both), query.to(both)
-        self._set(one_hot(labels, ways), base_mean, map_shape)
+        self._set(one_hot(labels, ways), query.shape[-2], base_mean, map_shape)
 
     @staticmethod
     def from_points(
@@ -88,10 +89,32 @@ class EpisodeFeatures:
             base_mean: Mean feature of the base classes; see `EpisodeFeatures`.
             map_shape: Shape of the maps; see `EpisodeFeatures`.
         """
-        return _Together(points, targets, base_mean, map_shape)
+        count = points.shape[-2] - targets.shape[-2]
+        return _Made(lambda: points, targets, count, base_mean, map_shape)
 
-    def _set(self, targets: Tensor, base_mean: Tensor | None, map_shape: tuple[int, int, int] | None) -> None:
-        self.targets, self.base_mean, self.map_shape = targets, base_mean, map_shape
+    @staticmethod
+    def looked_up(
+        look_up: Callable[[], Tensor],
+        num_query: int,
+        targets: Tensor,
+        base_mean: Tensor | None = None,
+        map_shape: tuple[int, int, int] | None = None,
+    ) -> EpisodeFeatures:
+        """The same for features that are looked up when they are needed, and again after `release`.
+
+        Args:
+            look_up: Gives features of support and queries ``(..., n + m, d)``, the support first.
+            num_query: Number m of queries.
+            targets: See `from_points`.
+            base_mean: See `from_points`.
+            map_shape: See `from_points`.
+        """
+        return _Made(look_up, targets, num_query, base_mean, map_shape)
+
+    def _set(
+        self, targets: Tensor, num_query: int, base_mean: Tensor | None, map_shape: tuple[int, int, int] | None
+    ) -> None:
+        self.targets, self.num_query, self.base_mean, self.map_shape = targets, num_query, base_mean, map_shape
         self._grams: dict[bool, EpisodeGram] = {}  # with the queries' own block, and without
         self._adapted: dict[Hashable, EpisodeFeatures] = {}
 
@@ -104,11 +127,6 @@ class EpisodeFeatures:
     def num_support(self) -> int:
         """Number n of support points of an episode."""
         return self.targets.shape[-2]
-
-    @property
-    def num_query(self) -> int:
-        """Number m of queries of an episode."""
-        return self.query.shape[-2]
 
     @cached_property
     def labels(self) -> Tensor:
@@ -187,6 +205,11 @@ class EpisodeFeatures:
             each.forget()
         self._adapted.clear()
 
+    def release(self) -> None:
+        """Free points that can be made again, here and behind adapters; Gram matrices are kept."""
+        for each in self._adapted.values():
+            each.release()
+
     def derived(
         self, change: Callable[[Tensor], Tensor], gram: Callable[[EpisodeGram], EpisodeGram] | None = None
     ) -> EpisodeFeatures:
@@ -219,17 +242,32 @@ def _single_at_least(points: Tensor) -> Tensor:
     return points.to(torch.promote_types(points.dtype, torch.float32))
 
 
-class _Together(EpisodeFeatures):
-    """Features of support and queries that lie together."""
+class _Made(EpisodeFeatures):
+    """Features of support and queries that lie together, made when they are needed."""
 
     def __init__(
-        self, points: Tensor, targets: Tensor, base_mean: Tensor | None, map_shape: tuple[int, int, int] | None
+        self,
+        make: Callable[[], Tensor],
+        targets: Tensor,
+        num_query: int,
+        base_mean: Tensor | None,
+        map_shape: tuple[int, int, int] | None,
     ) -> None:
-        self.points = points
-        self._set(targets, base_mean, map_shape)
+        self._make = make
+        self._set(targets, num_query, base_mean, map_shape)
+
+    @cached_property
+    def points(self) -> Tensor:
+        return self._make()
+
+    def release(self) -> None:
+        super().release()
+        for kept in ("points", "support", "query"):
+            with suppress(AttributeError):  # not made yet
+                delattr(self, kept)
 
 
-class _Derived(EpisodeFeatures):
+class _Derived(_Made):
     """Features that are made of others; see `EpisodeFeatures.derived`."""
 
     def __init__(
@@ -238,12 +276,9 @@ class _Derived(EpisodeFeatures):
         change: Callable[[Tensor], Tensor],
         gram: Callable[[EpisodeGram], EpisodeGram] | None,
     ) -> None:
-        self._origin, self._change, self._gram_of = origin, change, gram
-        self._set(origin.targets, origin.base_mean, origin.map_shape)
-
-    @cached_property
-    def points(self) -> Tensor:
-        return self._change(_single_at_least(self._origin.points))
+        self._origin, self._gram_of = origin, gram
+        made = lambda: change(_single_at_least(origin.points))  # noqa: E731
+        super().__init__(made, origin.targets, origin.num_query, origin.base_mean, origin.map_shape)
 
     def _product(self, whole: bool) -> EpisodeGram:
         if self._gram_of is None:
@@ -259,8 +294,9 @@ class _Joined(EpisodeFeatures):
     """Batches of episodes as one; everything is that of the parts, joined when it is asked for."""
 
     def __init__(self, parts: Sequence[EpisodeFeatures]) -> None:
-        self._parts = parts
-        self._set(torch.cat([part.targets for part in parts]), parts[0].base_mean, parts[0].map_shape)
+        self._parts, first = parts, parts[0]
+        targets = torch.cat([part.targets for part in parts])
+        self._set(targets, first.num_query, first.base_mean, first.map_shape)
 
     @cached_property
     def points(self) -> Tensor:

@@ -15,14 +15,14 @@ from ..methods.base import Method
 from .devices import episodes_that_fit
 from .parallel import map_in_threads
 from .ranks import ALONE, Ranks
-from .running import FEATURES_AT_A_TIME, Episodes, Running
+from .running import FEATURES_AT_A_TIME, Episodes, Running, grams_suffice
 from .source import FeatureSource, indexed
 
 __all__ = ["FeatureSource", "Outcome", "indexed", "run_methods"]
 
 Report = Callable[[int, Sequence[float]], None]
 
-_BATCH_BYTES = 2**25  # Of the features and Gram matrices of a batch, for each thread of a CPU.
+_BATCH_BYTES = 2**25  # Of what is kept of a batch, for each thread of a CPU.
 _BATCH_EPISODES = 128
 _GPU_EPISODES = 4096  # Beyond which a GPU gains nothing more.
 
@@ -112,7 +112,7 @@ def run_methods(
         fitting = episodes_that_fit(lambda: run(few).results(), FEATURES_AT_A_TIME, device, most)
         batch_episodes = math.ceil(len(mine) / math.ceil(len(mine) / fitting)) if mine else 1
     elif batch_episodes is None:
-        batch_episodes = _fitting_batch(source, sampler, device)
+        batch_episodes = _fitting_batch(source, sampler, device, methods)
     starts = mine[::batch_episodes]
     batches = (episodes_from(first + start, min(batch_episodes, mine.stop - start)) for start in starts)
     under_way = map_in_threads(run, batches, workers)
@@ -143,10 +143,13 @@ def _one_ahead(batches: Iterable[Running]) -> Iterator[Running]:
         yield before
 
 
-def _fitting_batch(source: FeatureSource, sampler: EpisodeSampler, device: torch.device) -> int:
+def _fitting_batch(
+    source: FeatureSource, sampler: EpisodeSampler, device: torch.device, methods: Sequence[Method]
+) -> int:
     """As many episodes as fit into a CPU's cache, with room for a handful of matrices of their points."""
     if not source.reentrant:
         return FEATURES_AT_A_TIME  # Images take longer: progress is reported more often.
     indices = sampler.batch(0, 1).to(device)
-    points, dim = indices.shape[1], source.points(indices).shape[-1]
+    points = indices.shape[1]
+    dim = 0 if grams_suffice(methods) else source.points(indices).shape[-1]
     return max(1, min(_BATCH_EPISODES, _BATCH_BYTES // (points * (4 * dim + 4 * 8 * points))))

@@ -67,19 +67,25 @@ class Running:
 
     def _features(self, indices: Tensor) -> EpisodeFeatures:
         """The features, with what groups of methods share."""
-        on_cpu = indices.device.type == "cpu"
-        parts = []
-        for some in indices.split(FEATURES_AT_A_TIME if on_cpu else len(indices)):
-            mine = self._targets.expand(len(some), -1, -1)
-            points = self._source.points(some)
-            part = EpisodeFeatures.from_points(points, mine, self._source.base_mean, self._source.map_shape)
-            for group in self._groups.values():
-                for values in group.prepare(part):
-                    self._require(values.isfinite().all(), partial(self._far_out, group.methods[0], some))
-            if on_cpu:
-                self._refuse(torch.stack(self._found))
-            parts.append(part)
-        return EpisodeFeatures.join(parts)
+        if indices.device.type != "cpu":
+            return self._part(indices)
+        return EpisodeFeatures.join([self._part(some) for some in indices.split(FEATURES_AT_A_TIME)])
+
+    def _part(self, indices: Tensor) -> EpisodeFeatures:
+        """Some of the features. On a CPU only Gram matrices are kept where these suffice: they stay in the cache."""
+        source, targets = self._source, self._targets.expand(len(indices), -1, -1)
+        num_query = indices.shape[1] - targets.shape[1]
+        part = EpisodeFeatures.looked_up(
+            partial(source.points, indices), num_query, targets, source.base_mean, source.map_shape
+        )
+        for group in self._groups.values():
+            for values in group.prepare(part):
+                self._require(values.isfinite().all(), partial(self._far_out, group.methods[0], indices))
+        if indices.device.type == "cpu":
+            self._refuse(torch.stack(self._found))
+            if grams_suffice(self._methods):
+                part.release()
+        return part
 
     def _counts(self, features: EpisodeFeatures, labels: Tensor, method: Method, clock: Clock) -> Tensor:
         """How many queries are correctly predicted, and how many are predicted of each class, ``(b, 1 + ways)``."""
@@ -126,6 +132,11 @@ class Running:
             share_errors = (mine[:, 1:] - true_shares).abs().mean(-1)
             results.append((torch.stack([mine[:, 0], share_errors]) * 100, seconds))
         return results
+
+
+def grams_suffice(methods: Sequence[Method]) -> bool:
+    """Whether no method works on the features themselves."""
+    return all(method.uses_gram != "none" for method in methods)
 
 
 class _Group:
