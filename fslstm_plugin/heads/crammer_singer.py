@@ -25,7 +25,7 @@ from .linalg import cholesky
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
 _FIRST_GUESS = 30  # Iterations of ADMM; an active-set step, which more of them might save, costs as much.
 _ACTIVE_SETS = 12  # Steps after which the active-set method counts as cycling.
-_NUMBERS = 2**16  # In the systems that a CPU solves together: more fall out of its cache.
+_NUMBERS = 2**17  # In the systems that a CPU solves together: more fall out of its cache.
 _TOGETHER = 32  # A GPU, to which padding matters less than the number of calls, solves so many at least,
 _PARTS = 4  # and all in so many parts at most.
 _TO_BOUNDARY = 0.995  # Share of the way to the boundary that an interior-point step may go.
@@ -305,14 +305,17 @@ def _solve_free(hessian: Tensor, linear: Tensor, fixed: Tensor, free: Tensor) ->
     parts = order.split(max(1, together))
     sizes = [counts[place - 1] for place in accumulate(map(len, parts))]
     for part, size in zip(parts, sizes, strict=True):
-        change[part] = _solve_unknown(hessian[part], missing[part], unknown[part], pivot[part], size)
+        change[part] = _solve_unknown(hessian, part, missing[part], unknown[part], pivot[part], size)
     return (start + change).scatter_add(-1, pivot, -change.sum(-1, keepdim=True))
 
 
-def _solve_unknown(hessian: Tensor, missing: Tensor, unknown: Tensor, pivot: Tensor, size: int) -> Tensor:
+def _solve_unknown(
+    hessian: Tensor, part: Tensor, missing: Tensor, unknown: Tensor, pivot: Tensor, size: int
+) -> Tensor:
     """Changes of the unknown entries that, with the pivots' against them, make up for what is missing.
 
-    One dense system of the unknowns of all classes; of each episode there are ``size`` at most.
+    One dense system of the unknowns of all classes; of each episode there are ``size`` at most. The Hessian matrices
+    are those of all episodes, of which these are a part.
     """
     batch, points, ways = missing.shape
     unknown = unknown.flatten(1)
@@ -325,7 +328,7 @@ def _solve_unknown(hessian: Tensor, missing: Tensor, unknown: Tensor, pivot: Ten
     classes = torch.eye(ways, dtype=missing.dtype, device=missing.device)
     plus, minus = F.embedding(entry % ways, classes), F.embedding(pivot.squeeze(-1).gather(-1, point), classes)
     direction = (plus - minus) * present.unsqueeze(-1)
-    first = points * torch.arange(batch, device=place.device).unsqueeze(-1)
+    first = points * part.unsqueeze(-1)
     rows = hessian.flatten(0, 1).index_select(0, (first + point).flatten()).unflatten(0, point.shape)
     matrix = rows.gather(2, point.unsqueeze(1).expand(-1, size, -1)) * (direction @ direction.mT)
     matrix.diagonal(dim1=-2, dim2=-1).add_(1 - present)
