@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=5)
     parser.add_argument("--pictures", type=int, default=500, help="to label after the first")
     parser.add_argument("--each", type=int, default=5)
+    parser.add_argument("--part", type=int, default=100, help="looked at before the classifier is updated")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--order", choices=["random", "least"], default="random")
     parser.add_argument("--keep", choices=["all", "wrong", "none"], default="all")
@@ -135,8 +136,9 @@ def main() -> None:
         truth = {path.absolute(): name for name, paths in chosen.items() for path in paths}
         with tempfile.TemporaryDirectory() as place:
             done = play(
-                _command, truth, Path(place), given.each, seed=seed, order=given.order, keep=given.keep, options=more
-            )
+                _command, truth, Path(place), given.each, given.part, seed=seed, order=given.order, keep=given.keep,
+                options=more,
+            )  # fmt: skip
             print(done, flush=True)
 
 
