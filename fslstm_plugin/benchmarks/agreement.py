@@ -83,6 +83,6 @@ def require_same_accuracies(case: str, ours: Tensor, expected: Tensor, reference
     wrong = decided & ((ours - expected).abs() > 1e-6)
     if wrong.any():
         raise Disagreement(
-            f"{case}: the timed run gave {int(wrong.sum())} of {len(ours)} episodes another accuracy than the "
+            f"{case}: a run of the engine gave {int(wrong.sum())} of {len(ours)} episodes another accuracy than the "
             "predictions that were compared; the times mean nothing."
         )

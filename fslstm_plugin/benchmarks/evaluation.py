@@ -21,9 +21,9 @@ from ..evaluation.features import FeatureStore, extract_features
 from ..evaluation.runner import indexed
 from ..naming import parse_method
 from . import references
-from .agreement import Agreement, compare, require_same_accuracies
+from .agreement import Agreement
 from .ceiling import Work, flops_of, shares
-from .ours import accuracies, accuracies_of, predictions
+from .ours import accuracies, agreed
 from .references import Reference
 from .report import Comparison, Figure
 from .stock import StockTasks, plain_transform, require_same_images
@@ -128,13 +128,7 @@ class _Paths:
             logits = [self.stock.logits(self.backbone, exact, images, labels)[0] for images, labels, _ in tasks]
         theirs = torch.stack(logits).unsqueeze(0)
         drawn = self.stock.episodes([indices[self.stock.ordered(labels)] for _, labels, indices in tasks])
-        methods = [parse_method(head)]
-        predicted = predictions(indexed(features), drawn, methods)
-        case = f"eval, {head} against {against}"
-        agreement = compare(case, predicted, theirs)
-        timed = accuracies(indexed(features), drawn, methods, STOCK_TASKS)[0]
-        require_same_accuracies(case, timed, accuracies_of(predicted[0], drawn), theirs)
-        return agreement
+        return agreed(f"eval, {head} against {against}", indexed(features), drawn, [parse_method(head)], theirs)
 
 
 def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:

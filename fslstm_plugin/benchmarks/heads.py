@@ -18,9 +18,8 @@ from ..methods.kernel import KernelMethod
 from ..registry import HEADS
 from ..transduction import PseudoSupportModule
 from . import references
-from .agreement import compare, require_same_accuracies
 from .ceiling import Work, flops_of, shares
-from .ours import DrawnEpisodes, accuracies, accuracies_of, predictions
+from .ours import DrawnEpisodes, accuracies, agreed
 from .references import Reference, refine
 from .report import Comparison, Figure
 from .timing import Contender, clocked, race
@@ -119,10 +118,8 @@ def _compare(case: Case, features: Tensor, drawn: Tensor, shots: int, rounds: in
         logits = solve(references.exact(case.reference), features, few, case.psm_iterations)
     except RuntimeError as error:
         raise RunError(f"{name}: the alternative cannot solve an episode: {str(error).splitlines()[0]}") from error
-    predicted = predictions(indexed(features), few, methods)
-    agreement = compare(name, predicted, logits)
-    timed = ours()[0, : case.episodes]
-    require_same_accuracies(name, timed, accuracies_of(predicted[-1], few), logits)
+    agreement = agreed(name, indexed(features), few, methods, logits)
+    ours()
     our_times, their_times = race(
         [
             Contender(name, clocked(ours), EPISODES),

@@ -12,6 +12,7 @@ from ..data.sampler import EpisodeSampler
 from ..evaluation.runner import FeatureSource, run_methods
 from ..features import EpisodeFeatures
 from ..methods.base import Method
+from .agreement import TIE, Agreement, compare, require_same_accuracies
 
 
 class DrawnEpisodes(EpisodeSampler):
@@ -64,11 +65,35 @@ def predictions(source: FeatureSource, episodes: DrawnEpisodes, methods: Sequenc
     return torch.stack([recorder.predicted for recorder in recorders])
 
 
+def agreed(
+    case: str,
+    source: FeatureSource,
+    episodes: DrawnEpisodes,
+    methods: Sequence[Method],
+    reference: Tensor,
+    tie: float = TIE,
+) -> Agreement:
+    """Compare predictions with a reference's, and the accuracies of a run of the engine with theirs.
+
+    Args:
+        case: For error messages.
+        source: Features of the whole split.
+        episodes: What to predict.
+        methods: The last is what is timed, the others its earlier fits.
+        reference: Logits ``(methods, episodes, queries, ways)``.
+        tie: What is a tie, see `TIE`.
+
+    Raises:
+        Disagreement: If a prediction differs and was no tie, or an accuracy is not that of the predictions.
+    """
+    predicted = predictions(source, episodes, methods)
+    agreement = compare(case, predicted, reference, tie)
+    (timed,) = accuracies(source, episodes, methods[-1:], len(episodes.indices))
+    right = (predicted[-1] == episodes.labels[episodes.num_support :]).double().mean(-1) * 100
+    require_same_accuracies(case, timed, right, reference, tie)
+    return agreement
+
+
 def accuracies(source: FeatureSource, episodes: EpisodeSampler, methods: Sequence[Method], count: int) -> Tensor:
     """Percent of the queries correctly predicted ``(methods, count)``, as ``fslstm eval`` computes it."""
     return torch.stack([outcome.accuracies for outcome in run_methods(source, episodes, methods, count)])
-
-
-def accuracies_of(predicted: Tensor, episodes: EpisodeSampler) -> Tensor:
-    """The same of predictions ``(episodes, queries)``."""
-    return (predicted == episodes.labels[episodes.num_support :]).double().mean(-1) * 100

@@ -15,8 +15,8 @@ from ..heads import one_hot
 from ..methods.base import Method
 from ..naming import parse_method, whole_methods
 from . import published
-from .agreement import TIE, compare, require_same_accuracies
-from .ours import DrawnEpisodes, accuracies, accuracies_of, predictions
+from .agreement import TIE
+from .ours import DrawnEpisodes, accuracies, agreed
 from .published import Published
 from .report import Comparison, Figure
 from .timing import Contender, clocked, race
@@ -120,10 +120,8 @@ class _Bench:
         """The times of both, after comparing what they predict."""
         name, against = f"transduction, {self.case.method}", f"published, {_batches(self.case.batch)}"
         scores = self.solve(reference, torch.float64, 1)  # In a batch, some methods stop only when all episodes may.
-        predicted = predictions(self.source, self.few, [self.method])
-        agreement = compare(name, predicted, scores[None], self.case.tie)
-        timed = self.ours()[0, : len(predicted[0])]
-        require_same_accuracies(name, timed, accuracies_of(predicted[0], self.few), scores[None], self.case.tie)
+        agreement = agreed(name, self.source, self.few, [self.method], scores[None], self.case.tie)
+        self.ours()
         theirs = partial(self.solve, reference, torch.float32, self.case.batch)
         theirs()
         our_times, their_times = race(

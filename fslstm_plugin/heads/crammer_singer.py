@@ -309,9 +309,7 @@ def _solve_free(hessian: Tensor, linear: Tensor, fixed: Tensor, free: Tensor) ->
     return (start + change).scatter_add(-1, pivot, -change.sum(-1, keepdim=True))
 
 
-def _solve_unknown(
-    hessian: Tensor, part: Tensor, missing: Tensor, unknown: Tensor, pivot: Tensor, size: int
-) -> Tensor:
+def _solve_unknown(hessian: Tensor, part: Tensor, missing: Tensor, unknown: Tensor, pivot: Tensor, size: int) -> Tensor:
     """Changes of the unknown entries that, with the pivots' against them, make up for what is missing.
 
     One dense system of the unknowns of all classes; of each episode there are ``size`` at most. The Hessian matrices
