@@ -84,7 +84,7 @@ class Further:
         return [reason for reason in reasons if reason is not None]
 
     def rows(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> dict[str, list[Any]]:
-        """The rows of each table that was asked for, see `fslstm_plugin.reporting.tables.Results`."""
+        """The rows of each table that was asked for, see `fslstm_plugin.reporting.results.Results`."""
         from fslstm_plugin.evaluation.calibration import calibration_rows
         from fslstm_plugin.evaluation.coverage import coverage_rows, why_not_attainable
         from fslstm_plugin.evaluation.open_set import open_rows

@@ -43,12 +43,14 @@ def give_out(
 
     from fslstm_plugin.errors import StorageError
     from fslstm_plugin.reporting.further import TABLES
+    from fslstm_plugin.reporting.latex import latex_text
+    from fslstm_plugin.reporting.results import csv_text
     from fslstm_plugin.reporting.statements import statements, verdict
-    from fslstm_plugin.reporting.tables import csv_text, latex_text, rich_table
+    from fslstm_plugin.reporting.terminal import ResultsTable
     from fslstm_plugin.storage.files import write_json, write_text
 
     console = Console()
-    console.print(rich_table(rows, notes))
+    console.print(ResultsTable(rows, notes))
     for sentence in statements(rows) if verbose else verdict(rows):
         console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
     for name, mine in further.items():
@@ -93,6 +95,6 @@ def _content(
     rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]] = MappingProxyType({})
 ) -> dict[str, Any]:
     from fslstm_plugin.reporting.provenance import command_line
-    from fslstm_plugin.reporting.tables import json_content
+    from fslstm_plugin.reporting.results import json_content
 
     return json_content(rows, command_line(), __version__, date.today().isoformat(), notes, **further)

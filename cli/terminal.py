@@ -52,7 +52,7 @@ def running(console: Console, total: int) -> Iterator[Callable[..., None]]:
     from rich.live import Live
     from rich.progress import Progress
 
-    from fslstm_plugin.reporting.tables import running_table
+    from fslstm_plugin.reporting.terminal import running_table
 
     if not shows_progress(console):
         yield lambda *_: None

@@ -16,12 +16,13 @@ from ..extras import needs_extra
 from ..runs.folder import Run
 from ..storage.damage import naming_damage
 from ..storage.plain import read_plain, to_plain
+from .captions import notes, seconds_text, setting, shares_text, shows_shares, to_best_text
 from .chart import chart
 from .figures.lines import COLOURS, STYLE
 from .groups import are_compared, by_shots, is_among_best
 from .html import Best, Block, Section, svg_element
+from .results import Results
 from .statements import verdict
-from .tables import Results, notes, seconds_text, setting, shares_text, shows_shares, to_best_text
 from .words import NOTHING, full_name, method_name, number, reference_name, signed
 
 with needs_extra("A report", "report"):

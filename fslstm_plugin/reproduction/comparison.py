@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..reporting.tables import TASKS
+from ..reporting.captions import TASKS
 from ..reporting.words import display_name
 from .measurements import Measurement
 from .specification import PublishedValue, Reproduction

@@ -10,9 +10,9 @@ from string import ascii_uppercase, digits
 from typing import Any, TypeAlias
 
 from ..evaluation.statistics import widened
+from ..reporting.escaping import latex_escape, latex_number, markdown_escape
 from ..reporting.figures.lines import Lines, Point, in_order
 from ..reporting.statements import statement
-from ..reporting.tables import latex_escape, latex_number, markdown_escape
 from ..reporting.words import NOTHING, display_name, number, signed
 from .comparison import Cell, Line, Trained, trained_of
 from .measurements import Measurement, Provenance

@@ -17,19 +17,13 @@ from fslstm_plugin.errors import FSLSTMError
 from fslstm_plugin.evaluation.rows import Row
 from fslstm_plugin.naming import parse_method
 from fslstm_plugin.reporting.chart import chart
+from fslstm_plugin.reporting.escaping import latex_escape, markdown_escape
 from fslstm_plugin.reporting.html import Best, Block, Section, page
+from fslstm_plugin.reporting.latex import latex_text
+from fslstm_plugin.reporting.results import Results, csv_text, json_content
 from fslstm_plugin.reporting.run_report import run_section
 from fslstm_plugin.reporting.statements import statements, verdict
-from fslstm_plugin.reporting.tables import (
-    Results,
-    csv_text,
-    json_content,
-    latex_escape,
-    latex_text,
-    markdown_escape,
-    rich_table,
-    running_table,
-)
+from fslstm_plugin.reporting.terminal import ResultsTable, running_table
 from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.storage.plain import from_plain
 
@@ -169,8 +163,8 @@ def test_runs_are_told_apart_where_there_are_several():
     ]
     assert "1-shot: SVM of other is behind SVM of base by 1.00 ± 0.30 points." in statements(rows)
     for width in (80, 52):
-        assert re.search(r"run +method", text_of(rich_table(rows), width))
-    assert not re.search(r"run +method", text_of(rich_table(rows[:2]), 80))
+        assert re.search(r"run +method", text_of(ResultsTable(rows), width))
+    assert not re.search(r"run +method", text_of(ResultsTable(rows[:2]), 80))
 
 
 # The terminal.
@@ -179,7 +173,7 @@ def test_runs_are_told_apart_where_there_are_several():
 @pytest.mark.parametrize("width", [50, 80, 120])
 def test_no_line_of_a_table_is_longer_than_the_terminal_and_no_number_is_cut(width):
     rows = [*compared(1), *compared(5), row("lssvm(ridge=loo,normalize)+psm(iterations=3)", 5, 51.5, (-10.5, 0.3))]
-    lines = text_of(rich_table(rows), width).splitlines()
+    lines = text_of(ResultsTable(rows), width).splitlines()
     assert max(map(len, lines)) <= width
     for each in rows:
         assert f"{each.accuracy:.2f}±0.50" in "\n".join(lines)
@@ -187,7 +181,7 @@ def test_no_line_of_a_table_is_longer_than_the_terminal_and_no_number_is_cut(wid
 
 def test_all_shots_share_the_lines_of_a_table_if_they_fit_into_80_columns():
     rows = [*compared(1), *compared(5)]
-    wide, narrow = (text_of(rich_table(rows), width) for width in (80, 60))
+    wide, narrow = (text_of(ResultsTable(rows), width) for width in (80, 60))
     assert (wide.count("RR+PSM"), narrow.count("RR+PSM")) == (1, 2)
     line = next(line for line in wide.splitlines() if "NN+PSM" in line)
     assert line.split() == ["NN+PSM", "T", *["61.75±0.50*", "-0.25±0.50", "5.0"] * 2]
@@ -201,7 +195,7 @@ def test_all_shots_share_the_lines_of_a_table_if_they_fit_into_80_columns():
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_error_of_the_class_shares_stands_beside_transductive_methods(width):
     rows = sharing([*compared(1), *compared(5)])
-    text = text_of(rich_table(rows), width)
+    text = text_of(ResultsTable(rows), width)
     assert max(map(len, text.splitlines())) <= width
     found = [line.split() for line in text.splitlines() if "NN+PSM" in line]
     assert sum((line.count("6.2") for line in found), 0) == 1
@@ -214,20 +208,20 @@ def test_the_error_of_the_class_shares_stands_beside_transductive_methods(width)
     assert first["share_error"] == "3.0"
     plain = [each for each in rows if not each.transductive]
     for without in (plain, [replace(each, share_error=None) for each in rows]):
-        assert "shares" not in text_of(rich_table(without), width) + latex_text(without)
+        assert "shares" not in text_of(ResultsTable(without), width) + latex_text(without)
 
 
 def test_a_table_has_no_columns_and_notes_without_content():
     rows = [replace(each, seconds=None, interval="classes") for each in compared() if "psm" not in each.method]
-    text = text_of(rich_table(rows), 80)
+    text = text_of(ResultsTable(rows), 80)
     assert "s/10k" not in text
     assert "T:" not in text
     assert "over classes" in text
-    assert not re.search(r"\*|best", text_of(rich_table(rows[:1]), 80)), "nothing to be best of"
+    assert not re.search(r"\*|best", text_of(ResultsTable(rows[:1]), 80)), "nothing to be best of"
 
 
 def test_names_of_runs_are_no_markup_and_no_escapes():
-    text = text_of(rich_table([replace(row("nn"), run="[red]x[/]\x1b[2J")]), 80)
+    text = text_of(ResultsTable([replace(row("nn"), run="[red]x[/]\x1b[2J")]), 80)
     assert "[red]x[/]\\x1b[2J" in text
 
 

@@ -1,0 +1,95 @@
+"""What tables of rows say in every format: captions, notes, and the texts of some cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import printable
+from ..evaluation.rows import Row
+from .groups import are_compared
+from .words import NOTHING, listed, signed
+
+TASKS = 10_000  # The paper reports the time for so many tasks.
+
+
+def title(rows: Sequence[Row]) -> str:
+    """The run, the images and the episodes, in one line."""
+    runs = list(dict.fromkeys(row.run for row in rows))
+    return f"{printable(runs[0])}: {setting(rows)}" if len(runs) == 1 else setting(rows)
+
+
+def setting(rows: Sequence[Row]) -> str:
+    """The images and the episodes."""
+    row = rows[0]
+    backbones = listed(list(dict.fromkeys(row.backbone for row in rows)))
+    queries = "1 query" if row.queries == 1 else f"{row.queries} queries"
+    balance = "" if row.query_balance == "uniform" else f" on average ({row.query_balance})"
+    return printable(
+        f"{row.dataset} {row.split}, {backbones}, {row.ways}-way, {queries} per class{balance}, "
+        f"{row.episodes:,} episodes, seed {row.seed}"
+    )
+
+
+def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
+    """How to read the rows.
+
+    Args:
+        rows: The rows.
+        best: How the table marks the best.
+        transductive: How it marks what is transductive.
+    """
+    intervals = listed(list(dict.fromkeys(row.interval for row in rows)))
+    words = [f"Accuracy in percent with 95 % interval over {intervals}."]
+    if are_compared(rows):
+        words.append(
+            f"{best}: best or within noise of it. Intervals of differences, and what is said of them, hold for all "
+            "pairs of rows of this table at once; that of an accuracy holds alone."
+        )
+    if any(row.transductive for row in rows):
+        words.append(f"{transductive}: transductive, uses the other queries.")
+    if shows_shares(rows):
+        words.append("shares: mean absolute error of the classes' shares in the predictions, in points.")
+    if any(row.seconds is not None for row in rows):
+        words.append(f"s/10k: seconds for {TASKS:,} episodes from features.")
+    often = iterations(rows)
+    return [*words, f"{often}."] if often else words
+
+
+def iterations(rows: Sequence[Row]) -> str:
+    """Iterations of the modules whose names do not say them; empty if there are none."""
+    counts = {
+        row.modules[-1]: row.iterations
+        for row in rows
+        if row.iterations is not None and row.modules and row.method.endswith(f"+{row.modules[-1]}")
+    }
+    return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
+
+
+def shows_shares(rows: Sequence[Row]) -> bool:
+    """Whether the rows have errors of class shares from a transductive method."""
+    return any(row.transductive and row.share_error is not None for row in rows)
+
+
+def shares_text(row: Row) -> str:
+    """The error of the classes' shares, in points."""
+    return NOTHING if row.share_error is None else f"{row.share_error:.1f}"
+
+
+def seconds_text(row: Row) -> str:
+    """Seconds for 10,000 episodes, to two digits.
+
+    Example:
+        >>> [_two_digits(value) for value in (0.735, 4.25, 92.75, 1510.0)]
+        ['0.73', '4.2', '93', '1510']
+    """
+    return NOTHING if row.seconds is None else _two_digits(row.seconds * TASKS / row.episodes)
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def to_best_text(row: Row) -> str:
+    """The difference to the best of the same episodes."""
+    same = row.difference == 0 and row.difference_ci95 == 0
+    return "best" if same else signed(row.difference, row.difference_ci95)

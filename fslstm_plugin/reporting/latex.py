@@ -1,0 +1,73 @@
+"""Rows as a table in LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import printable
+from ..evaluation.rows import Row
+from .captions import notes, setting, shares_text, shows_shares
+from .escaping import latex_escape, latex_number
+from .groups import are_compared, by_method, by_shots, is_among_best, several_runs
+from .words import NOTHING, method_name, number
+
+
+def latex_text(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
+    r"""A floating table: methods down, shots across; bold what is the best or within noise of it; notes below.
+
+    Needs ``\usepackage{booktabs}``.
+
+    Args:
+        rows: The rows.
+        more: See `ResultsTable`.
+    """
+    groups = by_shots(rows)
+    several, compared, shares = several_runs(rows), are_compared(rows), shows_shares(rows)
+
+    def cells(row: Row | None) -> list[str]:
+        if row is None:
+            return [latex_number(NOTHING)] * (2 if shares else 1)
+        text = latex_number(number(row.accuracy, row.ci95))
+        text = f"$\\mathbf{{{text.strip('$')}}}$" if compared and is_among_best(row) else text
+        return [text, latex_number(shares_text(row))] if shares else [text]
+
+    def line(of_method: dict[int, Row]) -> str:
+        row = next(iter(of_method.values()))
+        name = latex_escape(f"{method_name(row)}{'†' if row.transductive else ''}")
+        run = [latex_escape(row.run)] if several else []
+        numbers = [text for shots in groups for text in cells(of_method.get(shots))]
+        return " & ".join([*run, name, *numbers]) + " \\\\"
+
+    first = rows[0]
+    features = "" if several else f", features of the run {printable(first.run)}"
+    caption = f"Few-shot classification on {setting(rows)}{features}."
+    remarks = [*(words for words in notes(rows, "Bold", "†") if "s/10k" not in words), *more]
+    names = [*(["Run"] if several else []), "Method"]
+    columns = [name for shots in groups for name in (f"{first.ways}-way {shots}-shot", *(["shares"] if shares else []))]
+    return "\n".join(
+        [
+            "% Needs \\usepackage{booktabs}.",
+            "\\begin{table}",
+            "\\centering",
+            f"\\caption{{{latex_escape(caption)}}}",
+            f"\\label{{tab:{_label(first)}}}",
+            f"\\begin{{tabular}}{{{'l' * len(names)}{'c' * len(columns)}}}",
+            "\\toprule",
+            " & ".join([*names, *columns]) + " \\\\",
+            "\\midrule",
+            *map(line, by_method(rows)),
+            "\\bottomrule",
+            "\\end{tabular}",
+            "",
+            "\\smallskip",
+            *(f"{{\\footnotesize {latex_escape(words)}\\par}}" for words in remarks),
+            "\\end{table}",
+            "",
+        ]
+    )
+
+
+def _label(row: Row) -> str:
+    """A label in characters that every LaTeX accepts."""
+    words = f"{row.dataset}-{row.split}-{row.backbone}"
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in words)

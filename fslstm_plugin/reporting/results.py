@@ -1,0 +1,75 @@
+"""Rows in a file, as JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ..evaluation.calibration import CalibrationRow
+from ..evaluation.coverage import CoverageRow
+from ..evaluation.open_set import OpenRow
+from ..evaluation.rows import Row
+from ..grammar import value_text
+from ..storage.plain import to_plain
+from .statements import statements
+
+
+class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a JSON file of results holds.
+
+    Args:
+        command: The command as typed.
+        version: Of the plugin.
+        date: When, as ISO 8601.
+        rows: The numbers.
+        statements: Paired differences in words.
+        notes: Further notes.
+        calibration: Quality of the probabilities, if requested.
+        coverage: Coverage and size of prediction sets, if requested.
+        open: Detection of unknown classes, if requested.
+    """
+
+    command: str
+    version: str
+    date: str
+    rows: Annotated[list[Row], Meta(min_length=1)]
+    statements: list[str]
+    notes: list[str] = []
+    calibration: list[CalibrationRow] | UnsetType = UNSET
+    coverage: list[CoverageRow] | UnsetType = UNSET
+    open: list[OpenRow] | UnsetType = UNSET
+
+
+def json_content(
+    rows: Sequence[Row], command: str, version: str, date: str, notes: Sequence[str] = (), **further: Any
+) -> dict[str, Any]:
+    """Content of a JSON file of results, as plain data, see `Results`, whose last fields are the further ones."""
+    results = Results(
+        command=command,
+        version=version,
+        date=date,
+        rows=list(rows),
+        statements=statements(rows),
+        notes=list(notes),
+        **further,
+    )
+    return dict(to_plain(results))
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """Every field of every row; lists are joined by ``+``, options are as typed."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, Row.__struct_fields__, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _csv_cell(value) for name, value in to_plain(row).items()} for row in rows)
+    return buffer.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={value_text(each)}" for name, each in value.items())
+    return "+".join(value) if isinstance(value, list) else value
