@@ -12,7 +12,7 @@ from fslstm_plugin.errors import printable
 from . import options, pictures
 
 if TYPE_CHECKING:
-    from fslstm_plugin.classifier.model_file import BackboneIdentity
+    from fslstm_plugin.classifier.identity import BackboneIdentity
 
 EXAMPLES = """
 [bold]Examples[/bold]

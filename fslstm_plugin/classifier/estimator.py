@@ -34,10 +34,10 @@ from ..errors import RunError, UnknownNameError, UntrainedError, UsageError
 from ..methods.base import Method
 from ..naming import has_weights, parse_method
 from ..pretrained import PictureBackbone, open_backbone
-from ..registry import BACKBONES
 from .fitted import FittedMethod
 from .groups import numbered
-from .model_file import BackboneIdentity, ModelFile
+from .identity import BackboneIdentity
+from .model_file import ModelFile
 from .points import as_array, pictures_in
 from .suggestions import Suggestion, suggest
 
@@ -481,7 +481,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             support=self.support_,
             labels=self.support_labels_,
             pictures=tuple(self.pictures_) if any(self.pictures_) else (),
-            backbone=None if self.backbone is None else _identity(self.open_backbone()),
+            backbone=None if self.backbone is None else BackboneIdentity.of(self.open_backbone()),
             base_mean=None if self.base_mean is None else np.asarray(as_array(self.base_mean), dtype=np.float64),
             set_method=self.set_method,
             groups=tuple(self.groups_) if any(self.groups_) else (),
@@ -503,10 +503,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         content = ModelFile.read(Path(file))
         if backbone is None and content.backbone is not None:
-            backbone = _reopened(content.backbone, None if weights is None else Path(weights).absolute())
+            backbone = content.backbone.open(None if weights is None else Path(weights).absolute())
         classifier = cls._unfitted(content, backbone)
         if backbone is not None:
-            _require_same(classifier.open_backbone(), content, Path(file))
+            opened = classifier.open_backbone()
+            if content.backbone is not None:
+                content.backbone.require(opened, Path(file))
+            _require_length(opened, content.support.shape[1], Path(file))
         return classifier._fitted_as(content, Path(file))
 
     @classmethod
@@ -649,57 +652,7 @@ def _require_distinct(classes: np.ndarray) -> None:
         )
 
 
-def _identity(backbone: PictureBackbone) -> BackboneIdentity:
-    return BackboneIdentity(
-        name=backbone.name,
-        digest=backbone.digest,
-        image_size=backbone.image_size,
-        weights=None if backbone.weights is None else str(backbone.weights),
-        pooling=backbone.pooling,
-        views=backbone.views,
-    )
-
-
-def _reopened(identity: BackboneIdentity, weights: Path | None) -> PictureBackbone:
-    """The backbone of a file; its weights, or its run, from another place if one is given."""
-    if weights is not None and weights.is_dir():
-        return open_backbone(weights, views=identity.views)
-    known = None if identity.weights is None else Path(identity.weights)
-    try:
-        return open_backbone(
-            identity.name,
-            weights=weights or known,
-            pooling=identity.pooling,
-            image_size=identity.image_size[0] if identity.name in BACKBONES.names() else None,
-            views=identity.views,
-        )
-    except UnknownNameError as error:
-        raise RunError(f"The classifier's backbone cannot be opened here: {error}") from error
-    except RunError as error:
-        if weights is not None:
-            raise
-        raise RunError(f"{error} If they lie elsewhere now, give the file or the run as `weights`.") from error
-
-
-def _require_same(backbone: PictureBackbone, content: ModelFile, file: Path) -> None:
-    """Refuse features of other weights, of images of another size, or of another length, which mean something else."""
-    identity, length = content.backbone, content.support.shape[1]
-    if identity is not None and backbone.views != identity.views:
-        raise RunError(
-            f"{file} was made with the views {identity.views or 'none'} of each picture, but this backbone has "
-            f"{backbone.views or 'none'}: open it with the same `views`, or fit again."
-        )
-    if identity is not None and backbone.digest != identity.digest:
-        raise RunError(
-            f"{file} was made with the backbone {identity.name} of other weights ({identity.digest[:12]}) than those "
-            f"of {backbone.name} here ({backbone.digest[:12]}): give the same weights, or fit again."
-        )
-    if identity is not None and backbone.image_size != identity.image_size:
-        raise RunError(
-            f"{file} was made with images of {identity.image_size[0]} x {identity.image_size[1]} pixels, but "
-            f"{backbone.name} takes {backbone.image_size[0]} x {backbone.image_size[1]}: give the same backbone, or "
-            "fit again."
-        )
+def _require_length(backbone: PictureBackbone, length: int, file: Path) -> None:
     if backbone.out_features != length:
         raise RunError(
             f"{file} has features of length {length:,}, but those of {backbone.name} have {backbone.out_features:,}: "

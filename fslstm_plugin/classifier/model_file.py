@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,42 +23,14 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import RunError, UsageError, printable
-from ..pretrained.summed import JOINED
 from ..storage.files import require_regular
 from ..storage.weights import load_described, save_tensors
+from .identity import BackboneIdentity
 
 _FORMAT = "fslstm-classifier"
 _VERSION = 2
 _SEEDS = 2**32
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
-
-Side = Annotated[int, msgspec.Meta(ge=1, le=2048)]  # Of an image in pixels; far more than any network takes.
-
-
-class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which backbone made the features.
-
-    Args:
-        name: Name by which it can be opened again.
-        digest: Of its weights.
-        image_size: Height and width of what it sees in pixels.
-        weights: The file that its weights are from; None where they are the network's own.
-        pooling: The pooling that was asked for; None for the network's own.
-        views: What it sees of a picture; None for the picture alone.
-    """
-
-    name: str
-    digest: str
-    image_size: tuple[Side, Side]
-    weights: str | None = None
-    pooling: str | None = None
-    views: str | None = None
-
-    def moved(self, place: Callable[[str], str]) -> BackboneIdentity:
-        """The same with other places of its run and its weights."""
-        weights = None if self.weights is None else place(self.weights)
-        names = JOINED.join(map(place, self.name.split(JOINED)))  # also of a sum
-        return msgspec.structs.replace(self, name=names, weights=weights)
 
 
 class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

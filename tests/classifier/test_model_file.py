@@ -14,7 +14,8 @@ import torch
 from safetensors import safe_open
 
 from fslstm_plugin import FewShotClassifier
-from fslstm_plugin.classifier.model_file import BackboneIdentity, ModelFile
+from fslstm_plugin.classifier.identity import BackboneIdentity
+from fslstm_plugin.classifier.model_file import ModelFile
 from fslstm_plugin.errors import RunError, StorageError, UsageError
 from fslstm_plugin.storage.weights import load_described, save_tensors
 
