@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fslstm_plugin.errors import RunError, UsageError, printable
 
 from . import pictures
+from .options import PER_CLASS
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.pictures.predictions import Prediction, Sureness
 
 _PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
+_ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 _TOGETHER = 10_000  # Pictures whose predictions can use each other: their similarities take 0.8 GB.
 
 
@@ -116,8 +118,9 @@ class ClassifierLabeller:
             _make_transductive(self._classifier)
         self.sets, self._accept = sets, accept
         self.why_uncalibrated = self._classifier.why_uncalibrated
-        with _told_why(sure):
-            guarantee = None if sets is None else Guarantee.of(self._classifier, *sets)
+        if sets is not None and sure is not None and sure.guaranteed:
+            _require_enough(self._classifier, sets)
+        guarantee = None if sets is None else Guarantee.of(self._classifier, *sets)
         self.accepted = acceptance(self._classifier, accept)
         self._predictor = Predictor(self._classifier, guarantee, self.accepted)
         self.classes = [printable(str(each)) for each in self._classifier.classes_]
@@ -245,13 +248,23 @@ def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClas
     return classifier, content
 
 
-@contextmanager
-def _told_why(sure: Sureness | None) -> Iterator[None]:
-    """Say what a coverage is for that was not asked for by name."""
-    try:
-        yield
-    except UsageError as error:
-        if sure is None or not sure.guaranteed:
-            raise
-        asked = f"--wrong-at-most {sure.wrong_at_most:g} --guaranteed"
-        raise UsageError(f"{asked} takes prediction sets with a coverage of 1 less that share: {error}") from error
+def _require_enough(classifier: FewShotClassifier, sets: Sets) -> None:
+    """Refuse a share that so few labelled pictures cannot guarantee, in the words of the option that asked for it.
+
+    Raises:
+        UsageError: If they are too few.
+    """
+    from fslstm_plugin.confidence.conformal import attained_coverage, greatest_coverage
+
+    most = greatest_coverage(classifier.fitted.representatives.targets, sets.kind)
+    points = round(most / (1 - most))
+    if attained_coverage(sets.coverage, points) < 1:
+        return
+    share, least = 1 - sets.coverage, math.ceil(100 * (1 - most) - _ROUNDING) / 100
+    enough = math.ceil(1 / share - 1 - _ROUNDING)
+    what = "labelled pictures" if classifier.fitted.groups is None else "groups of labelled pictures"
+    of_each = " of each class" if sets.kind == PER_CLASS else ""
+    raise UsageError(
+        f"--wrong-at-most {share:g} --guaranteed takes {enough} {what}{of_each}, but there are {points}: "
+        f"label more, or ask for --wrong-at-most {least:g} or more."
+    )

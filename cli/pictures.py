@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.errors import DataError
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.embedding import Problem, Remark
     from fslstm_plugin.pretrained import PictureBackbone
@@ -75,7 +76,7 @@ Groups = Annotated[
     typer.Option(
         metavar="folder|time|picture|COLUMN",
         help="What pictures belong together by, as those of one burst, place or patient: their folder within the class "
-        "folder; less than 60 s between them (time:300 for another number); boxes of one picture; or a column of a CSV "
+        "folder; at most 60 s between them (time:300 for another number); boxes of one picture; or a column of a CSV "
         "file. What to expect of new pictures is then estimated by leaving out whole groups.",
         show_default=False,
     ),
@@ -158,17 +159,30 @@ def labelled(source: Path, console: Console, groups: str | None = None) -> list[
     Raises:
         DataError: As it does, and if no others are left.
     """
+    kept, _ = examples(source, console, groups)
+    if not kept:
+        raise no_examples(source)
+    return kept
+
+
+def no_examples(source: Path) -> DataError:
+    """That all pictures are of "none of these"."""
     from fslstm_plugin.errors import DataError
+    from fslstm_plugin.pictures.predictions import NONE
+
+    return DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
+
+
+def examples(source: Path, console: Console, groups: str | None = None) -> tuple[list[Picture], list[Picture]]:
+    """See `labelled`; those of "none of these" apart from the others, of which there may be none."""
     from fslstm_plugin.pictures.grouping import grouped
     from fslstm_plugin.pictures.predictions import NONE
 
     pictures = grouped(source, groups, partial(terminal.say, console))
-    kept = [each for each in pictures if each.label != NONE]
-    if not kept:
-        raise DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
-    if left := len(pictures) - len(kept):
-        terminal.say(console, f'{count_of(left)} of "{NONE}" left out, which needs no examples.')
-    return kept
+    kept, none = ([each for each in pictures if (each.label == NONE) is of_none] for of_none in (False, True))
+    if none:
+        terminal.say(console, f'{count_of(len(none))} of "{NONE}" left out, which needs no examples.')
+    return kept, none
 
 
 def refuse_boxes(found: Sequence[Picture], option: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,8 @@ EXAMPLES = """
 fslstm predict birds.fslstm pictures/
 
 fslstm predict birds.fslstm pictures/ --csv labels.csv --html gallery.html
+
+fslstm predict birds.fslstm pictures/ --new --html rest.html  (what 'update --add' did not get yet)
 
 fslstm predict birds.fslstm pictures/ --sort-into sorted/ --link --coverage 0.8
 
@@ -133,6 +135,9 @@ def predict(
         bool, typer.Option("--probabilities", help="Add a column for each class's probability to the table.")
     ] = False,
     accept: Accept = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Leave out the pictures that the classifier was fitted to.")
+    ] = False,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
@@ -166,12 +171,14 @@ def predict(
         pictures.refuse_boxes(found, "--label-studio")
     labeller: Labeller
     if model.suffix.lower() == ".onnx":
-        _refuse_beside_graph(transductive, coverage, weights, device)
+        _refuse_beside_graph(transductive, coverage, new, weights, device)
         labeller = GraphLabeller(model, accept)
     else:
         sets = None if coverage is None else Sets(coverage, kind)
         labeller = ClassifierLabeller(model, device, weights, transductive, sets, accept, sure)
     _require_calibrated(labeller, sure)
+    if new:
+        found = _new_ones(found, labeller, console)
     with ExitStack() as stack:
         if csv is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
@@ -187,7 +194,7 @@ def predict(
             asked = replace(asked, sure=sure.rule(asked, labeller.left_out))
             table.mark(asked)
         summary = Summary.of(asked, labeller.classes)
-        summary.show(asked, labeller.sets is not None, source, labeller.why_uncalibrated is None)
+        summary.show(asked, labeller.sets is not None, sure is not None, source, labeller.why_uncalibrated is None)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
         doubt = doubted(labeller.why_uncalibrated)
@@ -304,16 +311,32 @@ def _coverage_within(sure: Sureness, coverage: float | None) -> float:
     return mine
 
 
-def _refuse_beside_graph(transductive: bool, coverage: float | None, weights: Path | None, device: str) -> None:
+def _refuse_beside_graph(
+    transductive: bool, coverage: float | None, new: bool, weights: Path | None, device: str
+) -> None:
     """Refuse what a graph cannot do."""
     for option, given in (
         ("--transductive", transductive),
+        ("--new", new),
         ("--coverage or --guaranteed", coverage is not None),
         ("--weights", weights is not None),
         ("--device", device != "auto"),
     ):
         if given:
             raise UsageError(f"An exported graph takes no {option}: predict with the classifier that it is from.")
+
+
+def _new_ones(found: Sequence[Picture], labeller: Labeller, console: Console) -> list[Picture]:
+    """The pictures that the classifier was not fitted to.
+
+    Raises:
+        DataError: If there are none.
+    """
+    left = [each for each in found if pictures.text_of(each.path) not in labeller.labelled]
+    terminal.say(console, f"{pictures.count_of(len(found) - len(left))} left out: in the classifier itself.")
+    if not left:
+        raise DataError("The classifier was fitted to all of these pictures: leave out --new, or name others.")
+    return left
 
 
 def _require_calibrated(labeller: Labeller, sure: Sureness | None) -> None:

@@ -105,11 +105,11 @@ def _show(said: Score, classes: list[object], uncalibrated: str | None) -> None:
     from fslstm_plugin.pictures.predictions import NONE
 
     typer.echo(
-        f"{pictures.count_of(said.pictures)}: {100 * said.accuracy:.1f} % predicted correctly (95 % interval "
-        f"{100 * said.low:.1f} to {100 * said.high:.1f} %)."
+        f"{pictures.count_of(said.pictures)}: {100 * said.accuracy:.1f} % have the right likeliest class (95 % "
+        f"interval {100 * said.low:.1f} to {100 * said.high:.1f} %)."
     )
     lost = sum(counts.get(NONE, 0) for counts in said.confusions.values())
-    typer.echo(f'Taken for "{NONE}": {lost:,} of {said.pictures:,}.')
+    typer.echo(f'Taken for "{NONE}", whatever their likeliest class: {lost:,} of {said.pictures:,}.')
     names = [printable(str(each)) for each in classes]
     if len(names) <= _MOST_CLASSES:
         _show_table(said, [*names, NONE])

@@ -52,12 +52,13 @@ class Summary:
         """Pictures with a prediction."""
         return sum(each.pictures for each in self.counts.values())
 
-    def show(self, predictions: Iterable[Prediction], sets: bool, source: Path, calibrated: bool) -> None:
+    def show(self, predictions: Iterable[Prediction], sets: bool, sure: bool, source: Path, calibrated: bool) -> None:
         """Print it; of few pictures each of them.
 
         Args:
             predictions: The predictions.
             sets: Whether there are prediction sets.
+            sure: Whether it was asked which labels are sure.
             source: Where the pictures are from.
             calibrated: Whether the probabilities are.
         """
@@ -67,10 +68,11 @@ class Summary:
 
         percent = "%" if calibrated else "% (uncalibrated)"
         if self.total <= _LISTED:
-            shown = Table("Picture", "Label", percent, *(["May be"] if sets else []))
+            shown = Table("Picture", "Label", percent, *(["May be"] if sets else []), *(["Sure"] if sure else []))
             for each in predictions:
                 label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
                 cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
+                cells += ["yes" if each.sure else "look"] if sure else []
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
         else:
             shown = Table("Label", "Pictures", f"mean {percent}", *(["set of one label"] if sets else []))

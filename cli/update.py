@@ -120,17 +120,30 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
     from fslstm_plugin.data.reading.walk import on_case
     from fslstm_plugin.pictures import Picture, class_names
     from fslstm_plugin.pictures.duplicates import corrections
+    from fslstm_plugin.pictures.predictions import only_guesses
     from fslstm_plugin.pictures.tables import path_of
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
+    found, none = pictures.examples(source, console, groups)
+    taken_out = _take_out(classifier, none, console)
+    if not found and not taken_out:
+        raise pictures.no_examples(source)
+    if not found:
+        return
     classes = _by_name(classifier)
     labels = classifier.classes_[classifier.support_labels_].tolist()
     names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
     held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
     if any(classifier.groups_) and groups is None:
         terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
-    gathered = pictures.gather(pictures.labelled(source, console, groups), classifier.open_backbone(), console)
+    if only_guesses(source):
+        terminal.say(
+            console,
+            f"{source} is a table of predictions in which no label was changed: what is learned from it are the "
+            "classifier's own guesses, by which it seems better than it is.",
+        )
+    gathered = pictures.gather(found, classifier.open_backbone(), console)
     given = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in gathered.pictures]
     gathered = replace(gathered, pictures=given)
     pictures.without_copies(gathered)
@@ -161,6 +174,21 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
             [pictures.text_of(each.path) for each in corrected.values()],
         )
         terminal.say(console, _on_corrections([(held[place], each) for place, each in corrected.items()]))
+
+
+def _take_out(classifier: FewShotClassifier, none: Sequence[Picture], console: Console) -> bool:
+    """Take out pictures that are "none of these" now; whether there are some."""
+    from fslstm_plugin.pictures.predictions import NONE
+    from fslstm_plugin.pictures.predictor import named
+
+    gone = {pictures.text_of(each.path): each for each in none}
+    places = [place for place, name in enumerate(map(named, classifier.pictures_)) if name in gone]
+    if places:
+        told = ", ".join(Path(classifier.pictures_[place]).name for place in places[:_MOST_NAMED])
+        more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
+        classifier.remove(places)
+        terminal.say(console, printable(f'Taken out of the classifier, since "{NONE}": {told}{more}.'))
+    return bool(places)
 
 
 def _places(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:

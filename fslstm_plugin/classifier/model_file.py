@@ -145,6 +145,10 @@ class ModelFile:
         """
         if not file.exists():
             raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
+        if file.suffix.lower() == ".onnx":
+            raise RunError(
+                f"{file} is an exported graph, which only 'fslstm predict' takes: name the classifier that it is from."
+            )
         tensors, metadata = load_described(require_regular(file))
         if metadata.get("format") != _FORMAT:
             raise RunError(f"{file} is not a model file: it holds weights of another kind. Make one with 'fslstm fit'.")

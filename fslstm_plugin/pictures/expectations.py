@@ -241,11 +241,12 @@ def _of_coverage(found: Expectations) -> list[str]:
     numbers, unit = found.independent or found.pictures, "picture" if found.groups is None else "group"
     fewest = min(numbers, key=lambda name: numbers[name])
     number = numbers[fewest]
+    counted = "" if found.independent == found.groups else " (a group of several classes counts for one)"
+    limit = f"{number} {unit}{'' if number == 1 else 's'} of {fewest}{counted}"
     return [
         f"Prediction sets can guarantee a coverage of up to {_floored(found.coverage_per_class)} for each class, "
-        f"limited by the {number} {unit}{'' if number == 1 else 's'} of {fewest}; on average over the classes, if "
-        f"labelled and new pictures are drawn alike, up to {_floored(found.coverage_marginal)} (--coverage-kind "
-        "marginal)."
+        f"limited by the {limit}; on average over the classes, if labelled and new pictures are drawn alike, "
+        f"up to {_floored(found.coverage_marginal)} (--coverage-kind marginal)."
     ]
 
 

@@ -183,7 +183,7 @@ class PredictionTable:
         self.done.update(self.entry(each.path) for each in predictions)
 
     def mark(self, asked: Asked) -> None:
-        """Say of some predictions whether their labels are sure; the whole file is replaced at once.
+        """Say of some predictions whether their labels are sure, and of the others no more; the whole file is replaced.
 
         Raises:
             StorageError: If it cannot be written; the file is as it was.
@@ -193,7 +193,7 @@ class PredictionTable:
             lines = csv.writer(text, lineterminator="\r\n")
             lines.writerow(self._columns)
             for each in self:
-                lines.writerow(self._cells(each._replace(sure=marked.get(self.entry(each.path), each.sure))))
+                lines.writerow(self._cells(each._replace(sure=marked.get(self.entry(each.path)))))
         self._status = self.file.stat()
 
     def _cells(self, prediction: Prediction) -> list[str]:
@@ -336,6 +336,21 @@ class Asked:
         for each in self.table:
             if self.table.entry(each.path) in self.entries:
                 yield each._replace(sure=None if self.sure is None else self.sure(each))
+
+
+def only_guesses(source: Path) -> bool:
+    """Whether a source of labelled pictures is a table of predictions in which no label was changed.
+
+    Example:
+        >>> only_guesses(Path("pictures/"))
+        False
+    """
+    if source.suffix.lower() != ".csv" or not source.is_file():
+        return False
+    try:
+        return all(each.cells["label"] in (each.cells["likeliest"], NONE) for each in rows(source, _COLUMNS[:4]))
+    except DataError:  # a table of another form
+        return False
 
 
 def path_beside(file: Path, path: str) -> str:

@@ -119,9 +119,9 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
         enough = math.ceil(_LEAST_ACCEPTED / (1 - _LEAST_ACCEPTED) - _ROUNDING)
         few = [f"That takes {enough} labelled pictures in classes with two or more, or --accept."]
         return [on_acceptance(accepted), *(few if asked is None else [])]
-    shares = f"Expect this of {_rate(refused_share(counts, 1 - accepted))} of the pictures of the classes, too"
-    if len(set(counts)) > 1:
-        equally = _rate(refused_share(counts, 1 - accepted, equally=True))
+    refused, equally = (_rate(refused_share(counts, 1 - accepted, equally=each)) for each in (False, True))
+    shares = f"Expect this of {refused} of the pictures of the classes, too"
+    if refused != equally:
         shares += (
             f", if these come in the proportions of the labelled ones, and of {equally} if each class has equally many"
         )

@@ -7,14 +7,15 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
-from itertools import count
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 
 from ..errors import StorageError
 from ..storage.files import subfolder
 
 _LONGEST = 200  # Bytes of a name; with a number at its end it stays below the 255 that file systems take.
+_MOST_NAMED = 5
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
 
 
@@ -31,7 +32,8 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
         link: Whether to make symbolic links in place of copies. Default False.
 
     Returns:
-        Sentences on pictures that no longer exist.
+        Sentences on pictures that no longer exist, and on those that lie in the folder of another group too, as after
+        an earlier sorting: they may have been put there by hand, and stay.
 
     Raises:
         StorageError: If nothing can be written there, or a group's folder is a link.
@@ -46,14 +48,44 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
         ['1.png', 'sorted/wren/1.png']
     """
     names = folder_names(groups)
-    missing = []
+    said: list[str] = []
+    placed: dict[Path, set[str]] = {}
     for picture, group in found:
         inner = subfolder(folder, names[group])
         if not picture.is_file():
-            missing.append(f"Not sorted, since it no longer exists: {picture}")
+            said.append(f"Not sorted, since it no longer exists: {picture}")
             continue
         _place(picture, inner, link)
-    return missing
+        placed.setdefault(picture, set()).add(names[group])
+    elsewhere = [
+        place
+        for picture, mine in placed.items()
+        for name in names.values()
+        if name not in mine
+        for place in _earlier(picture, folder / name)
+    ]
+    return [*said, *([_on_places(folder, elsewhere)] if elsewhere else [])]
+
+
+def _earlier(picture: Path, folder: Path) -> list[Path]:
+    """The picture's links and copies in a folder."""
+    taken = takewhile(os.path.lexists, _places(picture, folder))
+    return [place for place in taken if place.is_file() and _is_copy(place, picture)]
+
+
+def _places(picture: Path, folder: Path) -> Iterator[Path]:
+    """The names that it may have in a folder, one after the other."""
+    for number in count(1):
+        yield folder / (picture.name if number == 1 else f"{picture.stem}-{number}{picture.suffix}")
+
+
+def _on_places(folder: Path, places: Sequence[Path]) -> str:
+    named = ", ".join(str(each.relative_to(folder)) for each in places[:_MOST_NAMED])
+    more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
+    return (
+        f"Of an earlier sorting, pictures are in another label's folder of {folder} too: {named}{more}. Remove these, "
+        "or sort into an empty folder."
+    )
 
 
 def folder_names(groups: Sequence[str]) -> dict[str, str]:
@@ -75,8 +107,7 @@ def folder_names(groups: Sequence[str]) -> dict[str, str]:
 
 def _place(picture: Path, folder: Path, link: bool) -> None:
     """A copy or link under the first name that is free, unless it is there."""
-    for number in count(1):
-        target = folder / (picture.name if number == 1 else f"{picture.stem}-{number}{picture.suffix}")
+    for target in _places(picture, folder):
         try:
             if not os.path.lexists(target):
                 if link:

@@ -403,7 +403,10 @@ def test_classes_have_columns_of_their_own_where_they_are_asked_for(fslstm, tmp_
         (("--above", 0.9, "--wrong-at-most", 0.1), "leave out one of the two"),
         (("--wrong-at-most", 1), "--wrong-at-most must be a finite number above 0 and below 1, but got 1"),
         (("--above", 2), "--above must be a finite number of at least 0 and at most 1, but got 2"),
-        (("--wrong-at-most", 0.05, "--guaranteed"), "sets with a coverage of 1 less that share: 5 labelled images"),
+        (
+            ("--wrong-at-most", 0.05, "--guaranteed"),
+            "of each class, but there are 5: label more, or ask for --wrong-at-most 0.17",
+        ),
         (("--wrong-at-most", 0.2, "--guaranteed", "--coverage", 0.7), "leave out --coverage"),
     ],
 )
@@ -695,6 +698,43 @@ def test_names_of_folders_fit_every_file_system(tmp_path: Path) -> None:
     assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 2
 
 
+def test_pictures_of_the_classifier_are_left_out_where_asked(fslstm, tmp_path: Path, model, new) -> None:
+    mine = FewShotClassifier.load(model).pictures_[0]
+    shutil.copy(mine, new / "copy.png")  # by its name another picture
+    listed = "".join(f"{file}\n" for file in [*sorted(new.iterdir()), mine])
+    (tmp_path / "all.csv").write_text(f"path\n{listed}")
+    done = fslstm("predict", model, tmp_path / "all.csv", "--new", "--csv", tmp_path / "out.csv")
+    assert done.code == 0, done.err
+    assert "1 picture left out: in the classifier itself." in done.err
+    assert {Path(row["path"]).name for row in rows_of(tmp_path / "out.csv")} == {file.name for file in new.iterdir()}
+    (tmp_path / "mine.csv").write_text(f"path\n{mine}\n")
+    done = fslstm("predict", model, tmp_path / "mine.csv", "--new")
+    assert (done.code, "was fitted to all of these pictures" in done.err) == (1, True)
+
+
+def test_sure_is_said_of_the_pictures_that_were_named(fslstm, tmp_path: Path, model, new) -> None:
+    first, *others = sorted(new.iterdir())
+    (tmp_path / "first.csv").write_text(f"path\n{first}\n")
+    (tmp_path / "others.csv").write_text("path\n" + "".join(f"{file}\n" for file in others))
+    out = tmp_path / "out.csv"
+    done = fslstm("predict", model, tmp_path / "first.csv", "--csv", out, "--accept", 1, "--above", 0)
+    assert re.search(r"Sure *┃", done.out), done.out
+    assert [row["sure"] for row in rows_of(out)] == ["yes"]
+    assert fslstm("predict", model, tmp_path / "others.csv", "--csv", out, "--accept", 1, "--above", 0).code == 0
+    assert [row["sure"] for row in rows_of(out)] == ["", *["yes"] * len(others)]
+
+
+@pytest.mark.parametrize(
+    "command", [("show",), ("score", "labelled"), ("suggest", "new"), ("update", "--forget", "red")]
+)
+def test_an_exported_graph_is_for_predictions_alone(fslstm, monkeypatch, tmp_path: Path, model, new, command) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("birds.onnx").write_bytes(b"graph")
+    done = fslstm(command[0], "birds.onnx", *command[1:])
+    assert done.code == 1
+    assert "is an exported graph, which only 'fslstm predict' takes" in done.err
+
+
 def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
     one, other = tmp_path / "a" / "1.png", tmp_path / "b" / "1.png"
     for file in (one, other):
@@ -714,6 +754,9 @@ def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
             "1.png": one,
             "1-2.png": other,
         }
+    for out, link in ((tmp_path / "out", False), (linked, True)):
+        (sentence,) = sort_into(out, [(one, "tit")], ["wren", "../wren", "tit"], link)
+        assert ("wren/1.png" if link else "wren/1-2.png") in sentence  # beside another program's
     shutil.rmtree(tmp_path / "a")
     assert "no longer exists" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]
 

@@ -151,7 +151,7 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     ):
         done = fslstm("update", model, *arguments)
         assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
-    (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
+    (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/else.png,none of these\n")
     done = fslstm("update", model, "--add", tmp_path / "none.csv")
     assert (done.code, "which needs no examples: label some" in done.err) == (1, True)
     picture = f"{tmp_path}/labelled/red/1.png"
@@ -166,6 +166,28 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     done = fslstm("update", model, "--add", tmp_path / "one.csv")
     assert (done.code, "at least two classes, but got only one class, red" in done.err) == (2, True)
     assert model.read_bytes() == before
+
+
+def test_a_picture_that_is_none_of_these_now_is_taken_out(fslstm, tmp_path: Path, model) -> None:
+    (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
+    done = fslstm("update", model, "--add", tmp_path / "none.csv")
+    assert done.code == 0, done.err
+    assert 'Taken out of the classifier, since "none of these": 1.png.' in done.err
+    left = FewShotClassifier.load(model).pictures_
+    assert len(left) == 14
+    assert not any(each.endswith("red/1.png") for each in left)
+
+
+def test_a_classifier_that_learns_its_own_guesses_is_told_so(fslstm, tmp_path: Path, model) -> None:
+    painted.unlabelled(tmp_path / "new")
+    table = tmp_path / "labels.csv"
+    assert fslstm("predict", model, tmp_path / "new", "--csv", table, "--accept", 1).code == 0
+    done = fslstm("update", model, "--add", table, "-o", tmp_path / "guessed.fslstm")
+    assert "in which no label was changed" in done.err
+    first = table.read_text().splitlines()[1]
+    table.write_text(table.read_text().replace(first, first.replace(",blue,", ",red,", 1)))
+    done = fslstm("update", model, "--add", table, "-o", tmp_path / "corrected.fslstm")
+    assert "in which no label was changed" not in done.err
 
 
 def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, tmp_path: Path, model) -> None:
