@@ -132,7 +132,7 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Print every paired dif
 Csv = Annotated[
     Optional[Path],
     typer.Option(
-        help="Also write the rows to this CSV file.", show_default=False, dir_okay=False, callback=options.in_a_folder
+        help="Also write the rows to this CSV file.", show_default=False, dir_okay=False, callback=options.output("CSV")
     ),
 ]
 
@@ -154,7 +154,7 @@ Latex = Annotated[
         help="Also write a booktabs table to this file.",
         show_default=False,
         dir_okay=False,
-        callback=options.in_a_folder,
+        callback=options.output("LaTeX"),
     ),
 ]
 

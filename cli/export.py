@@ -39,7 +39,7 @@ def export(
         typer.Option(
             help="File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.",
             dir_okay=False,
-            callback=options.in_a_folder,
+            callback=options.output("Markdown"),
             show_default=False,
         ),
     ] = None,

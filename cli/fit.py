@@ -69,7 +69,7 @@ def fit(
             help="A page of what is printed, with the possibly mislabelled pictures.",
             show_default=False,
             dir_okay=False,
-            callback=options.in_a_folder,
+            callback=options.output("HTML"),
         ),
     ] = None,
 ) -> None:
@@ -203,3 +203,4 @@ def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[
         "copies": [[path_beside(json, pictures.text_of(each.path)) for each in group] for group in copies],
     }
     write_json(json, content)
+    typer.echo(f"Written: {printable(str(json))}.")

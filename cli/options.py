@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
@@ -37,6 +38,33 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
     if replaced and not os.access(place.parent, os.W_OK):
         raise UsageError(f"The folder {place.parent} of {place.name} cannot be written to: name another place.")
     return file
+
+
+_BEGINNINGS = {  # Of the files of each kind that commands write, in small letters.
+    "JSON": (b"{", b"["),
+    "HTML": (b"<!doctype html",),
+    "CSV": (b"dataset,split,",),
+    "LaTeX": (b"% needs",),
+    "Markdown": (b"---",),
+}
+
+
+def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
+    """A callback like `in_a_folder` that also refuses to replace a file of another kind.
+
+    Args:
+        kind: What is written: JSON, HTML, CSV, LaTeX or Markdown.
+    """
+
+    def checked(file: Optional[Path]) -> Optional[Path]:
+        if in_a_folder(file) is not None and file is not None and file.is_file() and file.stat().st_size:
+            with file.open("rb") as content:
+                begins = content.read(1024).lstrip().lower()
+            if not begins.startswith(_BEGINNINGS[kind]):
+                raise UsageError(f"{file} already exists and is no {kind} file like this: name another file.")
+        return file
+
+    return checked
 
 
 def coverage_kind(coverage: float | None, kind: str | None) -> str:
@@ -108,7 +136,7 @@ Json = Annotated[
         help="Also write the rows to this JSON file.",
         show_default=False,
         dir_okay=False,
-        callback=in_a_folder,
+        callback=output("JSON"),
     ),
 ]
 

@@ -115,7 +115,7 @@ def write_sidecars(asked: Asked) -> None:
         if each.label != NONE and each.sure is not False:
             mine[each.label] = None
     done = write_sidecars(keywords)
-    left = f" {done.left:,} of other programs are left as they are." if done.left else ""
+    left = f" Left as before, made or changed by others: {done.left:,}." if done.left else ""
     typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
 
 

@@ -301,9 +301,15 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     """A sentence on each of the first groups of identical pictures, and the number of the others."""
     from fslstm_plugin.errors import printable
 
-    said = [f"The same to the backbone, used once: {', '.join(str(each.path) for each in group)}." for group in copies]
+    said = [_on_group(list(dict.fromkeys(os.path.abspath(each.path) for each in group)), group) for group in copies]
     more = [f"And {len(said) - _MOST_NAMED:,} more."] if len(said) > _MOST_NAMED else []
     return [printable(each) for each in said[:_MOST_NAMED] + more]
+
+
+def _on_group(places: Sequence[str], group: Sequence[Picture]) -> str:
+    if len(places) == 1:
+        return f"Given {len(group)} times, used once: {group[0].path}."
+    return f"The same to the backbone, used once: {', '.join(str(each.path) for each in group)}."
 
 
 @dataclass

@@ -44,8 +44,9 @@ fslstm predict birds.onnx pictures/ --csv labels.csv  (what 'fslstm export' wrot
 """
 
 
-def _file(help_text: str):  # type: ignore[no-untyped-def]
-    return typer.Option(help=help_text, show_default=False, dir_okay=False, callback=options.in_a_folder)
+def _file(help_text: str, kind: str | None = None):  # type: ignore[no-untyped-def]
+    check = options.in_a_folder if kind is None else options.output(kind)
+    return typer.Option(help=help_text, show_default=False, dir_okay=False, callback=check)
 
 
 ModelOrGraph = Annotated[
@@ -69,10 +70,10 @@ def predict(
     csv: Annotated[
         Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
     ] = None,
-    json: Annotated[Optional[Path], _file("The same predictions as JSON.")] = None,
+    json: Annotated[Optional[Path], _file("The same predictions as JSON.", "JSON")] = None,
     label_studio: Annotated[
         Optional[Path],
-        _file("Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export."),
+        _file("Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.", "JSON"),
     ] = None,
     xmp: Annotated[
         bool,
@@ -83,7 +84,7 @@ def predict(
         ),
     ] = False,
     html: Annotated[
-        Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.")
+        Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.", "HTML")
     ] = None,
     sort_into: Annotated[
         Optional[Path],
@@ -159,7 +160,9 @@ def predict(
     if sure is not None and sure.guaranteed:
         coverage = _coverage_within(sure, coverage)
     kind = options.coverage_kind(coverage, coverage_kind)
-    _check(source, sort_into, link, transductive, coverage)
+    if probabilities and csv is None:
+        raise UsageError("--probabilities adds columns to the table: give --csv too.")
+    _check(source, sort_into, link, transductive, _guarantee(guaranteed, coverage))
     options.require_apart(model, source, csv, json, html, label_studio)
     if max_pixels is not None:
         allow_pixels(max_pixels)
@@ -262,13 +265,13 @@ def _check(
     sort_into: Path | None,
     link: bool,
     transductive: bool,
-    coverage: float | None,
+    guarantee: str | None,
 ) -> None:
-    """Refuse what does not go together, before anything is computed."""
-    if transductive and coverage is not None:
+    """Refuse what does not go together, before anything is computed; the guarantee is the option that asks for it."""
+    if transductive and guarantee:
         raise UsageError(
-            "--coverage cannot be guaranteed with --transductive, where the prediction for a picture depends on the "
-            "other pictures, so that labelled and new ones are not treated alike: leave out one of the two."
+            f"{guarantee} cannot be kept with --transductive, where the prediction for a picture depends on the other "
+            "pictures, so that labelled and new ones are not treated alike: leave out one of the two."
         )
     if link and sort_into is None:
         raise UsageError("--link says how --sort-into places the pictures: give --sort-into too.")
@@ -277,6 +280,11 @@ def _check(
             f"{sort_into} lies within {source}, where sorted pictures would be taken for new ones: name a folder "
             "outside it."
         )
+
+
+def _guarantee(guaranteed: bool, coverage: float | None) -> str | None:
+    """The option that asks for prediction sets, if one does."""
+    return "--guaranteed" if guaranteed else None if coverage is None else "--coverage"
 
 
 def _sureness(above: float | None, wrong_at_most: float | None, guaranteed: bool) -> Sureness | None:

@@ -37,7 +37,7 @@ def report(
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
-    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False, callback=options.in_a_folder)] = Path(
+    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False, callback=options.output("HTML"))] = Path(
         "report.html"
     ),
 ) -> None:

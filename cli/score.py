@@ -171,3 +171,4 @@ def _write(json: Path, said: Score) -> None:
     from fslstm_plugin.storage.files import write_json
 
     write_json(json, {"command": command_line(), "version": __version__, **msgspec.to_builtins(said)})
+    typer.echo(f"Written: {printable(str(json))}.")

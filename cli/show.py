@@ -66,6 +66,7 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
             **msgspec.structs.asdict(said),
         }
         write_json(json, msgspec.to_builtins(about))
+        typer.echo(f"Written: {printable(str(json))}.")
 
 
 def _origin(names: tuple[str, ...]) -> list[str]:

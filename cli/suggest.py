@@ -69,7 +69,7 @@ def suggest(
             help="Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.",
             show_default=False,
             dir_okay=False,
-            callback=options.in_a_folder,
+            callback=options.output("JSON"),
         ),
     ] = None,
 ) -> None:
@@ -170,3 +170,4 @@ def _write(json: Path, rows: Sequence[tuple[str, str]]) -> None:
 
     suggestions = [{"path": path_beside(json, path), "reason": printable(reason)} for path, reason in rows]
     write_json(json, {"command": command_line(), "version": __version__, "suggestions": suggestions})
+    typer.echo(f"Written: {printable(str(json))}.")

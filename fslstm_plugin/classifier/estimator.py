@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -380,10 +381,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         query = self._query(X)
         fitted, names = self._fitted_for_sets().representatives, [str(each) for each in self.classes_]
+        unit = "image" if self._fitted_.groups is None else "group"
         require_prediction_sets(fitted.method)
         if coverage is None:
-            coverage = usual_coverage(fitted.targets, kind, names)
-        require_attainable(coverage, fitted.targets, kind, names)
+            coverage = usual_coverage(fitted.targets, kind, names, unit)
+        require_attainable(coverage, fitted.targets, kind, names, unit)
         found = fitted.p_values(query, kind, self.seed)
         sets = prediction_sets(found, self._fitted_.logits(query).argmax(-1), coverage)
         return [self.classes_[each] for each in sets.numpy()]
@@ -566,7 +568,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(
             self, self._features(X), as_array(y), dtype=(np.float64, np.float32), copy=True, reset=reset
         )
-        check_classification_targets(y)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The number of unique classes is greater")  # as it is with few shots
+            check_classification_targets(y)
         names = [str(each) for each in pictures] if pictures is not None else paths or [""] * len(X)
         if len(names) != len(X):
             raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")

@@ -155,13 +155,16 @@ def greatest_coverage(targets: Tensor, kind: str = PER_CLASS) -> float:
     return points / (points + 1)
 
 
-def usual_coverage(targets: Tensor, kind: str = PER_CLASS, names: Sequence[str] | None = None) -> float:
+def usual_coverage(
+    targets: Tensor, kind: str = PER_CLASS, names: Sequence[str] | None = None, unit: str = "image"
+) -> float:
     """A coverage of 0.9, or the greatest of two digits that so few labelled points can guarantee, 0.8 or more.
 
     Args:
         targets: One-hot labels ``(..., n, ways)``.
         kind: See `p_values`.
         names: See `require_attainable`.
+        unit: See `require_attainable`.
 
     Raises:
         UsageError: If they cannot guarantee 0.8.
@@ -170,12 +173,16 @@ def usual_coverage(targets: Tensor, kind: str = PER_CLASS, names: Sequence[str] 
         >>> [usual_coverage(torch.eye(5).repeat(shots, 1)) for shots in (4, 5, 9, 20)]
         [0.8, 0.83, 0.9, 0.9]
     """
-    require_attainable(LEAST_COVERAGE, targets, kind, names)
+    require_attainable(LEAST_COVERAGE, targets, kind, names, unit)
     return min(USUAL_COVERAGE, _two_digits(greatest_coverage(targets, kind)))
 
 
 def require_attainable(
-    coverage: float, targets: Tensor, kind: str = PER_CLASS, names: Sequence[str] | None = None
+    coverage: float,
+    targets: Tensor,
+    kind: str = PER_CLASS,
+    names: Sequence[str] | None = None,
+    unit: str = "image",
 ) -> None:
     """Refuse a coverage that only sets of all labels would have, for want of labelled points.
 
@@ -184,6 +191,7 @@ def require_attainable(
         targets: One-hot labels ``(..., n, ways)``.
         kind: See `p_values`.
         names: Of the classes, where the sentence is to name those that have too few points. Default None.
+        unit: What the points are, for the sentence. Default ``"image"``.
 
     Raises:
         UsageError: Saying what can be guaranteed instead: with more points, a lower coverage, or on average.
@@ -200,7 +208,7 @@ def require_attainable(
     enough = math.ceil(coverage / (1 - coverage) - _ROUNDING)
     most = greatest_coverage(targets, kind)
     ways_out = [
-        f"label {enough}{' of each class' if kind == PER_CLASS else ''}",
+        f"label {enough}{'' if unit == 'image' else f' {unit}s'}{' of each class' if kind == PER_CLASS else ''}",
         f"ask for {_two_digits(most):g} or less",
     ]
     if kind == PER_CLASS and attained_coverage(coverage, _ranked(targets, MARGINAL)) < 1:
@@ -209,15 +217,15 @@ def require_attainable(
             "images are drawn alike, but not for each class"
         )
     raise UsageError(
-        f"{_images(targets, kind, enough, names)} can guarantee a coverage of at most {100 * most:.3g} %, not "
+        f"{_too_few(targets, kind, enough, names, unit)} can guarantee a coverage of at most {100 * most:.3g} %, not "
         f"{100 * coverage:g} %: {', or '.join(ways_out)}."
     )
 
 
-def _images(targets: Tensor, kind: str, enough: int, names: Sequence[str] | None) -> str:
-    """The labelled images that are too few, as the subject of a sentence."""
+def _too_few(targets: Tensor, kind: str, enough: int, names: Sequence[str] | None, unit: str) -> str:
+    """The labelled points that are too few, as the subject of a sentence."""
     points = _ranked(targets, kind)
-    images = f"{points} labelled image{'s' if points > 1 else ''}"
+    images = f"{points} labelled {unit}{'s' if points > 1 else ''}"
     counts = targets.sum(-2).view(-1, targets.shape[-1]).amin(0).int().tolist()
     if kind == MARGINAL or min(counts) == max(counts):
         return f"{images}{' per class' if kind == PER_CLASS else ''}"
@@ -226,7 +234,7 @@ def _images(targets: Tensor, kind: str, enough: int, names: Sequence[str] | None
         return f"The {images} of the smallest class"
     listed = ", ".join(f"{names[place]} {counts[place]}" for place in few[:_NAMED])
     more = f" and {len(few) - _NAMED} more" if len(few) > _NAMED else ""
-    return f"The labelled images of {len(few)} of {len(counts)} classes ({listed}{more})"
+    return f"The labelled {unit}s of {len(few)} of {len(counts)} classes ({listed}{more})"
 
 
 def _ranked(targets: Tensor, kind: str) -> int:

@@ -66,6 +66,10 @@ def _of_coco(content: dict[str, Any]) -> Detections:
     names = {each["id"]: str(each["name"]) for each in content["categories"]}
     files = {each["id"]: str(each["file_name"]) for each in content["images"]}
     single = [each for each in content["annotations"] if not each.get("iscrowd")]
+    for each in single:
+        for key, known, what in (("image_id", files, "images"), ("category_id", names, "categories")):
+            if each[key] not in known:
+                raise ValueError(f"the annotation {each.get('id')} has the {key} {each[key]}, which its {what} lack")
     listed = [
         Listed(files[each["image_id"]], _of_sides(each.get("bbox")), names[each["category_id"]]) for each in single
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +10,6 @@ from pathlib import Path
 
 from PIL import Image
 
-from ..checks import require
 from ..data.reading.walk import Report
 from ..errors import UsageError, printable
 from .boxes import unboxed
@@ -53,7 +53,10 @@ def grouped(source: Path, by: str | None, report: Report = warnings.warn) -> lis
     if by == FOLDER:
         names = [_folder(each, source) for each in found]
     elif by == PICTURE:
-        names = [str(file.name) if box else "" for file, box in (unboxed(each.path) for each in found)]
+        folder = source if source.is_dir() else source.parent
+        names = [
+            _beside(file, folder).as_posix() if box else "" for file, box in (unboxed(each.path) for each in found)
+        ]
     elif kind == TIME:
         names = _by_time(found, _seconds_of(seconds), report)
     else:
@@ -77,8 +80,9 @@ def _seconds_of(text: str) -> float:
     try:
         seconds = float(text) if text else _SECONDS
     except ValueError:
-        raise UsageError(f"Groups by time take a number of seconds, such as time:300, but got 'time:{text}'.") from None
-    require("seconds", seconds, above=0)
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"Groups by time take a number of seconds above 0, such as time:300, but got 'time:{text}'.")
     return seconds
 
 

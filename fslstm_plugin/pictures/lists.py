@@ -87,7 +87,13 @@ def in_json(file: Path, report: Report) -> list[Picture]:
                 "form."
             )
         if found is None:
-            return [Picture(path, class_name(label)) for path, label in labelled_in(file, content)]
+            labelled = [Picture(path, class_name(label)) for path, label in labelled_in(file, content)]
+            if content and not labelled:
+                raise DataError(
+                    f"None of the {len(content):,} tasks in {file} is labelled: label some in Label Studio, and export "
+                    "them."
+                )
+            return labelled
     if found.left_out:
         report(found.left_out)
     return [_listed(file, each) for each in found.listed]

@@ -6,7 +6,9 @@ Source: Adobe, "XMP specification part 1", sections on the serialisation and the
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -15,9 +17,10 @@ from xml.sax.saxutils import escape
 from ..errors import StorageError
 from ..storage.files import write_text
 
-_TOOLKIT = 'x:xmptk="fslstm"'  # A program that changes the file writes its own name there.
+_LONGEST = 2**20  # Bytes of a sidecar; far more than labels take.
+_KEYWORDS = re.compile(r"<rdf:Bag>(.*)</rdf:Bag>", re.DOTALL)
 _SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
-<x:xmpmeta xmlns:x="adobe:ns:meta/" {toolkit}>
+<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="fslstm {digest}">
  <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
   <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
    <dc:subject><rdf:Bag>{keywords}</rdf:Bag></dc:subject>
@@ -29,14 +32,14 @@ _SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 
 
 class Sidecars(NamedTuple):
-    """How many sidecars were written, and how many of other programs were left as they are."""
+    """How many sidecars were written, and how many that others made or changed were left as they are."""
 
     written: int
     left: int
 
 
 def write_sidecars(labels: Mapping[Path, Collection[str]]) -> Sidecars:
-    """Write a sidecar beside each picture; one that another program made or changed is left as it is.
+    """Write a sidecar beside each picture; one that somebody else made or changed is left as it is.
 
     Args:
         labels: Keywords of each picture; of one without any, a sidecar from before is removed.
@@ -60,7 +63,7 @@ def write_sidecars(labels: Mapping[Path, Collection[str]]) -> Sidecars:
             left += 1
         elif keywords:
             listed = "".join(f"<rdf:li>{escape(each)}</rdf:li>" for each in keywords)
-            write_text(sidecar, _SIDECAR.format(toolkit=_TOOLKIT, keywords=listed), follow_links=False)
+            write_text(sidecar, _content(listed), follow_links=False)
             written += 1
         elif is_there:
             _remove(sidecar)
@@ -74,8 +77,15 @@ def _remove(sidecar: Path) -> None:
         raise StorageError(f"Cannot remove {sidecar}: {error.strerror}.") from error
 
 
+def _content(keywords: str) -> str:
+    """The sidecar, with a digest of its keywords, by which it is known again as long as nobody changes it."""
+    digest = hashlib.blake2b(keywords.encode(), digest_size=8).hexdigest()
+    return _SIDECAR.format(digest=digest, keywords=keywords)
+
+
 def _is_ours(sidecar: Path) -> bool:
-    if sidecar.is_symlink() or not sidecar.is_file():
+    if sidecar.is_symlink() or not sidecar.is_file() or sidecar.stat().st_size > _LONGEST:
         return False
-    with sidecar.open("rb") as content:
-        return _TOOLKIT.encode() in content.read(1024)
+    text = sidecar.read_bytes().decode(errors="replace")
+    found = _KEYWORDS.search(text)
+    return found is not None and text == _content(found[1])

@@ -405,7 +405,7 @@ def read_json(file: Path) -> Any:
         require_regular(file)
         return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"Cannot read {file}: {error}.") from error
+        raise DataError(f"{file} must be JSON, but cannot be read as such ({error}).") from error
 
 
 def _refuse(name: str) -> NoReturn:

@@ -168,7 +168,7 @@ def test_groups_by_time(tmp_path: Path) -> None:
     assert len({each.group for each in grouped(folder, "time:7200", said.append)}) == 3
     for by, words in (
         ("time:soon", "a number of seconds"),
-        ("time:0", "a finite number"),
+        ("time:0", "a number of seconds above 0"),
         ("folder", "belong together"),
     ):
         with pytest.raises(UsageError, match=words):

@@ -75,9 +75,10 @@ def test_the_short_export_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "Cannot read"),
+        ("", "must be JSON, but cannot be read"),
         ('{"a": 1}', "must be Label Studio"),
         ("[]", "There are no pictures in"),
+        ('[{"data": {"image": "1.png"}}]', "None of the 1 tasks in"),
         ('[{"image": "/data/upload/1/1.png", "choice": "owl"}]', "which Label Studio holds itself"),
         ('[{"image": "http://a/1.png", "choice": "owl"}]', "which Label Studio holds itself"),
     ],

@@ -334,7 +334,7 @@ def test_a_method_that_was_chosen_has_sets_by_one_that_was_not(fslstm, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--transductive", "--coverage", "0.8"], "cannot be guaranteed with --transductive"),
+        (["--transductive", "--coverage", "0.8"], "cannot be kept with --transductive"),
         (["--link"], "give --sort-into too"),
         (["--coverage-kind", "marginal"], "give --coverage too"),
         (["--coverage", "0.8", "--coverage-kind", "class"], "no kind of coverage 'class'"),
@@ -402,6 +402,8 @@ def test_classes_have_columns_of_their_own_where_they_are_asked_for(fslstm, tmp_
         (("--guaranteed",), "give --wrong-at-most too"),
         (("--above", 0.9, "--wrong-at-most", 0.1), "leave out one of the two"),
         (("--wrong-at-most", 1), "--wrong-at-most must be a finite number above 0 and below 1, but got 1"),
+        (("--above", 0.9, "--probabilities"), "--probabilities adds columns to the table: give --csv too"),
+        (("--transductive", "--wrong-at-most", 0.1, "--guaranteed"), "--guaranteed cannot be kept with --transductive"),
         (("--above", 2), "--above must be a finite number of at least 0 and at most 1, but got 2"),
         (
             ("--wrong-at-most", 0.05, "--guaranteed"),
@@ -798,11 +800,21 @@ def test_paths_are_those_that_were_typed(fslstm, tmp_path: Path, model, new, mon
 def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, model, new) -> None:
     before = model.read_bytes()
     out = tmp_path / "out"
-    for options in (["--csv", out, "--json", out], ["--html", model], ["--json", tmp_path / "new" / ".." / model.name]):
-        done = fslstm("predict", model, new, *options)
-        assert (done.code, done.out) == (2, "")
-        assert "is named for two purposes" in done.err
-    assert "is named for two purposes" in fslstm("suggest", model, new, "--json", model).err
+    done = fslstm("predict", model, new, "--csv", out, "--json", out)
+    assert (done.code, done.out, "is named for two purposes" in done.err) == (2, "", True)
+    os.link(model, tmp_path / "same")
+    (tmp_path / "labels.csv").write_text("path,label\nold.jpg,corrected by hand\n")
+    for option, file, kind in (
+        ("--html", model, "HTML"), ("--json", new / ".." / model.name, "JSON"), ("--json", tmp_path / "same", "JSON"),
+        ("--label-studio", tmp_path / "labels.csv", "JSON"),
+    ):  # fmt: skip
+        done = fslstm("predict", model, new, option, file)
+        assert (done.code, done.out, f"is no {kind} file like this" in done.err) == (2, "", True), done.err
+    assert "is no JSON file like this" in fslstm("suggest", model, new, "--json", model).err
+    (tmp_path / "README.md").write_text("notes")
+    done = fslstm("export", model, "--card", tmp_path / "README.md")
+    assert (done.code, "is no Markdown file like this" in done.err) == (2, True)
+    assert (tmp_path / "labels.csv").read_text().endswith("by hand\n")
     assert fslstm("predict", model, new, "--sort-into", model).code == 2
     assert model.read_bytes() == before
     assert not out.exists()

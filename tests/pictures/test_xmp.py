@@ -25,20 +25,21 @@ def test_the_label_is_the_keyword(label: str, tmp_path: Path) -> None:
 
 
 def test_only_its_own_sidecars_are_replaced_or_removed(tmp_path: Path) -> None:
-    pictures = [tmp_path / f"{name}.jpg" for name in ("own", "edited", "link", "folder")]
-    write_sidecars({picture: ["owl"] for picture in pictures[:2]})
-    edited = tmp_path / "edited.jpg.xmp"
-    edited.write_text(edited.read_text(encoding="utf-8").replace('"fslstm"', '"XMP Core 6.0"'), encoding="utf-8")
+    pictures = [tmp_path / f"{name}.jpg" for name in ("own", "edited", "typed", "link", "folder")]
+    write_sidecars({picture: ["owl"] for picture in pictures[:3]})
+    edited, typed = tmp_path / "edited.jpg.xmp", tmp_path / "typed.jpg.xmp"
+    for file, old, new in ((edited, "fslstm", "XMP Core 6.0"), (typed, "owl", "tawny owl")):
+        file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     other = tmp_path / "other.txt"
     other.write_text('x:xmptk="fslstm"')
     (tmp_path / "link.jpg.xmp").symlink_to(other)
     (tmp_path / "folder.jpg.xmp").mkdir()
-    before = edited.read_bytes(), other.read_bytes()
-    assert write_sidecars({picture: ["wren"] for picture in pictures}) == Sidecars(1, 3)
+    before = edited.read_bytes(), typed.read_bytes(), other.read_bytes()
+    assert write_sidecars({picture: ["wren"] for picture in pictures}) == Sidecars(1, 4)
     assert keywords(tmp_path / "own.jpg.xmp") == ["wren"]
-    assert write_sidecars({picture: [] for picture in pictures}) == Sidecars(0, 3)
+    assert write_sidecars({picture: [] for picture in pictures}) == Sidecars(0, 4)
     assert not (tmp_path / "own.jpg.xmp").exists()
-    assert (edited.read_bytes(), other.read_bytes()) == before
+    assert (edited.read_bytes(), typed.read_bytes(), other.read_bytes()) == before
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
