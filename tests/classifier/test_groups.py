@@ -192,6 +192,9 @@ def test_fit_and_update_by_groups(fslstm, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "with its whole group" in done.out
     assert "limited by the 3 groups of blue" in done.out
+    refused = fslstm("predict", model, folder, "--coverage", 0.9)
+    assert "3 labelled groups per class can guarantee a coverage of at most 75 %" in refused.err
+    assert "label 9 groups of each class" in refused.err
     extra = tmp_path / "extra" / "red" / "late"
     extra.mkdir(parents=True)
     for number in range(2):

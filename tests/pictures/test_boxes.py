@@ -150,7 +150,7 @@ def test_both_forms_of_megadetector(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ({"images": [], "annotations": [], "categories": []}, "There are no pictures in"),
-        ({"images": [], "annotations": [{"image_id": 1}], "categories": []}, "is damaged or has an unexpected format"),
+        ({"images": [], "annotations": [{"image_id": 1}], "categories": []}, "the image_id 1, which its images lack"),
         ({"images": [{"detections": [{}]}], "detection_categories": {}}, "is damaged or has an unexpected format"),
         ([{"file": "a", "detections": [{"category": "animal"}]}], "is damaged or has an unexpected format"),
         ({"images": []}, "must be Label Studio's export, COCO's annotations or MegaDetector's output"),
