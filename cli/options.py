@@ -58,8 +58,13 @@ def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
 
     def checked(file: Optional[Path]) -> Optional[Path]:
         if in_a_folder(file) is not None and file is not None and file.is_file() and file.stat().st_size:
-            with file.open("rb") as content:
-                begins = content.read(1024).lstrip().lower()
+            try:
+                with file.open("rb") as content:
+                    begins = content.read(1024).lstrip().lower()
+            except OSError as error:
+                raise UsageError(
+                    f"{file} already exists and cannot be read ({error.strerror}): name another file."
+                ) from error
             if not begins.startswith(_BEGINNINGS[kind]):
                 raise UsageError(f"{file} already exists and is no {kind} file like this: name another file.")
         return file
