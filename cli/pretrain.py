@@ -21,6 +21,8 @@ fslstm pretrain --dataset cifar-fs --backbone conv4
 
 fslstm pretrain --dataset mini --backbone resnet12 --epochs 30 --name mini-base
 
+fslstm pretrain --dataset cifar-fs --teacher pretrain-cifar-fs-conv4 --name born-again
+
 fslstm pretrain --places ~/data/places365 --backbone resnet12 --image-size 84
 
 fslstm pretrain --resume --name mini-base
@@ -49,6 +51,14 @@ def pretrain(
     images: Annotated[
         Optional[Path],
         typer.Option(help="Any folder with one folder of images per class.", show_default=False),
+    ] = None,
+    teacher: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Run folder, or its name in --runs, of an earlier pretraining on --dataset, whose answers are learned "
+            "beside the labels; a network of the same kind becomes better than it.",
+            show_default=False,
+        ),
     ] = None,
     backbone: options.Backbone = "conv4",
     recipe: Annotated[
@@ -86,6 +96,8 @@ def pretrain(
         raise UsageError("Name what to pretrain on with just one of --dataset, --places and --images.")
     elif dataset is None and recipe is not None:
         raise UsageError("--recipe is for --dataset: --places and --images have the published one.")
+    elif dataset is None and teacher is not None:
+        raise UsageError("--teacher is for --dataset: leave it out.")
     elif dataset is not None and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")
     asked, values = split(options.Engine, more)
@@ -108,6 +120,7 @@ def pretrain(
             dataset=dataset,
             places=places,
             folder=images,
+            teacher=options.find_pretrained(teacher, runs),
             image_size=image_size,
             max_steps=max_steps,
             seed=seed,

@@ -361,6 +361,8 @@ def describe(config: Config) -> str:
             words.append(f"batches of {config.recipe.batch_size}")
         if config.dataset and config.recipe.weight_decay != usual.weight_decay:
             words.append(f"weight decay {config.recipe.weight_decay:g}")
+        if config.teacher:
+            words.append("born again")
         return ", ".join(words)
     recipe = config.recipe
     whole = recipe.epochs * recipe.steps_per_epoch

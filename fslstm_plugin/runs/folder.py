@@ -72,16 +72,20 @@ class PretrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=T
         dataset: Name of a benchmark, whose training classes are used.
         places: Folder of Places365-standard.
         folder: Folder of class folders.
+        teacher: Run folder of an earlier pretraining on the benchmark, whose answers are learned too.
     """
 
     recipe: PretrainRecipe
     dataset: str | None = None
     places: str | None = None
     folder: str | None = None
+    teacher: str | None = None
 
     def __post_init__(self) -> None:
         if sum(bool(source) for source in (self.dataset, self.places, self.folder)) != 1:
             raise UsageError("A pretraining must name one of 'dataset', 'places' and 'folder'.")
+        if self.teacher is not None and self.dataset is None:
+            raise UsageError("A `teacher` is for a benchmark: leave it out, or name a `dataset`.")
 
 
 class TrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="train"):

@@ -85,12 +85,21 @@ class Classification(Replayable):
         classes: Number of classes.
         recipe: Optimiser and schedule, loss, sizes of the images, when the blocks are frozen.
         total_steps: Optimiser steps of the whole training.
+        distance: From images and logits to how far these are from other answers, such as `Teacher.divergence`, which
+            makes half of the loss. Default None: there are none.
 
     Raises:
         UsageError: If the backbone has not so many blocks to freeze, or does not say how long its features are.
     """
 
-    def __init__(self, backbone: nn.Module, classes: int, recipe: PretrainRecipe, total_steps: int) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        classes: int,
+        recipe: PretrainRecipe,
+        total_steps: int,
+        distance: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         width = backbone.map_channels if isinstance(backbone, Backbone) else getattr(backbone, "out_features", None)
@@ -103,7 +112,7 @@ class Classification(Replayable):
                 f"{len(recipe.freeze)} times."
             )
         self.classifier = nn.Linear(width, classes)
-        self.recipe, self.total_steps = recipe, total_steps
+        self.recipe, self.total_steps, self.distance = recipe, total_steps, distance
         self._pass: Callable[[Tensor], Tensor] = self.forward
 
     def replay(self) -> None:
@@ -126,6 +135,8 @@ class Classification(Replayable):
                 block.requires_grad_(False)
         logits = self._pass(shrink(images, self.recipe.side(images.shape[-1], progress)))
         loss = F.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing)
+        if self.distance is not None:
+            loss = (loss + self.distance(images, logits)) / 2
         if is_logged(self.trainer):
             self.log("train_loss", loss)
             self.log("train_accuracy", (logits.argmax(1) == labels).float().mean())

@@ -43,6 +43,7 @@ def pretrain_config(
     dataset: str | None = None,
     places: Path | None = None,
     folder: Path | None = None,
+    teacher: Path | None = None,
     image_size: int | None = None,
     max_steps: int | None = None,
     seed: int = 0,
@@ -58,6 +59,7 @@ def pretrain_config(
         dataset: Name of a benchmark, whose training classes are used; it has its own image size.
         places: Folder of Places365-standard.
         folder: Folder of class folders.
+        teacher: Run folder of an earlier pretraining on the benchmark, see `Teacher`. Default None.
         image_size: Side of the crops from a folder in pixels; default 84.
         max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
         seed: Seed of every random choice.
@@ -102,6 +104,7 @@ def pretrain_config(
             dataset=dataset,
             places=_absolute(places),
             folder=_absolute(folder),
+            teacher=_absolute(teacher),
         )
     )
 

@@ -22,6 +22,7 @@ from ..runs.folder import PretrainConfig, Run
 from .classification import Classification, SaveWeights, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
 from .image_folders import FolderBatches, folder_digest, open_folder
+from .teacher import Teacher
 
 
 def pretrain(
@@ -71,7 +72,8 @@ def pretrain(
     whole = recipe.epochs * len(batches)
     total_steps = min(whole, config.max_steps or whole)
     scale_dropout(backbone, recipe.dropout)
-    module = Classification(backbone, classes, recipe, total_steps)
+    teacher = None if config.teacher is None else Teacher.of(Run.open(Path(config.teacher)), config, classes)
+    module = Classification(backbone, classes, recipe, total_steps, None if teacher is None else teacher.divergence)
     _require_sizes(module, config)
     batches.module = module
     _report(console)(f"{recipe.epochs} epochs in batches of {recipe.batch_size} are {whole:,} steps.")

@@ -386,6 +386,10 @@ def test_other_methods_are_trained_on_the_gpu(algorithm, narrow, succeeds):  # n
     succeeds("compare", algorithm, "nn", "--run", name, *FEW)
 
 
+def test_a_network_is_born_again_on_the_gpu(trained, succeeds):
+    succeeds("pretrain", "--dataset", "dots", "--backbone", "tiny", "--max-steps", 2, "--teacher", "base")
+
+
 def test_a_folder_of_images_is_pretrained_on_the_gpu(succeeds):
     images = ("--images", painted.labelled(Path("images"), each=8), "--image-size", 32)
     succeeds("pretrain", *images, "--backbone", "tiny", "--batch-size", 8, "--workers", 1, "--max-steps", 2)
