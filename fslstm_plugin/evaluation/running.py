@@ -78,6 +78,7 @@ class Running:
         part = EpisodeFeatures.looked_up(
             partial(source.points, indices), num_query, targets, source.base_mean, source.map_shape
         )
+        _ = part.points  # Looked up before the time is taken, which is from features on.
         for group in self._groups.values():
             for values in group.prepare(part):
                 self._require(values.isfinite().all(), partial(self._far_out, group.methods[0], indices))
