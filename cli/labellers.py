@@ -254,13 +254,14 @@ def _require_enough(classifier: FewShotClassifier, sets: Sets) -> None:
     Raises:
         UsageError: If they are too few.
     """
-    from fslstm_plugin.confidence.conformal import attained_coverage, greatest_coverage
+    from fslstm_plugin.confidence.conformal import attained_coverage
+    from fslstm_plugin.pictures.predictor import independent_counts
 
-    most = greatest_coverage(classifier.fitted.representatives.targets, sets.kind)
-    points = round(most / (1 - most))
+    counts = independent_counts(classifier)
+    points = int(counts.min() if sets.kind == PER_CLASS else counts.sum())
     if attained_coverage(sets.coverage, points) < 1:
         return
-    share, least = 1 - sets.coverage, math.ceil(100 * (1 - most) - _ROUNDING) / 100
+    share, least = 1 - sets.coverage, math.ceil(100 / (points + 1) - _ROUNDING) / 100
     enough = math.ceil(1 / share - 1 - _ROUNDING)
     what = "labelled pictures" if classifier.fitted.groups is None else "groups of labelled pictures"
     of_each = " of each class" if sets.kind == PER_CLASS else ""

@@ -341,9 +341,10 @@ def _new_ones(found: Sequence[Picture], labeller: Labeller, console: Console) ->
         DataError: If there are none.
     """
     left = [each for each in found if pictures.text_of(each.path) not in labeller.labelled]
-    terminal.say(console, f"{pictures.count_of(len(found) - len(left))} left out: in the classifier itself.")
     if not left:
         raise DataError("The classifier was fitted to all of these pictures: leave out --new, or name others.")
+    if known := len(found) - len(left):
+        terminal.say(console, f"{pictures.count_of(known)} left out: in the classifier itself.")
     return left
 
 
