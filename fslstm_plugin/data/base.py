@@ -88,15 +88,15 @@ class Dataset(ABC):
         version: Increased when :meth:`read` gives other images than before, so that older ones are prepared again.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    image_size: ClassVar[int]
+    name: str
+    title: str
+    image_size: int
     classes: ClassVar[Mapping[str, int]]
-    images_per_class: ClassVar[int | None]
-    source_option: ClassVar[str] = ""
-    source_files: ClassVar[str] = ""
-    recipe: ClassVar[DatasetRecipe] = DatasetRecipe()
-    version: ClassVar[int] = 1
+    images_per_class: int | None
+    source_option: str = ""
+    source_files: str = ""
+    recipe: DatasetRecipe = DatasetRecipe()
+    version: int = 1
 
     @abstractmethod
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:

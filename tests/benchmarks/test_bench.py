@@ -41,7 +41,7 @@ from fslstm_plugin.benchmarks import (
     transduction,
 )
 from fslstm_plugin.data.sampler import EpisodeSampler
-from fslstm_plugin.data.sets.cifarfs import CIFAR_FS, CIFARFS, split_classes
+from fslstm_plugin.data.sets.cifarfs import CIFAR_FS, CIFARFS
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.evaluation.runner import indexed
 from fslstm_plugin.heads import Dual, LSSVMClassifier, RidgeClassifier, one_hot
@@ -79,7 +79,7 @@ def small_cifarfs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CIFARFS, "images_per_class", 20)
         for split in ("train", "val", "test"):
-            for name in split_classes(split):
+            for name in CIFAR_FS.split_classes(split):
                 folder = root / "cifarfs" / "cifar100" / "data" / name
                 folder.mkdir(parents=True)
                 colour = random.uniform(60, 195, 3)
@@ -88,7 +88,7 @@ def small_cifarfs(tmp_path_factory):
                     Image.fromarray(pixels).save(folder / f"{number:02}.png", compress_level=1)
             lists = root / "cifarfs" / "cifar100" / "splits" / "bertinetto"
             lists.mkdir(parents=True, exist_ok=True)
-            (lists / f"{split}.txt").write_text("\n".join(split_classes(split)))
+            (lists / f"{split}.txt").write_text("\n".join(CIFAR_FS.split_classes(split)))
         CIFAR_FS.prepare(root)
     return root
 

@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin.data.base import SPLITS
-from fslstm_plugin.data.sets.cifarfs import CIFAR_FS, CIFARFS, split_classes
+from fslstm_plugin.data.sets.cifarfs import CIFAR_FS, CIFARFS
 from fslstm_plugin.errors import DataError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "cifar100.zip"
-NAMES = sorted(name for split in SPLITS for name in split_classes(split))
+NAMES = sorted(name for split in SPLITS for name in CIFAR_FS.split_classes(split))
 
 
 class SmallCIFARFS(CIFARFS):
@@ -55,7 +55,7 @@ def zip_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 content = png(image(label, number))
                 archive.writestr(f"cifar100/data/{name}/{file_name(label, number)}", content)
         for split in SPLITS:
-            archive.writestr(f"cifar100/splits/bertinetto/{split}.txt", "\n".join(split_classes(split)))
+            archive.writestr(f"cifar100/splits/bertinetto/{split}.txt", "\n".join(CIFAR_FS.split_classes(split)))
     return path
 
 
@@ -89,7 +89,7 @@ def assert_nothing_half_done(root: Path) -> None:
 
 
 def test_the_split_is_bertinettos() -> None:
-    assert [len(split_classes(split)) for split in SPLITS] == [64, 16, 20]
+    assert [len(CIFAR_FS.split_classes(split)) for split in SPLITS] == [64, 16, 20]
     assert len(NAMES) == len(set(NAMES)) == 100
 
 
@@ -98,7 +98,7 @@ def test_both_archives_give_the_same_arrays(tmp_path: Path, zip_file: Path) -> N
     SMALL.prepare(tmp_path / "b", write_tar(tmp_path / "cifar-100-python.tar.gz", original_files()))
     for split in SPLITS:
         first, second = SMALL.load(tmp_path / "a", split), SMALL.load(tmp_path / "b", split)
-        assert first.class_names == second.class_names == tuple(split_classes(split))
+        assert first.class_names == second.class_names == tuple(CIFAR_FS.split_classes(split))
         np.testing.assert_array_equal(first.images, second.images)
         np.testing.assert_array_equal(first.labels, second.labels)
     label = NAMES.index("apple")  # the first class of train; its images are ordered by file name
@@ -197,7 +197,7 @@ def test_a_bad_archive_leaves_the_folder_as_it_was(tmp_path: Path, zip_file: Pat
 def copied(processed: Path, images: Path) -> None:
     """learn2learn's copy of the images."""
     for split in SPLITS:
-        for name in split_classes(split):
+        for name in CIFAR_FS.split_classes(split):
             shutil.copytree(images / name, processed / split / name)
 
 
@@ -223,8 +223,8 @@ def test_a_half_made_copy_of_learn2learns_is_made_anew(tmp_path: Path, zip_file:
     SMALL.prepare(tmp_path, report=messages.append)
     assert any(message.startswith(f"{processed}, learn2learn's copy") for message in messages)
     for split in SPLITS:
-        assert sorted(path.name for path in (processed / split).iterdir()) == split_classes(split)
-        assert len(list((processed / split).glob("*/*.png"))) == 2 * len(split_classes(split))
+        assert sorted(path.name for path in (processed / split).iterdir()) == CIFAR_FS.split_classes(split)
+        assert len(list((processed / split).glob("*/*.png"))) == 2 * len(CIFAR_FS.split_classes(split))
 
 
 def test_a_whole_copy_of_learn2learns_stays(tmp_path: Path, zip_file: Path) -> None:
@@ -336,6 +336,6 @@ def test_the_real_archive_has_the_split_of_the_plugin() -> None:
     with zipfile.ZipFile(REAL) as archive:
         for split in SPLITS:
             lines = archive.read(f"cifar100/splits/bertinetto/{split}.txt").decode().split()
-            assert lines == split_classes(split)
+            assert lines == CIFAR_FS.split_classes(split)
         folders = {name.split("/")[2] for name in archive.namelist() if name.endswith(".png")}
     assert folders == set(NAMES)

@@ -30,23 +30,19 @@ PER_CLASS = 4
 class SmallMini(MiniImageNet):
     classes: ClassVar = {split: len(names) for split, names in CLASSES.items()}
     images_per_class = PER_CLASS
+    name = "small"
     name_form = r"n\d\d"
-    other = "small-other"
 
     def split_classes(self, split: str) -> list[str]:
         return CLASSES[split]
 
 
-class SmallOther(OtherVersion):
-    of = SmallMini()
-    name = "small-other"
-    title = "Another version of it"
-    image_size = 84
+OTHER = OtherVersion(SmallMini())
 
 
 @pytest.fixture(autouse=True)
 def _other() -> Iterator[None]:
-    DATASETS.register("small-other", SmallOther())
+    DATASETS.register("small-other", OTHER)
     yield
     DATASETS.forget("small-other")
 
@@ -193,13 +189,13 @@ def test_another_split_or_choice_becomes_another_data_set(
     said: list[str] = []
     SmallMini().prepare(tmp_path / "root", tmp_path / "source", said.append)
     assert not SmallMini().is_prepared(tmp_path / "root")
-    other = SmallOther().load(tmp_path / "root", "train")
+    other = OTHER.load(tmp_path / "root", "train")
     assert (other.dataset, other.class_names) == ("small-other", tuple(names))
     assert len(other.images) == count * len(names)
     (sentence,) = [each for each in said if "It becomes the data set small-other" in each]
     assert pytest.importorskip("re").search(why, sentence)
-    SmallOther().prepare(tmp_path / "again", tmp_path / "source")
-    assert SmallOther().load(tmp_path / "again", "train").digest == other.digest
+    OTHER.prepare(tmp_path / "again", tmp_path / "source")
+    assert OTHER.load(tmp_path / "again", "train").digest == other.digest
 
 
 @pytest.mark.parametrize(

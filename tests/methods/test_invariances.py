@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fslstm_plugin.data.balance import QueryBalance
 from fslstm_plugin.data.sampler import EpisodeSampler
-from fslstm_plugin.data.sets.cifarfs import split_classes
+from fslstm_plugin.data.sets.cifarfs import CIFAR_FS
 from fslstm_plugin.data.sets.glyphs import CHARACTERS
 from fslstm_plugin.evaluation.runner import indexed, run_methods
 from fslstm_plugin.features import EpisodeFeatures
@@ -199,7 +199,9 @@ def test_share_errors_are_counted_in_each_episode(batch: int) -> None:
     assert len(set(expected)) > 5
 
 
-@pytest.mark.parametrize("splits", [CHARACTERS, {split: split_classes(split) for split in ("train", "val", "test")}])
+@pytest.mark.parametrize(
+    "splits", [CHARACTERS, {split: CIFAR_FS.split_classes(split) for split in ("train", "val", "test")}]
+)
 def test_no_class_is_in_two_splits(splits) -> None:
     classes = [name for names in splits.values() for name in names]
     assert len(classes) == len(set(classes)) == 100

@@ -19,25 +19,9 @@ from ..prepared import RawSplit, partial_folder, scratch_folder, whole_folder
 from ..reading.archives import extract
 from ..reading.decode import read_rgb
 from ..reading.pickles import load_dict
-from .published import OtherVersion, PublishedDataset, published_classes
+from .published import OtherVersion, PublishedDataset
 
 MAX_BYTES = 1 << 30  # the original archive holds 178 MB, learn2learn's 134 MB
-
-
-def split_classes(split: str) -> list[str]:
-    """The classes of a split, in alphabetical order (Bertinetto et al. 2019).
-
-    Args:
-        split: ``"train"``, ``"val"`` or ``"test"``.
-
-    Returns:
-        64, 16 or 20 names, as CIFAR-100 has them.
-
-    Example:
-        >>> split_classes("val")[:3]
-        ['beaver', 'beetle', 'butterfly']
-    """
-    return published_classes("cifarfs", split)
 
 
 class CIFARFS(PublishedDataset):
@@ -47,8 +31,8 @@ class CIFARFS(PublishedDataset):
     torchvision's verified download. An archive replaces what is there.
 
     Example:
-        >>> CIFAR_FS.is_prepared(Path("nowhere"))
-        False
+        >>> CIFAR_FS.is_prepared(Path("nowhere")), CIFAR_FS.split_classes("val")[:3]
+        (False, ['beaver', 'beetle', 'butterfly'])
     """
 
     name = "cifar-fs"
@@ -58,7 +42,6 @@ class CIFARFS(PublishedDataset):
     images_per_class = 600
     lists = "cifarfs"
     name_form = "[a-z_]+"
-    other = "cifar-fs-other"
     source_option = "--archive cifar100.zip"
     source_files = "learn2learn's cifar100.zip (or the original cifar-100-python.tar.gz, class folders, parquet files)"
 
@@ -76,7 +59,7 @@ class CIFARFS(PublishedDataset):
         self._link_processed(self._links_folder(root), report)
         for split in SPLITS:
             report(f"Reading the {split} images.")
-            yield _raw_split(folder / "data", split)
+            yield self._raw_split(folder / "data", split)
 
     def partial_folders(self, root: Path) -> list[Path]:
         """Those of learn2learn's folders too; see :meth:`Dataset.partial_folders`."""
@@ -102,9 +85,9 @@ class CIFARFS(PublishedDataset):
         """Refuse a folder that an interrupted download or extraction left."""
         try:
             for split in SPLITS:
-                self._checked(_raw_split(folder / "data", split))
+                self._checked(self._raw_split(folder / "data", split))
                 path = _split_list(folder, split)
-                if not path.is_file() or sorted(path.read_text(encoding="utf-8").split()) != split_classes(split):
+                if not path.is_file() or sorted(path.read_text(encoding="utf-8").split()) != self.split_classes(split):
                     raise DataError(f"{path} does not list the {split} classes.")
         except (DataError, UnicodeDecodeError) as error:
             raise DataError(
@@ -122,15 +105,17 @@ class CIFARFS(PublishedDataset):
                 (scratch / "cifar100" / "data").rename(partial / "data")
             elif (scratch / "cifar-100-python").is_dir():
                 report("Writing the images as PNG files, as learn2learn has them.")
-                _write_pngs(scratch / "cifar-100-python", partial / "data")
+                self._write_pngs(scratch / "cifar-100-python", partial / "data")
             else:
                 raise DataError(
                     f"{archive} holds neither cifar100/data (as learn2learn's cifar100.zip) nor "
                     "cifar-100-python (as the original archive): it is not CIFAR-100."
                 )
             for split in SPLITS:
-                self._checked(_raw_split(partial / "data", split))
-                _write_split_list(_split_list(partial, split), split)
+                self._checked(self._raw_split(partial / "data", split))
+                path = _split_list(partial, split)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("".join(f"{name}\n" for name in self.split_classes(split)), encoding="utf-8")
 
     def _link_processed(self, folder: Path, report: Callable[[str], None]) -> None:
         """learn2learn's second copy of the images, by split, as links; learn2learn itself may leave it incomplete."""
@@ -141,14 +126,14 @@ class CIFARFS(PublishedDataset):
         with whole_folder(folder) as partial:
             for split in SPLITS:
                 (partial / split).mkdir()
-                for name in split_classes(split):
+                for name in self.split_classes(split):
                     (partial / split / name).symlink_to(Path("..", "..", "cifar100", "data", name), True)
 
     def _is_whole(self, folder: Path, split: str) -> bool:
         """Whether a folder has the classes of the split, every image of each, and no other class."""
         found = {path.name for path in folder.glob("*") if path.is_dir()}
-        counts = _raw_split(folder, split).counts().values()
-        return found == set(split_classes(split)) and set(counts) == {self.images_per_class}
+        counts = self._raw_split(folder, split).counts().values()
+        return found == set(self.split_classes(split)) and set(counts) == {self.images_per_class}
 
     def _download(self, folder: Path, root: Path, report: Callable[[str], None]) -> Path:
         from torchvision.datasets import CIFAR100
@@ -163,38 +148,33 @@ class CIFARFS(PublishedDataset):
             ) from error
         return folder / CIFAR100.filename
 
+    def _raw_split(self, folder: Path, split: str) -> RawSplit:
+        pngs = {
+            name: sorted((folder / name).glob("*.png"), key=lambda path: path.name)
+            for name in self.split_classes(split)
+        }
+        return RawSplit(split, pngs, read_rgb)
 
-def _raw_split(folder: Path, split: str) -> RawSplit:
-    return RawSplit(split, {name: _pngs(folder / name) for name in split_classes(split)}, read_rgb)
-
-
-def _pngs(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.png"), key=lambda path: path.name)
-
-
-def _write_pngs(source: Path, target: Path) -> None:
-    """The original archive's images as files; their names are in it, and learn2learn's archive keeps them."""
-    classes = load_dict(source / "meta", "fine_label_names")["fine_label_names"]
-    if set(classes) != {name for split in SPLITS for name in split_classes(split)}:
-        raise DataError(f"{source / 'meta'} does not have the class names of CIFAR-100.")
-    for name in classes:
-        (target / name).mkdir(parents=True)
-    for part in ("train", "test"):
-        batch = load_dict(source / part, "data", "fine_labels", "filenames")
-        images, labels, names = (
-            _images(batch["data"], source / part),
-            batch["fine_labels"],
-            batch["filenames"],
-        )
-        if not (len(images) == len(labels) == len(names)) or not set(labels) <= set(range(len(classes))):
-            raise DataError(
-                f"{source / part} has {len(images)} images, {len(labels)} labels and {len(names)} file names, "
-                f"expected as many of each, and labels from 0 to {len(classes) - 1}."
-            )
-        for image, label, name in zip(images, labels, names, strict=True):
-            if Path(name).name != name:
-                raise DataError(f"{source / part} names an image {name!r}, expected a plain file name.")
-            Image.fromarray(image).save(target / classes[label] / name, "png", compress_level=1)
+    def _write_pngs(self, source: Path, target: Path) -> None:
+        """The original archive's images as files; their names are in it, and learn2learn's archive keeps them."""
+        classes = load_dict(source / "meta", "fine_label_names")["fine_label_names"]
+        if set(classes) != {name for split in SPLITS for name in self.split_classes(split)}:
+            raise DataError(f"{source / 'meta'} does not have the class names of CIFAR-100.")
+        for name in classes:
+            (target / name).mkdir(parents=True)
+        for part in ("train", "test"):
+            batch = load_dict(source / part, "data", "fine_labels", "filenames")
+            images = _images(batch["data"], source / part)
+            labels, names = batch["fine_labels"], batch["filenames"]
+            if not (len(images) == len(labels) == len(names)) or not set(labels) <= set(range(len(classes))):
+                raise DataError(
+                    f"{source / part} has {len(images)} images, {len(labels)} labels and {len(names)} file names, "
+                    f"expected as many of each, and labels from 0 to {len(classes) - 1}."
+                )
+            for image, label, name in zip(images, labels, names, strict=True):
+                if Path(name).name != name:
+                    raise DataError(f"{source / part} names an image {name!r}, expected a plain file name.")
+                Image.fromarray(image).save(target / classes[label] / name, "png", compress_level=1)
 
 
 def _images(data: np.ndarray, path: Path) -> np.ndarray:
@@ -208,21 +188,5 @@ def _split_list(folder: Path, split: str) -> Path:
     return folder / "splits" / "bertinetto" / f"{split}.txt"
 
 
-def _write_split_list(path: Path, split: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{name}\n" for name in split_classes(split)), encoding="utf-8")
-
-
 CIFAR_FS = CIFARFS()
-
-
-class OtherCIFARFS(OtherVersion):
-    """Images of CIFAR-100's classes, or of others, in another split or number."""
-
-    of = CIFAR_FS
-    name = "cifar-fs-other"
-    title = "Another version of CIFAR-FS"
-    image_size = 32
-
-
-CIFAR_FS_OTHER = OtherCIFARFS()
+CIFAR_FS_OTHER = OtherVersion(CIFAR_FS)

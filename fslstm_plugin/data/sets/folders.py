@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from ...errors import DataError
 from ..base import Dataset
@@ -38,7 +37,7 @@ class FolderDataset(Dataset):
     images_per_class = None
     source_option = "--from DIR"
     source_files = "a folder with train, val and test, each with a folder of pictures for every class,"
-    max_bytes: ClassVar[int] = 32 << 30
+    max_bytes: int = 32 << 30
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits; without a source from ``<root>/<name>``. See :meth:`Dataset.read`."""

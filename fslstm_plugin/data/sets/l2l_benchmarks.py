@@ -22,8 +22,8 @@ from .published import OtherVersion, PublishedDataset
 class _PickledBenchmark(PublishedDataset):
     """A data set whose splits learn2learn keeps in pickles, their names with the split in them."""
 
-    file_names: ClassVar[tuple[str, ...]]
-    max_bytes: ClassVar[int]
+    file_names: tuple[str, ...]
+    max_bytes: int
     source_option = "--from DIR"
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
@@ -64,7 +64,6 @@ class FC100Benchmark(_PickledBenchmark):
     images_per_class = 600
     lists = "fc100"
     name_form = "[a-z_]+"
-    other = "fc100-other"
     source_files = (
         "learn2learn's FC100_{train,val,test}.pickle (from its fc100.zip), or CIFAR-100 as cifar100.zip, class folders "
         "or parquet files,"
@@ -99,7 +98,6 @@ class TieredImageNet(_PickledBenchmark):
     images_per_split: ClassVar = {"train": 448_695, "val": 124_261, "test": 206_209}
     lists = "tiered"
     name_form = r"n\d{8}"
-    other = "tiered-other"
     source_files = (
         "learn2learn's {train,val,test}_images_png.pkl and {train,val,test}_labels.pkl, or ImageNet's train folder or "
         "parquet files,"
@@ -130,26 +128,6 @@ def _by_label(labels: Any, count: int, path: Path) -> dict[str, np.ndarray]:
 
 
 FC100 = FC100Benchmark()
+FC100_OTHER = OtherVersion(FC100)
 TIERED = TieredImageNet()
-
-
-class OtherFC100(OtherVersion):
-    """Images of CIFAR-100's classes, or of others, in another split or number."""
-
-    of = FC100
-    name = "fc100-other"
-    title = "Another version of FC100"
-    image_size = 32
-
-
-class OtherTiered(OtherVersion):
-    """Images of tieredImageNet's classes, or of others, in another split or number."""
-
-    of = TIERED
-    name = "tiered-other"
-    title = "Another version of tieredImageNet"
-    image_size = 84
-
-
-FC100_OTHER = OtherFC100()
-TIERED_OTHER = OtherTiered()
+TIERED_OTHER = OtherVersion(TIERED)

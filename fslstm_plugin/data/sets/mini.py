@@ -51,7 +51,6 @@ class MiniImageNet(PublishedDataset):
     images_per_class = 600
     lists = "mini"
     name_form = r"n\d{8}"
-    other = "mini-other"
     recipe = DatasetRecipe(many_shots=15, iam_reduction=16)
     source_option = "--from DIR"
     source_files = (
@@ -167,16 +166,4 @@ def _by_number(folder: Path, label: str) -> list[Path]:
 
 
 MINI = MiniImageNet()
-
-
-class OtherMini(OtherVersion):
-    """Images of miniImageNet's classes, or of others, in another split or number."""
-
-    of = MINI
-    name = "mini-other"
-    title = "Another version of miniImageNet"
-    image_size = 84
-    recipe = MiniImageNet.recipe
-
-
-MINI_OTHER = OtherMini()
+MINI_OTHER = OtherVersion(MINI)

@@ -41,13 +41,16 @@ class PublishedDataset(Dataset):
         name_form: Regular expression of the published names. A split in which no name has this form, as where classes
             are numbered, is compared by its numbers of classes and images alone.
         images_per_split: Number of images of each split, where it is published and classes have unequal numbers.
-        other: Name of the data set that another split becomes.
     """
 
-    lists: ClassVar[str]
-    name_form: ClassVar[str]
+    lists: str
+    name_form: str
     images_per_split: ClassVar[Mapping[str, int]] = {}
-    other: ClassVar[str]
+
+    @property
+    def other(self) -> str:
+        """Name of the data set that another split becomes, an `OtherVersion`."""
+        return f"{self.name}-other"
 
     def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
         """Make the prepared form, or, of another split or choice of images, that of the data set :attr:`other`.
@@ -142,16 +145,20 @@ class PublishedDataset(Dataset):
 
 
 class OtherVersion(Dataset):
-    """The images of a published data set in another split, or others of its classes.
+    """The images of a published data set in another split or number, or images of other classes.
 
-    Attributes:
+    Args:
         of: The published data set.
     """
 
-    of: ClassVar[PublishedDataset]
     classes: ClassVar = {}
     images_per_class = None
     source_option = "--from DIR"
+
+    def __init__(self, of: PublishedDataset) -> None:
+        self.of = of
+        self.name, self.title = of.other, f"Another version of {of.title}"
+        self.image_size, self.recipe = of.image_size, of.recipe
 
     def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
         """Make the prepared form while nothing else extracts an archive for :attr:`of`. See :meth:`Dataset.prepare`."""
