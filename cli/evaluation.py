@@ -365,7 +365,7 @@ def measure(
     for each in settings:  # before anything is computed
         each.check(parts[0][0].split)
     rows: list[Row] = []
-    passes = sum(session.passes(methods) for session, methods in parts)
+    passes = sum(len(session.by_pass(methods)) for session, methods in parts)
     with running(console, len(shots) * passes * len(join_ranks().share(setting.episodes))) as show:
         for each in settings:
             rows += measure_together(parts, each, batch_episodes, partial(show, each.shots), len(settings))

@@ -20,12 +20,9 @@ _MOST_LOGITS = {"cpu": 2**20, "cuda": 2**25}  # Of the support together with eac
 
 
 class Batch(NamedTuple):
-    """Some episodes.
+    """Some episodes: the number of the first, their features, and the labels of their queries, int64 ``(episodes, m)``.
 
-    Args:
-        first: Number of the first.
-        features: Their features.
-        query_labels: int64 ``(episodes, m)``; of a class that has no support, its number among all of the episode.
+    The label of a class that has no support is its number among all classes of the episode.
     """
 
     first: int
@@ -44,8 +41,8 @@ def collect(
     answer: Answer,
     title: str,
     known: int | None = None,
-) -> list[list[Tensor]]:
-    """Answers of methods for each episode.
+) -> list[tuple[Method, list[Tensor]]]:
+    """Answers of methods for each episode: of each method the tensors of all episodes, on the CPU.
 
     Args:
         session: The model and its images.
@@ -55,9 +52,6 @@ def collect(
         answer: From a method and a batch to tensors whose first dimension is its episodes.
         title: What is being done, for the progress bar.
         known: How many of the episode's classes, the first ones, have their support; all by default.
-
-    Returns:
-        For each method its tensors, of all episodes, on the CPU.
     """
     found: dict[int, list[Callable[[], Sequence[Tensor]]]] = {id(method): [] for method in methods}
     ways = sampler.ways if known is None else known
@@ -65,10 +59,10 @@ def collect(
     targets = one_hot(sampler.labels[:kept].to(session.device), ways)
     kind = "cuda" if session.device.type == "cuda" else "cpu"
     size = max(1, min(_MOST_EPISODES[kind], _MOST_LOGITS[kind] // (targets.numel() * sampler.ways * sampler.queries)))
-    total = episodes * session.passes(methods)
-    done = 0
+    groups = session.by_pass(methods)
+    done, total = 0, episodes * len(groups)
     with session.tell(title, total) as say, torch.no_grad():
-        for group in session.by_pass(methods):
+        for group in groups:
             source = session.source(group)
             for first in range(0, episodes, size):
                 count = min(size, episodes - first)
@@ -88,6 +82,6 @@ def collect(
                 done += count
                 say(done, total)
     return [
-        [torch.cat(parts) for parts in zip(*(arrived() for arrived in found[id(method)]), strict=True)]
+        (method, [torch.cat(parts) for parts in zip(*(arrived() for arrived in found[id(method)]), strict=True)])
         for method in methods
     ]

@@ -73,8 +73,7 @@ def calibration_rows(session: Session, methods: Sequence[Method], setting: Setti
     title = f"Calibration, {setting.shots}-shot"
     targets = one_hot(sampler.labels[: sampler.num_support], setting.ways)
     rows = []
-    for method, found in zip(methods, collect(session, methods, sampler, setting.episodes, answer, title), strict=True):
-        before, after, temperature = found
+    for method, (before, after, temperature) in collect(session, methods, sampler, setting.episodes, answer, title):
         rows.append(
             CalibrationRow(
                 run=session.name,

@@ -55,12 +55,7 @@ class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def require_coverage(methods: Sequence[Method], settings: Sequence[Setting], coverage: float, kind: str) -> None:
-    """Refuse what has no such sets in any of the settings, before anything is computed.
-
-    Raises:
-        UsageError: If none of the methods has prediction sets, or in no setting the labelled images can guarantee the
-            coverage.
-    """
+    """Refuse methods without prediction sets, and settings none of which has the images to guarantee the coverage."""
     require_attainable(coverage, _labelled(max(settings, key=lambda setting: setting.shots)), kind)
     if not with_prediction_sets(methods):
         require_prediction_sets(methods[0])
@@ -102,8 +97,7 @@ def coverage_rows(
     mine = with_prediction_sets(methods)
     title = f"Prediction sets, {setting.shots}-shot"
     rows = []
-    for method, found in zip(mine, collect(session, mine, sampler, setting.episodes, answer, title), strict=True):
-        hits, sizes, singletons = found
+    for method, (hits, sizes, singletons) in collect(session, mine, sampler, setting.episodes, answer, title):
         covered = summary(setting, session.split)(100 * hits, counted=setting.ways * setting.queries)
         rows.append(
             CoverageRow(

@@ -68,16 +68,9 @@ class Clock:
 
 
 def episodes_that_fit(work: Callable[[], object], episodes: int, device: torch.device, most: int) -> int:
-    """How many episodes a GPU's free memory holds, by the most that a few of them take.
+    """How many episodes a GPU's free memory holds, 1 at least, by the most that the work on a few of them takes.
 
-    Args:
-        work: What is done with a few.
-        episodes: How many these are.
-        device: The GPU; libraries have their own memory already.
-        most: Of the result.
-
-    Returns:
-        1 at least.
+    Libraries have their own memory already.
     """
     torch.cuda.reset_peak_memory_stats(device)
     work()

@@ -33,14 +33,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 class _Form(NamedTuple):
-    """What an array is, according to its header.
-
-    Args:
-        shape: Its shape.
-        dtype: Name of its type.
-        kind: NumPy's letter for types of that kind.
-        itemsize: Bytes of a number, in an archive.
-    """
+    """What an array is, by its header; ``kind`` is NumPy's letter, ``itemsize`` the bytes of a number in an archive."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -59,18 +52,12 @@ class _Form(NamedTuple):
 def open_feature_file(
     file: Path, device: torch.device | str = "cpu", ranks: Ranks = ALONE, tell: Tell = quiet
 ) -> FeatureSession:
-    """The features of a file.
+    """The features of a file, NumPy's ``.npz`` or safetensors; unfit arrays are refused before their contents are read.
 
-    What its arrays are is read, and refused, before their contents are.
-
-    Args:
-        file: NumPy's ``.npz`` or safetensors, with ``features`` ``(N, d)``, floating point, and ``labels`` ``(N,)``,
-            whole numbers or, in ``.npz``, texts; and perhaps ``base_mean`` ``(d,)``, the mean feature of other classes,
-            for methods that subtract it. Nothing in it is run. An ``.npz`` file has checksums; safetensors has none
-            but in files of this package, so that damage to the numbers of another's is not noticed.
-        device: Where to compute; default the CPU.
-        ranks: See `Session`.
-        tell: See `Session`.
+    It holds ``features`` ``(N, d)``, floating point, and ``labels`` ``(N,)``, whole numbers or, in ``.npz``, texts; and
+    perhaps ``base_mean`` ``(d,)``, the mean feature of other classes, for methods that subtract it. Nothing in it is
+    run. An ``.npz`` file has checksums; safetensors has none but in files of this package, so that damage to the
+    numbers of another's is not noticed.
 
     Raises:
         DataError: If it cannot be read, has an unexpected format, or has features that are not finite numbers.

@@ -16,8 +16,8 @@ from ..methods.base import Method
 from ..naming import parse_method
 from ..runs.folder import Run
 from .ranks import ALONE, Ranks
-from .runner import FeatureSource, indexed
 from .session import Session, Tell, quiet
+from .source import FeatureSource, indexed
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class FeatureSession(Session):
         device: Where to compute.
         ranks: See `Session`.
         tell: See `Session`.
-        base_mean: Mean feature ``(d,)`` of other classes. Default None: it is not known.
+        base_mean: Mean feature ``(d,)`` of other classes, float32. Default None: it is not known.
         notes: See `Session`.
     """
 
@@ -59,19 +59,9 @@ class FeatureSession(Session):
         base_mean: Tensor | None = None,
         notes: Sequence[str] = (),
     ) -> FeatureSession:
-        """Features in any order, with labels of any type that can be sorted.
+        """Features ``(N, d)`` in any order, with labels ``(N,)`` of any type that can be sorted; else as the class.
 
-        Args:
-            name: Name of the data, in tables.
-            kind: What the data are, in place of a split's name.
-            features: Features ``(N, d)``, float32.
-            labels: Their labels ``(N,)``.
-            made_by: What the features were made by; see `FeatureSession`.
-            device: Where to compute; default the CPU.
-            ranks: See `Session`.
-            tell: See `Session`.
-            base_mean: Mean feature ``(d,)``, float32. Default None.
-            notes: See `Session`.
+        The name is that of the data, in tables; the kind, in place of a split's name, what the data are.
 
         Example:
             >>> session = FeatureSession.of("toy", "file", torch.eye(4), np.array(["b", "a", "b", "a"]), "none")

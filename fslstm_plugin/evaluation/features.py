@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..backbones.base import normalization_of
 from ..backbones.folding import fold_batch_norm
-from ..data.base import Split
+from ..data.base import Split, silent
 from ..data.images import make_images
 from ..errors import RunError, StorageError
 from ..storage.files import prune, subfolder
@@ -23,19 +23,15 @@ from .devices import sent
 Progress = Callable[[int, int], None]
 
 
-def _silent(done: int, total: int) -> None:
-    """Tell nobody."""
-
-
 def extract_features(
     backbone: nn.Module,
     split: Split,
     device: torch.device | str = "cpu",
     precision: str = "32",
     batch_size: int = 256,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Tensor:
-    """Features of every image of a split.
+    """Features of every image of a split, float32 ``(N, d)`` on the CPU.
 
     Args:
         backbone: Maps images to vectors; used in evaluation mode, not changed.
@@ -44,9 +40,6 @@ def extract_features(
         precision: ``"32"``, or ``"bf16"``: bfloat16 in the backbone's products.
         batch_size: Images per forward pass.
         progress: Called with the number of images done and their total.
-
-    Returns:
-        float32 ``(N, d)`` on the CPU.
     """
     device = torch.device(device)
     normalization = normalization_of(backbone)
@@ -96,9 +89,9 @@ class FeatureStore:
     device: torch.device | str = "cpu"
     precision: str = "32"
     kind: tuple[str, ...] = ()
-    note: Callable[[str], None] = lambda sentence: None
+    note: Callable[[str], None] = silent
 
-    def features(self, split: Split, progress: Progress = _silent) -> Tensor:
+    def features(self, split: Split, progress: Progress = silent) -> Tensor:
         """Features of every image, float32 ``(N, d)``; a file that is damaged or holds something else is replaced.
 
         Raises:
@@ -106,7 +99,7 @@ class FeatureStore:
         """
         return self._kept(split, "features", len(split.labels), progress, lambda features: features)
 
-    def mean(self, split: Split, progress: Progress = _silent) -> Tensor:
+    def mean(self, split: Split, progress: Progress = silent) -> Tensor:
         """Mean feature of the images, float32 ``(d,)``; see :meth:`features`."""
 
         def averaged(features: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from .session import Session
 from .setting import Setting
 
 ACCEPTED = 0.95
-P_VALUE, PROBABILITY, DISTANCE = "p-value", "probability", "distance"
+_SCORES = ("p-value", "probability", "distance")  # The first only of methods that have prediction sets.
 
 
 class OpenRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,11 +89,10 @@ def open_rows(session: Session, methods: Sequence[Method], setting: Setting, ope
         return [torch.stack(tell_apart(score, known, right), -1) for score in scores]
 
     title = f"Unknown classes, {setting.shots}-shot"
-    collected = collect(session, methods, sampler, setting.episodes, answer, title, setting.ways)
     estimated = summary(wider, session.split)
     rows = []
-    for method, found in zip(methods, collected, strict=True):
-        for score, measured in zip(_names(method), found, strict=True):
+    for method, found in collect(session, methods, sampler, setting.episodes, answer, title, setting.ways):
+        for score, measured in zip(_SCORES[-len(found) :], found, strict=True):
             counted = (0, setting.ways * setting.queries, open_ways * setting.queries)
             auroc, accuracy, refused = (
                 estimated(100 * each, counted=many) for each, many in zip(measured.mT, counted, strict=True)
@@ -116,12 +115,8 @@ def open_rows(session: Session, methods: Sequence[Method], setting: Setting, ope
     return rows
 
 
-def _names(method: Method) -> list[str]:
-    return [*([P_VALUE] if why_no_prediction_sets(method) is None else []), PROBABILITY, DISTANCE]
-
-
 def _scores(method: Method, batch: Batch, logits: Tensor, seed: int) -> list[Tensor]:
-    """The scores that `_names` lists, ``(episodes, m)`` each; the greater, the better known."""
+    """The `_SCORES` that the method has, ``(episodes, m)`` each; the greater, the better known."""
     likely = probabilities(logits, temperature_of(method, batch.features))
     scores = [likely.amax(-1), familiarity(method.prepare(batch.features))]
     if why_no_prediction_sets(method) is None:

@@ -21,9 +21,6 @@ _LSF = {"JSM_NAMESPACE_RANK"}
 def forget_stale(environment: MutableMapping[str, str] = os.environ) -> None:
     """Remove what says that this process is one of several where nothing started several.
 
-    Args:
-        environment: The variables; default this process's.
-
     Example:
         >>> left = {"LOCAL_RANK": "1", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "HOME": "/root"}
         >>> forget_stale(left)

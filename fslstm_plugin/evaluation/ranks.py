@@ -19,11 +19,7 @@ _PATIENCE = datetime.timedelta(hours=12)  # The first rank may extract features 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes that evaluate together; by default this one alone.
-
-    Args:
-        rank: Number of this process, from 0.
-        size: How many there are.
+    """The processes that evaluate together, of which this is number ``rank`` from 0; by default this one alone.
 
     Example:
         >>> [list(Ranks(rank, 3).share(7)) for rank in range(3)]

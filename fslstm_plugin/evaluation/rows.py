@@ -93,13 +93,7 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Measured(NamedTuple):
-    """The outcome of a method of a run.
-
-    Args:
-        run: Name of the run.
-        backbone: Name of its backbone.
-        outcome: Its outcome.
-    """
+    """The outcome of a method of a run, with the names of the run and of its backbone."""
 
     run: str
     backbone: str
@@ -114,7 +108,7 @@ class Measured(NamedTuple):
 def rows_of(
     measured: Sequence[Measured], split: Split, setting: Setting, tables: int = 1, gains_alone: bool = False
 ) -> list[Row]:
-    """Accuracy, interval, time and paired differences of methods that were run on the same episodes.
+    """Accuracy, interval, time and paired differences of methods that were run on the same episodes; a row for each.
 
     Args:
         measured: The outcomes of the methods of one run or of several.
@@ -123,9 +117,6 @@ def rows_of(
         tables: See `together`: how many numbers of shots the table has. Default 1.
         gains_alone: Whether the intervals of gains hold each alone, for pages that make tables of their own of them.
             Default False: all differences at once.
-
-    Returns:
-        A row for each.
     """
     summarize = summary(setting, split)
     accuracies = torch.stack([each.outcome.accuracies for each in measured])
@@ -171,10 +162,8 @@ def summary(setting: Setting, split: Split) -> Callable[..., Estimate]:
 def reference(each: Measured, measured: Sequence[Measured]) -> Measured | None:
     """What a method is naturally measured against: `Method.references` on the same run, or itself on the first run.
 
-    A plain head that is not there with its defaults may be there with other constants, as tuned.
-
-    Returns:
-        None if neither is there.
+    A plain head that is not there with its defaults may be there with other constants, as tuned. None if neither is
+    there.
 
     Example:
         >>> from fslstm_plugin import parse_method

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..data.base import silent
 from ..data.sampler import EpisodeSampler
 from ..heads import one_hot
 from ..methods.base import Method
 from .devices import episodes_that_fit
-from .parallel import map_in_threads
 from .ranks import ALONE, Ranks
 from .running import FEATURES_AT_A_TIME, Episodes, Running, grams_suffice
 from .source import FeatureSource, indexed
@@ -58,7 +60,7 @@ def run_methods(
     episodes: int,
     device: torch.device | str = "cpu",
     batch_episodes: int | None = None,
-    report: Report = lambda done, accuracies: None,
+    report: Report = silent,
     workers: int | None = None,
     ranks: Ranks = ALONE,
     first: int = 0,
@@ -115,7 +117,7 @@ def run_methods(
         batch_episodes = _fitting_batch(source, sampler, device, methods)
     starts = mine[::batch_episodes]
     batches = (episodes_from(first + start, min(batch_episodes, mine.stop - start)) for start in starts)
-    under_way = map_in_threads(run, batches, workers)
+    under_way = _in_threads(run, batches, workers)
     parts: list[list[tuple[Tensor, float]]] = []
     done, sums = 0, torch.zeros(len(methods), dtype=torch.float64)
     for running in under_way if device.type == "cpu" else _one_ahead(under_way):
@@ -130,6 +132,32 @@ def run_methods(
         values, seconds = ranks.gather(values, sum(part[index][1] for part in parts) / workers)
         outcomes.append(Outcome(method, values[0], values[1], seconds))
     return outcomes
+
+
+def _in_threads(run: Callable[[Episodes], Running], batches: Iterable[Episodes], workers: int) -> Iterator[Running]:
+    """``map`` by several threads, each with one of PyTorch's; results in order, batches taken a few ahead only.
+
+    An episode's matrices are so small that PyTorch gains nothing from several threads within one operation; threads
+    that work on different episodes share nothing and scale well. One worker is the caller's thread, with all of
+    PyTorch's.
+    """
+    if workers == 1:
+        yield from map(run, batches)
+        return
+    threads = torch.get_num_threads()
+    running: deque[Future[Running]] = deque()
+    # The number of threads belongs to each thread, but the matrix library's to all: set it back at the end.
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            for batch in batches:
+                running.append(pool.submit(run, batch))
+                if len(running) > 2 * workers:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)
 
 
 def _one_ahead(batches: Iterable[Running]) -> Iterator[Running]:

@@ -23,12 +23,7 @@ FEATURES_AT_A_TIME = 16  # Episodes multiplied out together on a CPU: some 13 MB
 
 
 class Episodes(NamedTuple):
-    """Some episodes, on the CPU.
-
-    Args:
-        indices: Of their images, int64 ``(episodes, n + m)``, the support first.
-        query_labels: int64 ``(episodes, m)``.
-    """
+    """Indices of images, int64 ``(episodes, n + m)``, support first, and query labels ``(episodes, m)``, on the CPU."""
 
     indices: Tensor
     query_labels: Tensor
@@ -37,15 +32,8 @@ class Episodes(NamedTuple):
 class Running:
     """Methods at work on a batch of episodes; on a GPU nothing waits for them before `results`.
 
-    Args:
-        source: Where the features come from.
-        episodes: The episodes.
-        targets: One-hot labels of their support ``(n, ways)``, on the device.
-        methods: On the device.
-
-    Raises:
-        DataError: See `results`; on a CPU at once.
-        UsageError: Likewise; or if a method refuses the features.
+    One-hot labels of the support ``(n, ways)`` and the methods are on the device. What `results` refuses is refused at
+    once on a CPU, and what a method itself refuses everywhere.
     """
 
     def __init__(self, source: FeatureSource, episodes: Episodes, targets: Tensor, methods: Sequence[Method]) -> None:
@@ -143,10 +131,7 @@ def grams_suffice(methods: Sequence[Method]) -> bool:
 class _Group:
     """Methods whose features went through the same adapters, and the time of what they share.
 
-    Args:
-        methods: The methods.
-        whole: Whether the queries' own block is needed.
-        share: Share of the whole product that the rows of the support alone would have taken.
+    The queries' own block may be needed or not; the support's rows take a share of the whole product.
     """
 
     def __init__(self, methods: Sequence[Method], whole: bool, share: float) -> None:

@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from ..backbones.views import on_views, require_known, seeing
-from ..data.base import Split
+from ..data.base import Split, silent
 from ..data.root import load_split
 from ..errors import UsageError
 from ..methods.base import Method
 from ..model import FewShotModel
 from ..runs.folder import Run
-from .episode_images import from_images
 from .features import FeatureStore, Progress
 from .ranks import ALONE, Ranks
 from .rows import Measured, Row, rows_of
-from .runner import FeatureSource, Outcome, indexed, run_methods
+from .runner import Outcome, run_methods
 from .setting import Setting
+from .source import FeatureSource, from_images, indexed
 
 PassReport = Callable[[Sequence[str], int, Sequence[float]], None]
 Tell = Callable[[str, int], AbstractContextManager[Callable[[int, int], None]]]
@@ -32,15 +32,7 @@ Tell = Callable[[str, int], AbstractContextManager[Callable[[int, int], None]]]
 
 def quiet(title: str, total: int) -> AbstractContextManager[Callable[[int, int], None]]:
     """Show nothing."""
-    return nullcontext(lambda done, total: None)
-
-
-def _silent(sentence: str) -> None:
-    """Say nothing."""
-
-
-def _untold(methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
-    """Tell nothing."""
+    return nullcontext(silent)
 
 
 class Session(ABC):
@@ -94,8 +86,9 @@ class Session(ABC):
         methods: Sequence[Method],
         setting: Setting,
         batch_episodes: int | None = None,
-        report: PassReport = _untold,
+        report: PassReport = silent,
         episodes: range | None = None,
+        prefix: str = "",
     ) -> list[Measured]:
         """Outcomes of methods in the episodes of a setting, in one pass per kind of features.
 
@@ -105,30 +98,19 @@ class Session(ABC):
             batch_episodes: See `run_methods`.
             report: Called in each pass with its methods' names, the episodes done, and the mean accuracies in them.
             episodes: Some of the setting's that follow one another; all if None.
+            prefix: What the names begin with.
         """
         sampler = setting.sampler(self.split)
         wanted = range(setting.episodes) if episodes is None else episodes
         found: dict[int, Outcome] = {}
         for mine in self.by_pass(methods):
-            tell = partial(report, [str(method) for method in mine])
+            tell = partial(report, [f"{prefix}{method}" for method in mine])
+            source, first = self.source(mine), wanted.start
             outcomes = run_methods(
-                self.source(mine),
-                sampler,
-                mine,
-                len(wanted),
-                self.device,
-                batch_episodes,
-                tell,
-                ranks=self.ranks,
-                first=wanted.start,
+                source, sampler, mine, len(wanted), self.device, batch_episodes, tell, ranks=self.ranks, first=first
             )
             found |= {id(outcome.method): outcome for outcome in outcomes}
         return [Measured(self.name, self.backbone, found[id(method)]) for method in methods]
-
-    @staticmethod
-    def passes(methods: Sequence[Method]) -> int:
-        """How many passes over the episodes these methods take."""
-        return len(Session.by_pass(methods))
 
     @staticmethod
     def by_pass(methods: Sequence[Method]) -> list[list[Method]]:
@@ -167,7 +149,7 @@ class RunSession(Session):
     cache: bool = True
     ranks: Ranks = ALONE
     tell: Tell = quiet
-    note: Callable[[str], None] = _silent
+    note: Callable[[str], None] = silent
     views: str | None = None
     model: FewShotModel = field(init=False)
     _embedded: dict[str, Tensor] = field(init=False, default_factory=dict)
@@ -248,11 +230,7 @@ class RunSession(Session):
             if str(method) not in self._embedded:  # computed with the other processes, and used by the first again
                 self._embedded[str(method)] = self._computed(self.split, self._store(method).features)
             return indexed(self._embedded[str(method)])
-        return indexed(self.features, self._map_shape, self._mean_for(methods))
-
-    @property
-    def _map_shape(self) -> tuple[int, int, int] | None:
-        return getattr(self.model.backbone, "map_shape", None)
+        return indexed(self.features, getattr(self.model.backbone, "map_shape", None), self._mean_for(methods))
 
     def _mean_for(self, methods: Sequence[Method]) -> Tensor | None:
         return self.base_mean if any(method.needs_base_mean for method in methods) else None
@@ -262,17 +240,13 @@ def measure_together(
     parts: Sequence[tuple[Session, Sequence[Method]]],
     setting: Setting,
     batch_episodes: int | None = None,
-    report: PassReport = _untold,
+    report: PassReport = silent,
     tables: int = 1,
 ) -> list[Row]:
     """Rows of methods of several runs on the same episodes, so that all differences are paired.
 
-    Args:
-        parts: Sessions on the same split, each with its methods.
-        setting: The episodes.
-        batch_episodes: See `run_methods`.
-        report: See `Session.measure`; names begin with the run's if there are several.
-        tables: See `rows_of`. Default 1.
+    Each session has its methods; the names that the report gets begin with the run's if there are several. The other
+    arguments are those of `Session.measure` and `rows_of`.
 
     Raises:
         UsageError: If the sessions are on different images.
@@ -287,9 +261,5 @@ def measure_together(
     measured = []
     for session, methods in parts:
         prefix = f"{session.name}: " if len(parts) > 1 else ""
-        measured += session.measure(methods, setting, batch_episodes, partial(_prefixed, report, prefix))
+        measured += session.measure(methods, setting, batch_episodes, report, prefix=prefix)
     return rows_of(measured, first, setting, tables)
-
-
-def _prefixed(report: PassReport, prefix: str, methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
-    report([f"{prefix}{method}" for method in methods], done, accuracies)

@@ -1,4 +1,4 @@
-"""Where the features of episodes come from."""
+"""Where the features of episodes come from: from those of a whole split, or from the episode's images each time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..backbones.episode_statistics import episode_statistics
+from ..backbones.views import Mirrored
+from ..data.base import Split
+from ..data.images import make_images
 from ..methods.base import Method
+from ..model import Embedding
+from .devices import sent
 
 
 @dataclass(frozen=True)
@@ -44,3 +50,31 @@ def indexed(
         return features.index_select(0, indices.flatten()).unflatten(0, indices.shape)
 
     return FeatureSource(points, map_shape, base_mean)
+
+
+def from_images(
+    embedding: Embedding | Mirrored,
+    split: Split,
+    device: torch.device | str,
+    base_mean: Tensor | None = None,
+    bfloat16: bool = False,
+) -> FeatureSource:
+    """Features with the batch statistics of the episode's own images ("+BN"), or of what needs the images themselves.
+
+    The embedding is on the device. One episode after the other: on a CPU several at once, by grouped batch
+    normalisation or `torch.func.vmap`, take longer, since their maps no longer fit into its cache.
+    """
+    device = torch.device(device)
+
+    def embedded(episode: Tensor) -> Tensor:
+        images = sent(split.images[episode], device)
+        numbers = torch.arange(len(images), device=device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            return embedding(make_images(images, numbers, embedding.normalization)).float()
+
+    def points(indices: Tensor) -> Tensor:
+        with episode_statistics(embedding):
+            return torch.stack([embedded(episode) for episode in indices.cpu()])
+
+    # The backbone keeps an episode's statistics while it is in it.
+    return FeatureSource(points, embedding.map_shape, base_mean, reentrant=False, bfloat16=bfloat16)

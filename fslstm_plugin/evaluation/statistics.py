@@ -234,16 +234,12 @@ def estimate_over_classes(values: Tensor, classes: Tensor, counted: int = 0, sha
     """
     values = values.double()
     inside = require_left_out(classes)
-    shifts = torch.tensor([_leave_out(values, column) for column in inside.mT], dtype=torch.float64)
+    # The change of the mean when one class is left out, of each.
+    shifts = torch.stack([values[~column].mean() - values.mean() for column in inside.mT])
     count = len(shifts)
     between = (count - 1) / count * shifts.square().sum().item()
     deviation = (between + max(_error(values), _least_error(values, counted)) ** 2) ** 0.5
     return Estimate(values.mean().item(), round(_student(count - 1, share) * deviation, 12))
-
-
-def _leave_out(values: Tensor, inside: Tensor) -> float:
-    """Change of the mean when one class is left out."""
-    return (values[~inside].mean() - values.mean()).item()
 
 
 def require_left_out(classes: Tensor) -> Tensor:

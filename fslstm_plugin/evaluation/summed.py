@@ -15,11 +15,7 @@ from .session import RunSession
 
 @dataclass(eq=False)
 class SummedSession(FeatureSession):
-    """Runs on the same images as one source of features; see `summed`.
-
-    Args:
-        names: The runs' names.
-    """
+    """Runs on the same images as one source of features; see `summed`."""
 
     names: Sequence[str] = ()
 
@@ -30,14 +26,11 @@ class SummedSession(FeatureSession):
 
 
 def summed(sessions: Sequence[RunSession]) -> SummedSession:
-    """Several runs as one.
+    """Two runs or more on the same images as one.
 
     An image's features are those of all runs side by side, each brought to unit length, and all times one number: every
     inner product is the mean of the runs' cosines times the mean square of their features' lengths, for which the
     heads' constants are made. What the runs were trained for is not used.
-
-    Args:
-        sessions: On the same images, two at least.
 
     Raises:
         UsageError: If they are on different images.

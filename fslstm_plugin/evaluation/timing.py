@@ -16,17 +16,9 @@ from .setting import Setting
 def backbone_seconds(
     backbone: nn.Module, split: Split, setting: Setting, device: torch.device | str = "cpu", episodes: int = 20
 ) -> float:
-    """Seconds from an episode's images to their features, one episode at a time as in the paper's table 2.
+    """Mean seconds from an episode's images to their features, one episode at a time as in the paper's table 2.
 
-    Args:
-        backbone: Maps images to vectors; in evaluation mode.
-        split: The images.
-        setting: Shape of the episodes.
-        device: Where to compute.
-        episodes: How many to measure, after one to warm up.
-
-    Returns:
-        The mean over the episodes.
+    One more episode warms up a backbone, which is in evaluation mode.
     """
     device = torch.device(device)
     backbone = backbone.to(device)

@@ -20,13 +20,7 @@ SPLIT = "val"
 
 
 class Tuning(Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of a run's ``tuned.json``.
-
-    Args:
-        choices: For each method that was tuned, the candidate that was chosen.
-        rows: The results of every candidate.
-        format: Of the file.
-    """
+    """Content of a run's ``tuned.json``: what was chosen for each method, and the results of every candidate."""
 
     choices: dict[str, str]
     rows: list[Row]
@@ -45,12 +39,7 @@ def candidates(method: Method) -> list[str]:
 
 
 def choose(families: Mapping[str, Sequence[str]], rows: Iterable[Row]) -> dict[str, str]:
-    """The candidate of each method with the best accuracy, averaged over the numbers of shots.
-
-    Args:
-        families: For each method, the names of its candidates.
-        rows: The results of the candidates, for every number of shots.
-    """
+    """The candidate of each method with the best accuracy in the rows, averaged over the numbers of shots."""
     reached: dict[str, float] = {}
     for row in rows:
         reached[row.method] = reached.get(row.method, 0.0) + row.accuracy

@@ -15,9 +15,9 @@ from ..backbones.dropout import scale_dropout
 from ..data.base import Split
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
-from ..evaluation.episode_images import from_images
 from ..evaluation.features import extract_features
-from ..evaluation.runner import FeatureSource, indexed, run_methods
+from ..evaluation.runner import run_methods
+from ..evaluation.source import FeatureSource, from_images, indexed
 from ..evaluation.statistics import estimate
 from ..methods.base import Method
 from ..model import Embedding, FewShotModel
