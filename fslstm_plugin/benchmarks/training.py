@@ -16,15 +16,14 @@ from torch.utils.benchmark import timer
 
 from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
-from ..data.sampler import EpisodeSampler
 from ..episodes import Episodes
 from ..recipes import MetaRecipe, meta_training
 from ..registry import BACKBONES, DATASETS
 from ..runs.folder import Run, TrainConfig, Validation
-from ..training.engine import EngineOptions, TrainingProgress, fit, resolve_precision
+from ..training.configuration import resolve_precision
+from ..training.engine import EngineOptions, TrainingProgress, fit
 from ..training.episodic import EpisodicModule
-from ..training.meta_training import episodic_module
-from ..training.streams import EpisodeStream
+from ..training.meta_training import episode_stream, episodic_module
 from .agreement import Agreement, Disagreement, compare
 from .ceiling import Work, flops_of, shares
 from .references import exact, paper_lssvm
@@ -60,7 +59,7 @@ def bench_training(
         image_size=_IMAGE_SIZE,
         max_steps=STEPS + 1,
         seed=seed,
-        precision=resolve_precision("auto", "cpu"),  # type: ignore[arg-type]
+        precision=resolve_precision("auto", "cpu"),
         dataset=_DATASET,
         algorithm="lssvm",
         recipe=recipe,
@@ -124,20 +123,11 @@ class _OurSteps:
     """
 
     def __init__(self, config: TrainConfig, root: Path) -> None:
-        recipe, split = config.recipe, load_split(config.dataset, "train", root)
         self.config = config
-        backbone = build_backbone(config.backbone, config.image_size)
-        self.module = episodic_module(config, backbone)
+        self.module = episodic_module(config, build_backbone(config.backbone, config.image_size))
         self.clock = _StepClock()
-        self.stream = EpisodeStream(
-            split,
-            EpisodeSampler(split.labels, recipe.ways, recipe.shots, recipe.queries, config.seed, split.class_names),
-            normalization_of(backbone),
-            recipe.augmentation,
-            recipe.episodes_per_step,
-            recipe.steps_per_epoch,
-            self.module,
-        )
+        split = load_split(config.dataset, "train", root)
+        self.stream = episode_stream(config, split, self.module, config.recipe.steps_per_epoch)
 
     def __call__(self) -> float:
         """Seconds of `STEPS` steps under Lightning's Trainer."""

@@ -32,18 +32,10 @@ def epoch_order(images: int, seed: int, epoch: int) -> Tensor:
 
 
 class SplitBatches:
-    """Batches of augmented images of a benchmark's split, made on its device.
+    """Batches of augmented images of a benchmark's training split, made on its device.
 
-    Iterating begins at the module's global step, so that a continued training sees what it would have seen.
-
-    Args:
-        split: The training split.
-        recipe: Batch size and augmentation.
-        normalization: The backbone's.
-        seed: Seed of order and augmentation.
-
-    Attributes:
-        module: The module in training, set before the training begins.
+    Iterating begins at the global step of the module in training, which is set before the training begins, so that a
+    continued training sees what it would have seen.
     """
 
     module: pl.LightningModule

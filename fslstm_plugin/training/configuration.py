@@ -35,6 +35,22 @@ RECIPES = ("cpu", "gpu")  # Of a benchmark's pretraining.
 _MANY = 10_000  # Images, of which a GPU's recipe makes large batches.
 
 C = TypeVar("C", PretrainConfig, TrainConfig)
+R = TypeVar("R", MetaRecipe, PretrainRecipe)
+
+
+def resolve_precision(precision: str, accelerator: str = "auto") -> Any:
+    """The precision that ``"auto"``, ``"32"`` or ``"bf16"`` means on this machine, to be kept in the configuration.
+
+    ``"auto"`` is bfloat16 where Lightning's accelerator computes with it.
+    """
+    if precision not in ("auto", "32", "bf16"):
+        raise UsageError(f"`precision` must be auto, 32 or bf16, but got '{precision}'.")
+    if precision != "auto":
+        return precision
+    if accelerator != "cpu" and torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "32"
+    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return "bf16" if probe and probe() else "32"
 
 
 def pretrain_config(
@@ -69,8 +85,7 @@ def pretrain_config(
         given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
 
     Raises:
-        UnknownNameError: If there is no such backbone, data set or recipe.
-        UsageError: If not exactly one source is named, or a value is out of its range.
+        UsageError: If a name is unknown, not exactly one source is named, or a value is out of its range.
 
     Example:
         >>> config = pretrain_config("conv4", dataset="cifar-fs", precision="32", given={"epochs": 3})
@@ -99,7 +114,7 @@ def pretrain_config(
             image_size=size,
             max_steps=max_steps,
             seed=seed,
-            precision=_resolved(precision, accelerator),
+            precision=resolve_precision(precision, accelerator),
             recipe=wanted,
             dataset=dataset,
             places=_absolute(places),
@@ -110,16 +125,7 @@ def pretrain_config(
 
 
 def recipe_for(dataset: str, accelerator: str = "auto", data_root: Path | None = None) -> str:
-    """Name of the recipe that suits a benchmark's pretraining here: on a GPU its own, from 10,000 images on.
-
-    Args:
-        dataset: Name of the benchmark.
-        accelerator: Lightning's.
-        data_root: Where the data sets are; the default root if None.
-
-    Raises:
-        DataError: If the data set is not prepared.
-    """
+    """Name of the recipe that suits a benchmark's pretraining here: on a GPU its own, from 10,000 images on."""
     if accelerator == "cpu" or not torch.cuda.is_available():
         return "cpu"
     return "gpu" if len(load_split(dataset, "train", data_root).labels) >= _MANY else "cpu"
@@ -139,24 +145,14 @@ def train_config(
     test_shots: int = 5,
     given: Mapping[str, Any] | None = None,
 ) -> TrainConfig:
-    """The configuration of a meta-training by the recipe of data set, backbone and method.
+    """The configuration of a meta-training by the recipe of data set, backbone and method; see also `pretrain_config`.
 
-    Args:
-        dataset: Name of the data set.
-        backbone: Registered name.
-        algorithm: Name of the method; an IAM without a reduction ratio gets the data set's.
-        pretrained: Run folder or weights file that the backbone starts from. Default None: fresh weights.
-        max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
-        seed: Seed of every random choice.
-        precision: ``"auto"``, ``"32"`` or ``"bf16"``; its meaning on this machine is kept.
-        accelerator: Lightning's, on which ``"auto"`` precision depends.
-        validation: How the best weights are chosen; default the paper's 2,000 episodes.
-        test_shots: Shots of the later tests, on which miniImageNet's training shots depend.
-        given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
+    An IAM in the algorithm without a reduction ratio gets the data set's. The backbone starts from the run folder or
+    weights file ``pretrained``, by default from fresh weights; ``validation`` says how the best weights are chosen, by
+    default on the paper's 2,000 episodes. miniImageNet's training shots depend on those of later tests.
 
     Raises:
-        UnknownNameError: If there is no such data set, backbone or method.
-        UsageError: If the method's name is wrong or names parts for testing only, nothing can be learned through it, it
+        UsageError: If a name is unknown or names parts for testing only, nothing can be learned through the method, it
             is not built for the episodes, the backbone has no recipe for pretrained weights, or a value is out of its
             range.
 
@@ -179,7 +175,7 @@ def train_config(
             image_size=size,
             max_steps=max_steps,
             seed=seed,
-            precision=_resolved(precision, accelerator),
+            precision=resolve_precision(precision, accelerator),
             dataset=dataset,
             algorithm=str(method),
             recipe=recipe,
@@ -199,39 +195,22 @@ def _fresh_method(algorithm: str, iam_reduction: int, backbone: str, image_size:
         network = build_backbone(backbone, image_size)
         dim = feature_size(network)
         method = parse_method("+".join(map(str, parts)), dim=dim, backbone=network)
-    _require_trained(method)
+    if method.untrained_parts:
+        raise UsageError(f"{method.untrained_parts[0]} has no weights: name it to 'fslstm eval', not in the algorithm.")
     if not has_weights(method):
         _require_gradient(str(method), dim)
     return method
 
 
 def _require_shape(method: Method, shape: MetaRecipe | Validation, where: str) -> None:
-    """Refuse episodes of a shape that the method was not built for.
-
-    Raises:
-        UsageError: Saying where they are asked for.
-    """
+    """Refuse episodes of a shape that the method was not built for, saying where they are asked for."""
     why = method.why_not_shape(shape.ways, shape.ways * shape.shots, shape.ways * shape.queries)
     if why is not None:
         raise UsageError(f"{where}: {why}")
 
 
-def _require_trained(method: Method) -> None:
-    """Refuse parts that are for testing alone.
-
-    Raises:
-        UsageError: Naming the first of these.
-    """
-    if parts := method.untrained_parts:
-        raise UsageError(f"{parts[0]} has no weights: name it to 'fslstm eval', not in the algorithm.")
-
-
 def _require_gradient(name: str, dim: int | None) -> None:
-    """Refuse a method without weights or gradients for the backbone, as a small episode shows.
-
-    Raises:
-        UsageError: Naming it.
-    """
+    """Refuse a method without weights or gradients for the backbone, as a small episode shows."""
     method = parse_method(name, dim=dim)
     labels = torch.arange(5)
     points = torch.rand(2, 5, dim or 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -243,18 +222,9 @@ def _require_gradient(name: str, dim: int | None) -> None:
         )
 
 
-R = TypeVar("R", MetaRecipe, PretrainRecipe)
-
-
 def _with(recipe: R, given: Mapping[str, Any] | None) -> R:
     """The recipe with the values given, in their bounds."""
     return changed(type(recipe), to_plain(recipe), given or {})
-
-
-def _resolved(precision: str, accelerator: str) -> Any:
-    from .engine import resolve_precision  # which imports Lightning
-
-    return resolve_precision(precision, accelerator)
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -36,12 +36,7 @@ from .replay import Replayable
 
 
 class NonFiniteError(FSLSTMError):
-    """The training diverged.
-
-    Args:
-        trainer: For the step and the learning rate.
-        what: What was observed, for example ``"loss became infinite or not a number"``.
-    """
+    """The training diverged: what was observed, with the step and the learning rate."""
 
     def __init__(self, trainer: pl.Trainer, what: str) -> None:
         rate = trainer.optimizers[0].param_groups[0]["lr"]
@@ -53,34 +48,6 @@ class NonFiniteError(FSLSTMError):
 
 SECONDS_BETWEEN_SAVES = 60
 _LIGHTNING_PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
-
-
-def resolve_precision(precision: str, accelerator: str = "auto") -> str:
-    """The precision that an option means on this machine, to be kept in the run's configuration.
-
-    Args:
-        precision: ``"auto"``, ``"32"`` or ``"bf16"``. ``"auto"`` is bfloat16 where the accelerator computes with it.
-        accelerator: Lightning's, for example ``"cpu"``, ``"gpu"`` or ``"auto"``.
-
-    Raises:
-        UsageError: If the precision is none of these.
-
-    Example:
-        >>> resolve_precision("32")
-        '32'
-    """
-    if precision not in ("auto", *_LIGHTNING_PRECISION):
-        raise UsageError(f"`precision` must be auto, 32 or bf16, but got '{precision}'.")
-    if precision == "auto":
-        return "bf16" if _has_bfloat16(accelerator) else "32"
-    return precision
-
-
-def _has_bfloat16(accelerator: str) -> bool:
-    if accelerator != "cpu" and torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    probe = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return bool(probe and probe())
 
 
 class StepSeed(pl.Callback):
@@ -107,9 +74,6 @@ class WholeCheckpoints(TorchCheckpointIO):
 
     Lightning would write to the system's folder for temporary files first, and leave the file there when killed.
 
-    Args:
-        run: Whose checkpoint it is.
-
     Attributes:
         origin: Digests of what must not change when the training is continued, by its name in messages.
     """
@@ -126,11 +90,7 @@ class WholeCheckpoints(TorchCheckpointIO):
             temporary.write_bytes(content.getbuffer())
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Read the checkpoint.
-
-        Raises:
-            RunError: If it is damaged, or was made with another configuration or other images.
-        """
+        """Read the checkpoint, unless it is damaged, or was made with another configuration or other images."""
         damaged = damaged_member(Path(path))
         if damaged:
             raise _damaged(self.run, f"{damaged} does not fit its checksum")
@@ -153,12 +113,8 @@ class Checkpoints(pl.Callback):
     """Keeps ``last.ckpt`` whole and recent, and ends the training between two steps when asked to.
 
     It acts before a step, when all that belongs to the one before is done: the metrics are recorded and, after the last
-    step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these.
-
-    Args:
-        run: Where to keep it.
-        metrics: The metrics to write with it.
-        every: Steps between two checkpoints. Default None: a minute between them.
+    step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these. With
+    ``every`` None, a minute is between two checkpoints, else as many steps.
 
     Attributes:
         started: Whether the training has begun, that is, whether a checkpoint to continue from was restored.
@@ -216,11 +172,7 @@ class Checkpoints(pl.Callback):
 
 
 def require_finite(trainer: pl.Trainer) -> None:
-    """Refuse to save weights that are not numbers.
-
-    Raises:
-        NonFiniteError: If there are any.
-    """
+    """Refuse to save weights that are not numbers."""
     if not torch.stack([value.isfinite().all() for value in trainer.lightning_module.state_dict().values()]).all():
         raise NonFiniteError(trainer, "weights became infinite or not a number")
 
@@ -247,10 +199,7 @@ class FiniteLoss(pl.Callback):
 class TrainingProgress(pl.Callback):
     """A Rich progress bar over the whole training; plain lines where no terminal is attached.
 
-    Args:
-        unit: What is counted for the rate, for example ``"episodes"``.
-        units_per_step: How many of them a step processes.
-        console: Where to write.
+    What is counted for the rate is, for example, ``"episodes"``, of which a step processes some.
     """
 
     def __init__(self, unit: str, units_per_step: int, console: Console) -> None:

@@ -33,15 +33,8 @@ def open_folder(
 ) -> Any:
     """A torchvision data set with the published transform: resize, random resized crop, flip.
 
-    Args:
-        folder: Root of Places365 as torchvision lays it out, or a folder of class folders.
-        image_size: Side of the crops in pixels; the images are resized to 92 before crops of 84, to 36 before 32.
-        normalization: The backbone's.
-        places: Whether the folder is Places365-standard.
-        report: See :func:`~fslstm_plugin.data.reading.walk.class_folders`.
-
-    Raises:
-        DataError: If the folder is missing or holds no such data.
+    The folder is Places365-standard as torchvision lays it out, or one of class folders, on which `class_folders`
+    reports. The images are resized to 92 pixels before crops of 84, to 36 before 32.
     """
     from torchvision import datasets, transforms
 
@@ -85,12 +78,6 @@ def folder_digest(images: Any) -> str:
     """Digest of a folder's images: of their classes, names and contents, in order.
 
     All files are read once, but not decoded, which an epoch does too.
-
-    Args:
-        images: A torchvision data set of :func:`open_folder`.
-
-    Raises:
-        DataError: If a file cannot be read.
     """
     files = [Path(name) for name, _ in (images.imgs if hasattr(images, "imgs") else images.samples)]
     parts = [files[start : start + _TOGETHER] for start in range(0, len(files), _TOGETHER)]
@@ -137,13 +124,7 @@ class _Reproducible(Dataset):
 class FolderBatches:
     """Batches of a folder's images, decoded by worker processes in the order of :func:`epoch_order`.
 
-    Iterating begins at the module's global step, so that a continued training sees what it would have seen.
-
-    Args:
-        images: A torchvision data set.
-        recipe: Its batch size.
-        seed: Seed of order, crops and flips.
-        workers: Number of worker processes.
+    Like `SplitBatches`, it begins at the global step of the module, which is set later.
     """
 
     module: pl.LightningModule

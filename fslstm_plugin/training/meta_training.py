@@ -29,15 +29,7 @@ from .streams import EpisodeStream
 
 
 class KeepBest(pl.Callback):
-    """Validates at the end of each epoch and saves the best weights so far.
-
-    Args:
-        run: Where to save them.
-        split: The validation split.
-        validation: Number and shape of the episodes, the same ones each time.
-        seed: Seed of the episodes.
-        console: Where the result is reported.
-    """
+    """Validates at the end of each epoch, on the same episodes each time, and saves the best weights so far."""
 
     def __init__(self, run: Run, split: Split, validation: Validation, seed: int, console: Console) -> None:
         self.run, self.split, self.validation = run, split, validation
@@ -89,17 +81,20 @@ def episodic_module(config: TrainConfig, backbone: nn.Module) -> EpisodicModule:
     return EpisodicModule(model, nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing), recipe)
 
 
+def episode_stream(config: TrainConfig, split: Split, module: EpisodicModule, steps: int) -> EpisodeStream:
+    """The training episodes of a configuration, this many steps an epoch."""
+    recipe = config.recipe
+    sampler = EpisodeSampler(split.labels, recipe.ways, recipe.shots, recipe.queries, config.seed, split.class_names)
+    normalization = normalization_of(module.model.backbone)
+    return EpisodeStream(split, sampler, normalization, recipe.augmentation, recipe.episodes_per_step, steps, module)
+
+
 def train(
     run: Run, options: EngineOptions, *, data_root: Path | None = None, resume: bool = False, console: Console
 ) -> None:
-    """Meta-train the model of a run folder's configuration and save its best weights there.
+    """Meta-train the model of a run folder's configuration, a `TrainConfig`, and save its best weights there.
 
-    Args:
-        run: The run folder, with a `TrainConfig`.
-        options: Devices and precision.
-        data_root: Where the data sets are; the default root if None.
-        resume: Continue from the run's last checkpoint.
-        console: Where progress is shown.
+    Data come from the default root if ``data_root`` is None; with ``resume`` the run's last checkpoint is continued.
 
     Raises:
         DataError: If the data set is missing.
@@ -118,23 +113,11 @@ def train(
             console.print(note, highlight=False, markup=False)
     scale_dropout(backbone, recipe.dropout)
     module = episodic_module(config, backbone)
-    sampler = EpisodeSampler(
-        train_split.labels, recipe.ways, recipe.shots, recipe.queries, seed, train_split.class_names
-    )
     total_steps = min(recipe.epochs * recipe.steps_per_epoch, config.max_steps or 2**62)
     steps_per_epoch = min(recipe.steps_per_epoch, total_steps)
-    stream = EpisodeStream(
-        train_split,
-        sampler,
-        normalization_of(backbone),
-        recipe.augmentation,
-        recipe.episodes_per_step,
-        steps_per_epoch,
-        module,
-    )
     fit(
         module,
-        stream,
+        episode_stream(config, train_split, module, steps_per_epoch),
         run,
         max_steps=total_steps,
         steps_per_epoch=steps_per_epoch,

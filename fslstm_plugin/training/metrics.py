@@ -21,15 +21,11 @@ def is_logged(trainer: pl.Trainer) -> bool:
 
 
 class Metrics(pl.Callback):
-    """Records the logged metrics periodically and after every epoch, and writes them atomically as ``metrics.csv``.
+    """Records the logged metrics every few steps and after every epoch, and writes them atomically as ``metrics.csv``.
 
     Lightning's own CSV logger appends, and later than a checkpoint is written: after a kill its file lacks some steps
     and, once the training continues, holds others twice. Here the rows belong to the training's state: every checkpoint
     holds them, and a continued training begins with those of its checkpoint.
-
-    Args:
-        run: Whose folder takes the file.
-        every: Steps between two rows.
 
     Attributes:
         rows: Name to number, with the steps done and the epochs before, in chronological order.

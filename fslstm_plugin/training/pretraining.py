@@ -35,16 +35,9 @@ def pretrain(
     console: Console,
     callbacks: Sequence[pl.Callback] = (),
 ) -> None:
-    """Train a backbone as a classifier and save its weights in the run folder.
+    """Train a backbone as a classifier by a `PretrainConfig` and save its weights in the run folder; see also `train`.
 
-    Args:
-        run: The run folder, with a `PretrainConfig`.
-        options: Devices and precision.
-        data_root: Where the data sets are; the default root if None.
-        workers: Processes that decode the images of a folder.
-        resume: Continue from the run's last checkpoint.
-        console: Where progress is shown.
-        callbacks: Further Lightning callbacks.
+    A number of worker processes decode the images of a folder.
 
     Raises:
         DataError: If the images are missing.

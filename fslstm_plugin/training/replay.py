@@ -20,13 +20,10 @@ class Replayable(pl.LightningModule):
 class Replayed:
     """A function of batches whose passes, forward and backward, a GPU replays as CUDA graphs.
 
-    They are recorded at the first batch, and anew when its shapes, its other arguments or the weights that are trained
-    change. The state of the module and of the random numbers is then as it was before.
-
-    Args:
-        module: Whose weights the function uses; in training.
-        function: From tensors, and what is the same for all batches, to tensors; with the same operations for every
-            batch, and without waiting for the GPU. Its backward pass follows before it is called again.
+    It takes tensors, then what is the same for all batches, and gives tensors, with the weights of the module in
+    training, by the same operations for every batch and without waiting for the GPU. Its backward pass follows before
+    it is called again. The passes are recorded at the first batch, and anew when its shapes, its other arguments or the
+    weights that are trained change. The state of the module and of the random numbers is then as it was before.
     """
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]) -> None:

@@ -23,12 +23,7 @@ _AHEAD = 64  # Steps whose indices and random numbers are made, and go to the de
 
 
 class Step(NamedTuple):
-    """The images of a step.
-
-    Args:
-        indices: Of the images, int64 ``(...)`` on the CPU.
-        keys: See `uniform_draws`.
-    """
+    """The images of a step: their indices, int64 ``(...)`` on the CPU, and the keys of `uniform_draws`."""
 
     indices: Tensor
     keys: Sequence[Sequence[int]]
@@ -37,16 +32,9 @@ class Step(NamedTuple):
 def augmented(
     split: Split, steps: Iterable[Step], normalization: Normalization, augmentation: Augmentation | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images of one step after the other, on the split's device, which nothing waits for.
+    """The indices of each step, equally many, on the split's device, and its images ``(..., 3, H, W)``.
 
-    Args:
-        split: Where the images come from.
-        steps: Which images, equally many in each step.
-        normalization: The backbone's.
-        augmentation: Random changes of the images, or None.
-
-    Yields:
-        The indices of a step on the device, and its images ``(..., 3, H, W)``.
+    Nothing waits for the device. The images are changed at random by the augmentation, if there is one.
     """
     device, steps = split.images.device, iter(steps)
     together = 1
@@ -68,18 +56,11 @@ def augmented(
 class EpisodeStream:
     """The batches of one epoch of meta-training; iterate it again for the next epoch.
 
-    Iterating begins at the module's global step. Step ``s`` takes the sampler's episodes ``s * episodes_per_step``
-    and following, shared among the ranks, so that any number of devices trains on the same episodes, and a continued
-    training sees what it would have seen.
+    Iterating begins at the global step of the module in training. Step ``s`` takes the sampler's episodes ``s *
+    episodes_per_step`` and following, shared among the ranks, so that any number of devices trains on the same
+    episodes, and a continued training sees what it would have seen.
 
-    Args:
-        split: Where the images come from; moved to the module's device once.
-        sampler: Which images make an episode.
-        normalization: The backbone's.
-        augmentation: Random changes of the images.
-        episodes_per_step: Episodes per step over all ranks.
-        steps: Steps per epoch.
-        module: The module in training.
+    The split is moved to the module's device once; ``steps`` are those of an epoch.
     """
 
     split: Split

@@ -36,12 +36,7 @@ class Teacher:
 
     @classmethod
     def of(cls, run: Run, config: PretrainConfig, classes: int) -> Teacher:
-        """The classifier of a pretraining, from its checkpoint.
-
-        Args:
-            run: Its run.
-            config: Of the training that learns from it.
-            classes: Number of classes.
+        """The classifier of a pretraining's run, from its checkpoint, for a training of this configuration.
 
         Raises:
             UsageError: If the run is of other images, or of another kind.
@@ -64,12 +59,8 @@ class Teacher:
     def divergence(self, images: Tensor, logits: Tensor) -> Tensor:
         """How far answers are from the teacher's: the Kullback-Leibler divergence at temperature 4, times 16.
 
-        Args:
-            images: Normalised images, in full size ``(batch, 3, H, W)``.
-            logits: Answers to them, in whatever size they were seen ``(batch, classes)``.
-
-        Returns:
-            The mean over the images, a scalar.
+        The teacher sees the images ``(batch, 3, H, W)`` in full size, whatever the size that the logits ``(batch,
+        classes)`` answer. The mean over the images is a scalar.
         """
         with torch.no_grad():
             wanted = self.network.to(images.device)(images).float() / _TEMPERATURE

@@ -32,7 +32,7 @@ from fslstm_plugin.storage.plain import from_plain, to_plain
 from fslstm_plugin.storage.weights import load_tensors
 from fslstm_plugin.training import classification, engine
 from fslstm_plugin.training.classification import Classification
-from fslstm_plugin.training.configuration import pretrain_config, recipe_for, train_config
+from fslstm_plugin.training.configuration import pretrain_config, recipe_for, resolve_precision, train_config
 from fslstm_plugin.training.engine import EngineOptions, NonFiniteError
 from fslstm_plugin.training.episodic import EpisodicModule
 from fslstm_plugin.training.meta_training import train
@@ -475,8 +475,8 @@ def test_precision_auto_follows_the_accelerator(accelerator, gpu, asked, bf16, m
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: bf16 if asked == "gpu" else not bf16)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16 if asked == "cpu" else not bf16)
-    assert engine.resolve_precision("auto", accelerator) == ("bf16" if bf16 else "32")
-    assert engine.resolve_precision("32", accelerator) == "32"
+    assert resolve_precision("auto", accelerator) == ("bf16" if bf16 else "32")
+    assert resolve_precision("32", accelerator) == "32"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
