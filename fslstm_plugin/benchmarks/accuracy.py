@@ -45,14 +45,8 @@ class Point:
 class Curve(pl.Callback):
     """Validates after each epoch, and ends the training once the mark is passed. The clock runs from the start.
 
-    Args:
-        split: The validation classes.
-        mark: Percent to reach.
-        precision: Of the features, ``"32"`` or ``"bf16"``.
-        tell: Called with a sentence after each validation.
-
-    Attributes:
-        points: The measurements so far.
+    The mark is in percent; the precision, ``"32"`` or ``"bf16"``, is that of the features. A sentence is told after
+    each validation.
     """
 
     def __init__(self, split: Split, mark: float, precision: str, tell: Callable[[str], None]) -> None:
@@ -110,13 +104,7 @@ class Curve(pl.Callback):
 
 
 def bench_accuracy(config: PretrainConfig, mark: float, data_root: Path | None, tell: Callable[[str], None]) -> Curve:
-    """Pretrain on the CPU as ``fslstm pretrain`` does, until the mark is passed or the recipe ends.
-
-    Args:
-        config: The pretraining, on a benchmark's training classes.
-        mark: Percent to reach on the validation classes.
-        data_root: Where the data sets are; the default root if None.
-        tell: Called with a sentence after each validation.
+    """Pretrain on the CPU as ``fslstm pretrain`` does, until the mark in percent is passed or the recipe ends.
 
     Raises:
         DataError: If the data set is missing.

@@ -1,12 +1,19 @@
-"""Whether two sides of a benchmark agree: the time of a wrong answer means nothing."""
+"""What ``fslstm eval`` makes of features, and whether a reference agrees: the time of a wrong answer means nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from ..data.balance import BALANCED
+from ..data.sampler import EpisodeSampler
 from ..errors import FSLSTMError
+from ..evaluation.runner import FeatureSource, run_methods
+from ..features import EpisodeFeatures
+from ..methods.base import Method
 
 TIE = 1e-4
 """A query is a tie if its two best logits are no further apart than this share of its best and its worst.
@@ -28,22 +35,15 @@ class Agreement:
 
 
 def compare(case: str, ours: Tensor, reference: Tensor, tie: float = TIE) -> Agreement:
-    """Compare the predictions of every query, after each fit.
+    """Compare predictions ``(fits, episodes, queries)`` with a reference's logits ``(fits, episodes, queries, ways)``.
 
     The pseudo labels of one fit make the support of the next, so an episode in which a tie was broken differently is
     compared up to that fit only.
-
-    Args:
-        case: For the error message.
-        ours: Predicted classes, int64 ``(fits, episodes, queries)``.
-        reference: Logits ``(fits, episodes, queries, ways)``.
-        tie: What is a tie, see `TIE`.
 
     Raises:
         Disagreement: If a prediction differs and was no tie.
 
     Example:
-        >>> import torch
         >>> compare("toy", torch.tensor([[[0, 1]]]), torch.tensor([[[[2.0, 1.0], [0.0, 3.0]]]]))
         Agreement(predictions=2, ties=0)
     """
@@ -66,23 +66,72 @@ def near_ties(logits: Tensor, tie: float = TIE) -> Tensor:
     return best[..., 0] - best[..., 1] <= tie * (best[..., 0] - logits.amin(-1))
 
 
-def require_same_accuracies(case: str, ours: Tensor, expected: Tensor, reference: Tensor, tie: float = TIE) -> None:
-    """Compare the accuracies of a run of the engine with those of the predictions that were compared.
+class DrawnEpisodes(EpisodeSampler):
+    """Episodes drawn beforehand, so that drawing them is not timed.
 
-    Args:
-        case: For the error message.
-        ours: Percent, one per episode ``(episodes,)``.
-        expected: The same from the predictions.
-        reference: The reference's logits ``(fits, episodes, queries, ways)``; episodes without ties must be equal.
-        tie: What is a tie, see `TIE`.
+    Image indices ``(episodes, ways * (shots + queries))`` are in the order of `labels`, the support first.
+    """
+
+    def __init__(self, indices: Tensor, ways: int, shots: int, queries: int) -> None:
+        self.indices, self.ways, self.shots, self.queries = indices, ways, shots, queries
+        self.balance, self.seed = BALANCED, 0  # All is drawn already: the seed is not used.
+
+    def batch(self, start: int, count: int) -> Tensor:
+        """See `EpisodeSampler.batch`."""
+        return self.indices[start : start + count]
+
+
+class _Recorder(Method):
+    """Another method, whose predictions it keeps."""
+
+    def __init__(self, method: Method) -> None:
+        super().__init__(method.adapters)
+        self.method = method
+        self.is_transductive, self.uses_gram = method.is_transductive, method.uses_gram
+
+    def logits(self, features: EpisodeFeatures) -> Tensor:
+        logits = self.method.logits(features)
+        self.predicted = logits.argmax(-1)
+        return logits
+
+
+def predictions(source: FeatureSource, episodes: DrawnEpisodes, methods: Sequence[Method]) -> Tensor:
+    """What each method predicts in evaluation itself, in one batch, int64 ``(methods, episodes, queries)``."""
+    count = len(episodes.indices)
+    recorders = [_Recorder(method) for method in methods]
+    run_methods(source, episodes, recorders, count, batch_episodes=count)
+    return torch.stack([recorder.predicted for recorder in recorders])
+
+
+def agreed(
+    case: str,
+    source: FeatureSource,
+    episodes: DrawnEpisodes,
+    methods: Sequence[Method],
+    reference: Tensor,
+    tie: float = TIE,
+) -> Agreement:
+    """Compare predictions with a reference's logits, and the accuracies of a run of the engine with theirs.
+
+    The last of the methods is what is timed, the others are its earlier fits; see `compare`.
 
     Raises:
-        Disagreement: If an episode without ties has another accuracy.
+        Disagreement: If a prediction differs and was no tie, or an episode without ties has another accuracy.
     """
+    predicted = predictions(source, episodes, methods)
+    agreement = compare(case, predicted, reference, tie)
+    (timed,) = accuracies(source, episodes, methods[-1:], len(episodes.indices))
+    right = (predicted[-1] == episodes.labels[episodes.num_support :]).double().mean(-1) * 100
     decided = ~near_ties(reference, tie).any(-1).any(0)
-    wrong = decided & ((ours - expected).abs() > 1e-6)
+    wrong = decided & ((timed - right).abs() > 1e-6)
     if wrong.any():
         raise Disagreement(
-            f"{case}: a run of the engine gave {int(wrong.sum())} of {len(ours)} episodes another accuracy than the "
+            f"{case}: a run of the engine gave {int(wrong.sum())} of {len(timed)} episodes another accuracy than the "
             "predictions that were compared; the times mean nothing."
         )
+    return agreement
+
+
+def accuracies(source: FeatureSource, episodes: EpisodeSampler, methods: Sequence[Method], count: int) -> Tensor:
+    """Percent of the queries correctly predicted ``(methods, count)``, as ``fslstm eval`` computes it."""
+    return torch.stack([outcome.accuracies for outcome in run_methods(source, episodes, methods, count)])

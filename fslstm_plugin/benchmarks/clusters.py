@@ -12,17 +12,10 @@ _NORM = 16.0  # Of a Conv4's features on CIFAR-FS; the heads' ridges are in thes
 
 
 def clusters(dim: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Features and labels of a split.
+    """Features float32 ``(12000, dim)`` and labels int64 ``(12000,)`` of a split.
 
     A point is its class's centre and noise in 128 factors, mixed into all dimensions. The factors keep the task as hard
     whatever the dimension, as it is with real features, which vary in far fewer directions than they have numbers.
-
-    Args:
-        dim: Length of a feature vector.
-        seed: Any non-negative integer.
-
-    Returns:
-        Features float32 ``(12000, dim)`` and labels int64 ``(12000,)``.
 
     Example:
         >>> features, labels = clusters(dim=64, seed=0)

@@ -21,13 +21,11 @@ from ..evaluation.features import FeatureStore, extract_features
 from ..evaluation.runner import indexed
 from ..naming import parse_method
 from . import references
-from .agreement import Agreement
-from .ceiling import Work, flops_of, shares
-from .ours import accuracies, agreed
+from .agreement import Agreement, accuracies, agreed
 from .references import Reference
 from .report import Comparison, Figure
 from .stock import StockTasks, plain_transform, require_same_images
-from .timing import Contender, clocked, race
+from .timing import Contender, Work, clocked, flops_of, race, shares
 
 WAYS, SHOTS, QUERIES = 5, 5, 15
 STOCK_TASKS = 8
@@ -45,13 +43,7 @@ def bench_evaluation(
 ) -> tuple[list[Comparison], list[Figure]]:
     """The whole evaluation of 5-way 5-shot episodes, by the episode, and its parts.
 
-    Args:
-        backbone: For images of 32 pixels, in evaluation mode.
-        root: The data root; CIFAR-FS is there.
-        episodes: Episodes of our evaluation; the stock path runs a few and is scaled.
-        rounds: How often each is timed.
-        seed: Seed of the episodes.
-        report: Called with the next step.
+    The backbone is for images of 32 pixels, in evaluation mode. The stock path runs a few episodes and is scaled.
 
     Raises:
         Disagreement: If the two paths differ in an image or in a prediction.
@@ -65,9 +57,8 @@ def bench_evaluation(
         agreement = paths.agreement(features, head, against, reference)
         ours, theirs = partial(paths.from_images, head), partial(paths.from_stock, reference)
         theirs()
-        our_times, their_times = race(
-            [Contender(head, clocked(ours), episodes), Contender(against, clocked(theirs), STOCK_TASKS)], rounds
-        )
+        contenders = [Contender(clocked(ours), episodes), Contender(clocked(theirs), STOCK_TASKS)]
+        our_times, their_times = race(contenders, rounds)
         case = f"{head}, nothing cached"
         comparisons.append(Comparison("eval", case, against, "episode", our_times, their_times, agreement, TARGET))
     report("eval: features cached, data set opened, start of a process")
@@ -137,7 +128,7 @@ def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:
         cached = partial(paths.from_cache, Path(folder))
         opened = partial(load_split, "cifar-fs", "test", paths.root)
         cached()
-        warm, opening = race([Contender("cached", clocked(cached)), Contender("opened", clocked(opened))], rounds)
+        warm, opening = race([Contender(clocked(cached)), Contender(clocked(opened))], rounds)
     start = clocked(_start)()
     of_all = paths.episodes == TASKS
     what = f"{paths.episodes:,} episodes of CIFAR-FS, LSSVM"

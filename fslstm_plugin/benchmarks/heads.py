@@ -18,11 +18,10 @@ from ..methods.kernel import KernelMethod
 from ..registry import HEADS
 from ..transduction import PseudoSupportModule
 from . import references
-from .ceiling import Work, flops_of, shares
-from .ours import DrawnEpisodes, accuracies, agreed
+from .agreement import DrawnEpisodes, accuracies, agreed
 from .references import Reference, refine
 from .report import Comparison, Figure
-from .timing import Contender, clocked, race
+from .timing import Contender, Work, clocked, flops_of, race, shares
 
 WAYS, QUERIES = 5, 15
 EPISODES = 256
@@ -84,13 +83,7 @@ def bench_heads(
 ) -> tuple[list[Comparison], list[Figure]]:
     """Every case, and the share of the machine's rates that the Gram matrices and the gathering of features reach.
 
-    Args:
-        features: Of a split ``(N, d)``.
-        labels: Of its images ``(N,)``, int64.
-        shots: Support images per class.
-        rounds: How often each is timed.
-        seed: Seed of the episodes.
-        report: Called with the next step.
+    Features ``(N, d)`` and int64 labels ``(N,)`` are of a split.
 
     Raises:
         Disagreement: If a head predicts otherwise than its reference.
@@ -120,23 +113,14 @@ def _compare(case: Case, features: Tensor, drawn: Tensor, shots: int, rounds: in
         raise RunError(f"{name}: the alternative cannot solve an episode: {str(error).splitlines()[0]}") from error
     agreement = agreed(name, indexed(features), few, methods, logits)
     ours()
-    our_times, their_times = race(
-        [
-            Contender(name, clocked(ours), EPISODES),
-            Contender(case.against, clocked(theirs), case.episodes),
-        ],
-        rounds,
-    )
+    contenders = [Contender(clocked(ours), EPISODES), Contender(clocked(theirs), case.episodes)]
+    our_times, their_times = race(contenders, rounds)
     target = case.target if shots == 5 else None
     return Comparison("heads", case.name, case.against, "episode", our_times, their_times, agreement, target)
 
 
 def solve(reference: Reference, features: Tensor, episodes: DrawnEpisodes, psm_iterations: int = 0) -> Tensor:
-    """An alternative's logits, one episode after the other.
-
-    Returns:
-        ``(psm_iterations + 1, episodes, queries, ways)``.
-    """
+    """An alternative's logits, one episode after the other, ``(psm_iterations + 1, episodes, queries, ways)``."""
     labels = episodes.labels[: episodes.num_support]
 
     def each() -> Iterator[Tensor]:

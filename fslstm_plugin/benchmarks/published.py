@@ -143,21 +143,28 @@ def alpha_tim(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> 
     return _descend(support, targets, query, (1.0, 1.0, 1.0), partial(_tsallis, alpha=alpha))
 
 
-def _balanced(plan: Tensor, tolerance: float) -> Tensor:
-    """Sinkhorn's sweeps to rows of 1 and equal columns, until no row of the whole batch changes by more."""
-    columns, before = plan.shape[-2] / plan.shape[-1], torch.zeros_like(plan[..., 0])
+def _balanced(plan: Tensor, columns: Tensor | float, tolerance: float, known: Tensor | None = None) -> Tensor:
+    """Sinkhorn's sweeps to rows of 1 and these columns, until no row of the whole batch changes by more.
+
+    The first rows are set to what is known after each sweep. What is no number because of an empty column is 0.
+    """
+    before, empty = torch.zeros_like(plan[..., 0]), isinstance(columns, Tensor) and bool((columns <= 0).any())
     for _ in range(1000):
         rows = plan.sum(-1)
         if (rows - before).abs().max() <= tolerance:
             break
         before, plan = rows, plan / rows.unsqueeze(-1)
         plan = plan * (columns / plan.sum(-2, keepdim=True))
+        if empty:
+            plan = plan.nan_to_num(nan=0.0)
+        if known is not None:
+            plan = torch.cat([known, plan[..., known.shape[-2] :, :]], -2)
     return plan
 
 
 def _transport(query: Tensor, prototypes: Tensor, tolerance: float) -> Tensor:
     plan = (-10 * _squared(query, prototypes)).exp()
-    return _balanced(plan / plan.sum((-2, -1), keepdim=True), tolerance)
+    return _balanced(plan / plan.sum((-2, -1), keepdim=True), plan.shape[-2] / plan.shape[-1], tolerance)
 
 
 def _moved(prototypes: Tensor, members: Tensor, points: Tensor) -> Tensor:
@@ -211,19 +218,11 @@ def proto_lp(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> T
 
 def _propagated(members: Tensor, targets: Tensor) -> Tensor:
     """Labels spread over the graph of points and prototypes, then balanced, the support's restored after each sweep."""
-    n, ways = targets.shape[-2:]
+    ways = targets.shape[-1]
     counts = torch.diag_embed(targets.sum(-2))
     laplacian = torch.eye(ways).to(members) - members.mT @ members / members.sum(-2).unsqueeze(-2)
     spread = members @ torch.linalg.solve(counts + laplacian, counts)
-    columns, before = members.shape[-2] / ways, torch.zeros_like(spread[..., 0])
-    for _ in range(1000):
-        rows = spread.sum(-1)
-        if (rows - before).abs().max() <= 0.01:
-            break
-        before, spread = rows, spread / rows.unsqueeze(-1)
-        spread = spread * (columns / spread.sum(-2, keepdim=True))
-        spread = torch.cat([targets, spread[..., n:, :]], -2)
-    return spread
+    return _balanced(spread, members.shape[-2] / ways, 0.01, targets)
 
 
 @torch.enable_grad()
@@ -249,7 +248,7 @@ def _cleaned(points: Tensor, targets: Tensor) -> Tensor:
     while free:
         (here,) = _unit(points[known + free])
         spread = _spread_over_neighbours(here, torch.tensor(labels), ways)[len(known) :]
-        scores[free] = plan = _filled(spread**3, quota)
+        scores[free] = plan = _balanced(spread**3, quota, 1e-6)
         guess = plan.argmax(-1).tolist()
         losses = _average_losses(here, torch.tensor(labels + guess), len(known), ways)[len(known) :].tolist()
         ranked = sorted(range(len(free)), key=losses.__getitem__)
@@ -284,19 +283,6 @@ def _spread_over_neighbours(points: Tensor, labels: Tensor, ways: int) -> Tensor
         found[:, each] = torch.from_numpy(cg(system, wanted.numpy(), rtol=1e-6, maxiter=20)[0])
     found = found.clamp(min=0)
     return found / found.sum(-1, keepdim=True)
-
-
-def _filled(plan: Tensor, quota: Tensor) -> Tensor:
-    """Sinkhorn's sweeps to rows of 1 and columns of the quotas; what is no number because of an empty quota is 0."""
-    before = torch.zeros_like(plan[:, 0])
-    for _ in range(1000):
-        rows = plan.sum(-1)
-        if (rows - before).abs().max() <= 1e-6:
-            break
-        before, plan = rows, plan / rows.unsqueeze(-1)
-        plan = plan * (quota / plan.sum(-2))
-        plan = plan.nan_to_num(nan=0.0) if (quota <= 0).any() else plan
-    return plan
 
 
 def _average_losses(points: Tensor, labels: Tensor, known: int, ways: int) -> Tensor:

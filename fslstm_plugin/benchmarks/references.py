@@ -119,11 +119,7 @@ def sklearn_prototypes(support: Tensor, labels: Tensor, query: Tensor, ways: int
 
 
 def require_references() -> None:
-    """Check that learn2learn and qpth are there, before minutes of measuring.
-
-    Raises:
-        MissingExtraError: If one is not installed.
-    """
+    """Check that learn2learn and qpth are there, before minutes of measuring."""
     for package in ("learn2learn", "qpth"):
         if find_spec(package) is None:
             raise MissingExtraError("This benchmark", package, "bench")
@@ -132,16 +128,8 @@ def require_references() -> None:
 def refine(reference: Reference, support: Tensor, labels: Tensor, query: Tensor, ways: int, iterations: int) -> Tensor:
     """The Pseudo Support Module as the paper describes it: average features, append them, fit again from features.
 
-    Args:
-        reference: The head.
-        support: Features ``(n, d)``.
-        labels: int64 ``(n,)``.
-        query: Features ``(m, d)``.
-        ways: Number of classes.
-        iterations: Number of refits; 0 is the plain head.
-
-    Returns:
-        Logits after each fit ``(iterations + 1, m, ways)``.
+    From support ``(n, d)``, labels ``(n,)``, query ``(m, d)`` and the number of refits to logits after each fit
+    ``(iterations + 1, m, ways)``; without refits those of the plain head.
 
     Example:
         >>> support, query = torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([[0.0, 2.0], [2.0, 2.0]])

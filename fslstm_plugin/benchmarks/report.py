@@ -64,10 +64,6 @@ class Figure:
     at_most: float | None = None  # Target that it should not exceed, or None.
     at_least: float | None = None  # Target that it should reach, or None.
 
-    def as_dict(self) -> dict[str, Any]:
-        """The number as plain data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Report:
@@ -81,7 +77,7 @@ class Report:
         return {
             "machine": machine(),
             "rows": [comparison.as_dict() for comparison in self.comparisons],
-            "figures": [figure.as_dict() for figure in self.figures],
+            "figures": [asdict(figure) for figure in self.figures],
         }
 
 
@@ -113,14 +109,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         text = name in ("Case", "Against")
         table.add_column(name, justify="left" if text else "right", no_wrap=not text)
     for line in comparisons:
-        table.add_row(
-            line.case,
-            line.against,
-            _time(line.ours),
-            _time(line.theirs),
-            f"{line.ratio:.1f}x",
-            _target(line),
-        )
+        times = _time(line.ours), _time(line.theirs)
+        table.add_row(line.case, line.against, *times, f"{line.ratio:.1f}x", _target(line))
     return table
 
 

@@ -19,16 +19,9 @@ _AT_MOST = {("lssvm", 200): 5.0}
 def bench_sets(
     dim: int, rounds: int, seed: int, report: Callable[[str], None]
 ) -> tuple[list[Comparison], list[Figure]]:
-    """CPU time of the prediction sets of 64 queries, after a fit to 5 points of each class.
+    """CPU time of the prediction sets of 64 queries, after a fit to 5 points of each class, the median of some rounds.
 
-    Args:
-        dim: Length of a feature vector.
-        rounds: How often each is timed; the median counts.
-        seed: Of the features.
-        report: Takes a line about what is going on.
-
-    Returns:
-        No comparison, and a figure for each method and number of classes.
+    There is no comparison, and a figure for each method and number of classes.
     """
     figures = []
     for method, classes in CASES:

@@ -14,19 +14,14 @@ from ..data.base import Split
 from ..data.sets.cifarfs import CIFAR_FS
 from ..errors import DataError
 from ..normalization import Normalization
-from .agreement import Disagreement
-from .ours import DrawnEpisodes
+from .agreement import Disagreement, DrawnEpisodes
 from .references import Reference
 
 _MODES = ("train", "test")
 
 
 def require_cifarfs(root: Path) -> None:
-    """Check that CIFAR-FS is there in both layouts, ours and learn2learn's.
-
-    Raises:
-        DataError: If one is missing; the message has the command that fixes it.
-    """
+    """Check that CIFAR-FS is there in both layouts, ours and learn2learn's; the message says what fixes it."""
     processed = root / "cifarfs" / "processed"
     if not CIFAR_FS.is_prepared(root):
         raise DataError(
@@ -53,16 +48,7 @@ class StockTasks:
     def open(
         cls, root: Path, mode: str, transform: Callable[[Any], Tensor], ways: int, shots: int, queries: int
     ) -> StockTasks:
-        """Open a split.
-
-        Args:
-            root: The data root.
-            mode: ``"train"`` or ``"test"``.
-            transform: From a PIL image to a tensor ``(3, 32, 32)``.
-            ways: Classes per task.
-            shots: Support images per class.
-            queries: Query images per class.
-        """
+        """Open ``"train"`` or ``"test"``; the transform makes of a PIL image a tensor ``(3, 32, 32)``."""
         from learn2learn.data import MetaDataset, Taskset
         from learn2learn.data.transforms import ConsecutiveLabels, KShots, LoadData, NWays, RemapLabels
         from learn2learn.vision.datasets import CIFARFS
@@ -96,11 +82,7 @@ class StockTasks:
         return torch.cat([places[:, : self.shots].flatten(), places[:, self.shots :].flatten()])
 
     def logits(self, backbone: nn.Module, head: Reference, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """One task through backbone and head.
-
-        Returns:
-            Logits of the queries ``(m, ways)``, and their labels ``(m,)``.
-        """
+        """Logits of the queries of a task ``(m, ways)`` through backbone and head, and their labels ``(m,)``."""
         order = self.ordered(labels)
         vectors, labels = backbone(images)[order], labels[order]
         split = self.ways * self.shots
@@ -135,14 +117,8 @@ def augmenting_transform(normalization: Normalization) -> Callable[[Any], Tensor
 def require_same_images(images: Tensor, indices: Tensor, split: Split, normalization: Normalization) -> None:
     """Check that learn2learn's images and those of the prepared data set are the same, byte for byte.
 
-    Args:
-        images: Normalised images ``(N, 3, H, W)`` of `plain_transform`.
-        indices: Their indices ``(N,)``.
-        split: The prepared split.
-        normalization: What they were normalised with.
-
-    Raises:
-        Disagreement: If they are not.
+    Images ``(N, 3, H, W)`` were normalised by `plain_transform`; their indices ``(N,)`` are those of the prepared
+    split.
     """
     mean, std = (torch.tensor(values)[:, None, None] for values in (normalization.mean, normalization.std))
     pixels = ((images * std + mean) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)

@@ -18,17 +18,10 @@ METHODS = tuple(head + module for head in ("nn", "rr", "svm", "lssvm") for modul
 
 
 def bench_table3(features: Tensor, labels: Tensor, episodes: int, seed: int) -> list[Figure]:
-    """Time and memory of the table from given features.
+    """Time and memory of the table from features ``(N, d)`` and int64 labels ``(N,)`` of a split.
 
-    Args:
-        features: Of a split ``(N, d)``.
-        labels: Of its images ``(N,)``, int64.
-        episodes: Episodes of each of the two settings.
-        seed: Seed of the episodes.
-
-    Returns:
-        Seconds for 10,000 episodes of both settings, scaled from ``episodes``, and, where the system tells it, the
-        greatest memory that this process has had in use: an upper bound of the table's own.
+    Seconds are for 10,000 episodes of both settings, scaled from ``episodes`` of each. Where the system tells it, there
+    is also the greatest memory that this process has had in use: an upper bound of the table's own.
     """
     methods = [parse_method(name) for name in METHODS]
 

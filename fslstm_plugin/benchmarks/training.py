@@ -25,11 +25,10 @@ from ..training.engine import EngineOptions, TrainingProgress, fit
 from ..training.episodic import EpisodicModule
 from ..training.meta_training import episode_stream, episodic_module
 from .agreement import Agreement, Disagreement, compare
-from .ceiling import Work, flops_of, shares
 from .references import exact, paper_lssvm
 from .report import Comparison, Figure
 from .stock import StockTasks, augmenting_transform
-from .timing import Contender, clocked, race
+from .timing import Contender, Work, clocked, flops_of, race, shares
 
 STEPS = 2
 TARGET = 1.7
@@ -40,14 +39,7 @@ _SLACK = 1e-3  # Of loss and gradient, relative: the backbone's single precision
 def bench_training(
     backbone: str, root: Path, rounds: int, seed: int, report: Callable[[str], None]
 ) -> tuple[list[Comparison], list[Figure]]:
-    """A step of the paper's recipe on CIFAR-FS, LSSVM without IAM, on the CPU.
-
-    Args:
-        backbone: Registered name; its weights are fresh.
-        root: The data root; CIFAR-FS is there.
-        rounds: How often each is timed.
-        seed: Seed of weights and episodes.
-        report: Called with the next step.
+    """A step of the paper's recipe on CIFAR-FS, LSSVM without IAM, on the CPU, with fresh weights.
 
     Raises:
         Disagreement: If predictions, loss or gradient of the two sides differ on the same images and weights.
@@ -77,14 +69,8 @@ def bench_training(
     alone = clocked(ours.backbone_alone)
     alone()
     against = "a plain float32 step on learn2learn's stock tasks"
-    step, their_step, core = race(
-        [
-            Contender("our step", ours, STEPS),
-            Contender(against, clocked(theirs), STEPS),
-            Contender("backbone alone", alone),
-        ],
-        rounds,
-    )
+    contenders = [Contender(ours, STEPS), Contender(clocked(theirs), STEPS), Contender(alone)]
+    step, their_step, core = race(contenders, rounds)
     case = f"{backbone}, step of {recipe.episodes_per_step} episodes"
     target = TARGET if backbone == "conv4" else None
     comparison = Comparison("train", case, against, "step", step, their_step, agreement, target)
@@ -115,12 +101,7 @@ class _StepClock(pl.Callback):
 
 
 class _OurSteps:
-    """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not timed.
-
-    Args:
-        config: Configuration of such a run.
-        root: The data root.
-    """
+    """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not timed."""
 
     def __init__(self, config: TrainConfig, root: Path) -> None:
         self.config = config
@@ -159,13 +140,7 @@ class _OurSteps:
 
 
 class _StockSteps:
-    """Steps as commonly written with learn2learn's tasks: decode, augment and learn one task after the other.
-
-    Args:
-        backbone: The backbone.
-        recipe: Episodes and rates.
-        stock: The tasks.
-    """
+    """Steps as commonly written with learn2learn's tasks: decode, augment and learn one task after the other."""
 
     def __init__(self, backbone: nn.Module, recipe: MetaRecipe, stock: StockTasks) -> None:
         self.backbone, self.recipe, self.stock = backbone.train(), recipe, stock

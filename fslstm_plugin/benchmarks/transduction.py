@@ -15,8 +15,7 @@ from ..heads import one_hot
 from ..methods.base import Method
 from ..naming import parse_method, whole_methods
 from . import published
-from .agreement import TIE
-from .ours import DrawnEpisodes, accuracies, agreed
+from .agreement import TIE, DrawnEpisodes, accuracies, agreed
 from .published import Published
 from .report import Comparison, Figure
 from .timing import Contender, clocked, race
@@ -67,16 +66,10 @@ def cases() -> list[Case]:
 def bench_transduction(
     features: Tensor, labels: Tensor, shots: int, rounds: int, seed: int, report: Callable[[str], None]
 ) -> tuple[list[Comparison], list[Figure]]:
-    """Every registered method without weights.
+    """Every registered method without weights, on features ``(N, d)`` and int64 labels ``(N,)`` of a split.
 
-    Args:
-        features: Of a split ``(N, d)``; what is negative is set to 0, since some methods take roots, and their mean
-            stands for that of the base classes.
-        labels: Of its images ``(N,)``, int64.
-        shots: Support images per class.
-        rounds: How often each is timed.
-        seed: Seed of the episodes.
-        report: Called with the next step.
+    Features that are negative are set to 0, since some methods take roots, and their mean stands for that of the base
+    classes.
 
     Raises:
         Disagreement: If a method predicts otherwise than the published computation.
@@ -112,7 +105,7 @@ class _Bench:
     def alone(self, rounds: int, target: float | None) -> Figure:
         """The time of ours."""
         self.ours()
-        (measured,) = race([Contender(self.case.method, clocked(self.ours), self.count)], rounds)
+        (measured,) = race([Contender(clocked(self.ours), self.count)], rounds)
         what = f"{self.case.method}, an episode"
         return Figure("transduction", what, measured.median * 1e3, "ms", at_most=target)
 
@@ -124,13 +117,8 @@ class _Bench:
         self.ours()
         theirs = partial(self.solve, reference, torch.float32, self.case.batch)
         theirs()
-        our_times, their_times = race(
-            [
-                Contender(name, clocked(self.ours), self.count),
-                Contender(against, clocked(theirs), len(self.few.indices)),
-            ],
-            rounds,
-        )
+        contenders = [Contender(clocked(self.ours), self.count), Contender(clocked(theirs), len(self.few.indices))]
+        our_times, their_times = race(contenders, rounds)
         return Comparison(
             "transduction", self.case.method, against, "episode", our_times, their_times, agreement, at_most_ms=target
         )

@@ -27,11 +27,9 @@ from PIL import Image
 from fslstm_plugin.benchmarks import (
     accuracy,
     agreement,
-    ceiling,
     clusters,
     evaluation,
     heads,
-    ours,
     published,
     references,
     sets,
@@ -67,8 +65,8 @@ def few_episodes(monkeypatch):
     monkeypatch.setattr(heads, "EPISODES", 6)
     monkeypatch.setattr(heads, "CASES", tuple(replace(case, episodes=2) for case in heads.CASES))
     monkeypatch.setattr(evaluation, "STOCK_TASKS", 3)
-    monkeypatch.setattr(ceiling, "_MATRIX", 64)
-    monkeypatch.setattr(ceiling, "_FLOATS", 1 << 10)
+    monkeypatch.setattr(timing, "_MATRIX", 64)
+    monkeypatch.setattr(timing, "_FLOATS", 1 << 10)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +106,7 @@ def test_contenders_take_turns():
     calls = []
 
     def contender(name, units):
-        return timing.Contender(name, lambda: calls.append(name) or len(calls), units)
+        return timing.Contender(lambda: calls.append(name) or len(calls), units)
 
     fast, slow = timing.race([contender("a", 1), contender("b", 10)], rounds=3)
     assert calls == ["a", "b"] * 3
@@ -195,10 +193,10 @@ def test_a_solution_that_is_no_number_is_caught():
 def test_recorded_predictions_are_the_modules_own():
     features, labels = clusters.clusters(dim=40, seed=0)
     drawn = EpisodeSampler(labels, 5, 2, 4, seed=3).batch(0, 5)
-    episodes = ours.DrawnEpisodes(drawn, 5, 2, 4)
+    episodes = agreement.DrawnEpisodes(drawn, 5, 2, 4)
     support, query = features[drawn].tensor_split([10], dim=1)
     case = heads.Case("rr", "", references.qpth_ridge, 5, psm_iterations=3)
-    predicted = ours.predictions(indexed(features), episodes, case.methods())
+    predicted = agreement.predictions(indexed(features), episodes, case.methods())
     for iterations in range(4):
         module = PseudoSupportModule(iterations)
         logits = module(RidgeClassifier(), support, episodes.labels[:10], query, ways=5)
@@ -239,13 +237,13 @@ def test_published_label_cleaning_gives_the_published_predictions(case):
 def test_clusters_are_as_hard_as_real_features():
     features, labels = clusters.clusters(dim=256, seed=0)
     sampler = EpisodeSampler(labels, 5, 5, 15, seed=0)
-    accuracy = ours.accuracies(indexed(features), sampler, [parse_method("lssvm")], 60).mean()
+    accuracy = agreement.accuracies(indexed(features), sampler, [parse_method("lssvm")], 60).mean()
     assert 70 < accuracy < 80
 
 
 def test_flops_of_forward_and_backward():
     left, right = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
-    assert ceiling.flops_of(lambda: (left @ right).sum().backward()) == 3 * 2 * 3 * 4 * 5
+    assert timing.flops_of(lambda: (left @ right).sum().backward()) == 3 * 2 * 3 * 4 * 5
 
 
 def test_heads_are_compared_and_timed(few_episodes, fslstm, tmp_path):
@@ -401,8 +399,8 @@ def test_a_fast_wrong_module_is_caught(few_episodes, fslstm, monkeypatch):
 
 
 def test_a_run_that_answers_otherwise_is_caught(few_episodes, fslstm, monkeypatch):
-    accuracies = ours.accuracies
-    monkeypatch.setattr(ours, "accuracies", lambda *arguments: accuracies(*arguments) - 4)
+    accuracies = agreement.accuracies
+    monkeypatch.setattr(agreement, "accuracies", lambda *arguments: accuracies(*arguments) - 4)
     result = fslstm("bench", "heads", *FEW)
     assert result.code == 1
     assert "a run of the engine gave" in result.err
