@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..storage.damage import naming_damage
-from ..storage.files import require_regular, sync_folder
+from ..storage.files import require_regular, sync, sync_folder
 
 FORMAT = 2
 INDEX = "index.json"
@@ -152,9 +151,8 @@ def write_prepared(folder: Path, header: Mapping[str, Any], image_size: int, spl
     if sorted(written) != sorted(SPLITS):
         raise DataError(f"The splits must be {', '.join(SPLITS)}, but the source has {', '.join(written) or 'none'}.")
     index = {**header, "format": FORMAT, "image_size": image_size, "splits": written}
-    with (folder / INDEX).open("w", encoding="utf-8") as file:
-        json.dump({**index, "checksum": _digest(index)}, file, indent=1)
-        _flush(file)
+    (folder / INDEX).write_text(json.dumps({**index, "checksum": _digest(index)}, indent=1), encoding="utf-8")
+    sync(folder / INDEX)
 
 
 def _digest(content: Any) -> str:
@@ -183,13 +181,8 @@ def _write_images(path: Path, split: RawSplit, image_size: int) -> int:
                 content = image.tobytes()
                 checksum = zlib.crc32(content, checksum)
                 file.write(content)
-        _flush(file)
+    sync(path)
     return checksum
-
-
-def _flush(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def read_index(folder: Path, header: Mapping[str, Any]) -> dict[str, PreparedSplit] | None:

@@ -111,25 +111,17 @@ Config = PretrainConfig | TrainConfig
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one training.
+    """The folder of one training; nothing is written before :meth:`create`.
 
     ``config.json`` holds the complete configuration of the training, ``model.safetensors`` the chosen weights,
     ``last.ckpt`` the state to continue from, ``metrics.csv`` the logged numbers and ``evaluations/`` later results.
-
-    Args:
-        path: The folder.
-        config: Content of ``config.json``; nothing is written before :meth:`create`.
     """
 
     path: Path
     config: Config
 
     def create(self) -> None:
-        """Make the folder with its configuration.
-
-        Raises:
-            RunError: If a run is there already, or the folder cannot be made.
-        """
+        """Make the folder with its configuration; a `RunError` if a run is there already."""
         if (self.path / "config.json").exists():
             raise RunError(
                 f"{self.path} already holds a run. Continue it with `resume=True`, or choose another `name`."
@@ -140,11 +132,7 @@ class Run:
     def held(self) -> Iterator[None]:
         """Keep other trainings out of the folder, which is created if needed; the lock ends with the process.
 
-        Where the file system has no locks there is none.
-
-        Raises:
-            RunError: If another training holds the folder.
-            OSError: If the folder cannot be made or written.
+        Where the file system has no locks there is none. If another training holds the folder, it is a `RunError`.
         """
         try:
             with held(self.path, _LOCK_SECONDS):
@@ -157,11 +145,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """Open an existing run folder.
-
-        Raises:
-            RunError: If there is none, or its configuration cannot be read.
-        """
+        """Open an existing run folder; a `RunError` if there is none, or its configuration cannot be read."""
         file = path / "config.json"
         if not file.is_file():
             raise RunError(f"There is no run at {path}: {file} is missing.")
@@ -169,14 +153,7 @@ class Run:
 
     @classmethod
     def newest(cls, folder: Path) -> Run:
-        """The run with weights in ``folder`` that was trained last.
-
-        Args:
-            folder: Folder of run folders, ``runs`` by default on the command line.
-
-        Raises:
-            RunError: If there is none; the message says how to get one.
-        """
+        """The run with weights in a folder that was trained last; a `RunError` says how to get one if there is none."""
         weights = sorted(folder.glob("*/model.safetensors"), key=lambda file: file.stat().st_mtime, reverse=True)
         if weights:
             return cls.open(weights[0].parent)
@@ -188,12 +165,7 @@ class Run:
 
     @classmethod
     def to_resume(cls, folder: Path, name: str | None, kind: str) -> Run:
-        """The run of this name, or the one of this kind with the newest checkpoint.
-
-        Args:
-            folder: Folder of run folders.
-            name: Name of the run, or None.
-            kind: ``"pretrain"`` or ``"train"``.
+        """The run of this name, or the one of this kind, ``"pretrain"`` or ``"train"``, with the newest checkpoint.
 
         Raises:
             RunError: If there is none, or it is of another kind.
@@ -215,9 +187,8 @@ class Run:
     def find(cls, wanted: str | None, folder: Path) -> Run:
         """The run that an option names: a path, a name in ``folder``, ``builtin:NAME``, or the newest with weights.
 
-        Raises:
-            RunError: If there is none; the message says how to get one.
-            UnknownNameError: If the package has no such model.
+        If there is none, a `RunError` says how to get one; if the package has no such model, it is an
+        `UnknownNameError`.
         """
         if wanted is None:
             return cls.newest(folder)
@@ -233,12 +204,7 @@ class Run:
 
     @classmethod
     def find_sum(cls, wanted: str, folder: Path) -> list[Run]:
-        """The run that an option names, or several whose names it joins by ``+``; see `find`.
-
-        Raises:
-            RunError: If there is no such run.
-            UnknownNameError: If the package has no such model.
-        """
+        """The run that an option names, or several whose names it joins by ``+``; see `find`."""
         try:
             return [cls.find(wanted, folder)]
         except (RunError, UnknownNameError) as error:
@@ -283,15 +249,7 @@ class Run:
         )
 
     def save_evaluation(self, command: str, content: Any) -> Path:
-        """Keep an evaluation in the run folder, beside earlier ones.
-
-        Args:
-            command: Which command made it.
-            content: Content of the file, as plain data.
-
-        Returns:
-            The new file ``evaluations/<command>-<number>.json``.
-        """
+        """Keep plain data as the new ``evaluations/<command>-<number>.json``, beside those of earlier evaluations."""
         folder = subfolder(self.path, "evaluations")
         with exclusive(folder, seconds=60):  # another evaluation of this run may end at the same time
             numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
@@ -301,11 +259,7 @@ class Run:
         return file
 
     def load_weights(self) -> dict[str, Tensor]:
-        """The saved tensors by name.
-
-        Raises:
-            RunError: If the file is missing or damaged.
-        """
+        """The saved tensors by name; see `load_tensors`."""
         return load_tensors(self.weights)
 
 

@@ -14,13 +14,9 @@ TOO_LARGE = "asks for more memory than there is: it is damaged, or too large for
 
 @contextmanager
 def naming_damage(file: Path) -> Iterator[None]:
-    """Turn whatever the content of a file leads to into a sentence that names the file.
+    """Turn whatever the untrusted content of a file leads to in the block into a `DataError` that names the file.
 
-    Args:
-        file: What is read in the block; it is not trusted.
-
-    Raises:
-        DataError: If the block fails, unless the operating system or another such error stopped it.
+    What the operating system or another such error stops goes on as it is.
 
     Example:
         >>> with naming_damage(Path("results.json")):

@@ -32,10 +32,7 @@ _NOT_REGULAR = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_I
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; on success it takes the place of ``path``, on failure it is removed.
 
-    A link at ``path`` is replaced, not followed.
-
-    Args:
-        path: Final place of the file; its folder must exist.
+    The folder must exist. A link at ``path`` is replaced, not followed.
 
     Raises:
         StorageError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
@@ -66,12 +63,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that this process holds, or would hold if the file system supported locks.
-
-    Args:
-        file: Its place.
-        handle: The same file, open since then.
-    """
+    """A lock that this process holds, or would if the file system supported locks: its place, and that file, open."""
 
     file: Path
     handle: BinaryIO
@@ -86,13 +78,10 @@ class Lock:
 
 @contextmanager
 def locked(file: Path, seconds: float) -> Iterator[Lock]:
-    """Hold a lock that ends with the process; where the file system has no locks, go on without.
+    """Hold a lock, for which it waits some seconds; it ends with the process.
 
-    The file stays: if it were removed, a process that waits for it and a later one could both hold the lock.
-
-    Args:
-        file: The lock; its folder must exist.
-        seconds: How long to wait for it.
+    Where the file system has no locks, go on without. The file stays: if it were removed, a process that waits for it
+    and a later one could both hold the lock.
 
     Raises:
         filelock.Timeout: If another process still holds it.
@@ -113,11 +102,7 @@ def locked(file: Path, seconds: float) -> Iterator[Lock]:
 
 @contextmanager
 def exclusive(folder: Path, seconds: float = 3600) -> Iterator[None]:
-    """Hold the right to write ``folder``, with a lock beside it; waits for another process that holds it.
-
-    Args:
-        folder: The folder; it need not exist.
-        seconds: How long to wait.
+    """Hold the right to write ``folder``, which need not exist, with a lock beside it; waits for another that holds it.
 
     Raises:
         StorageError: If another process still holds it.
@@ -141,11 +126,7 @@ def claimed(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
     The file itself is locked, so that nothing is left beside it, and the lock ends with the process. It may be replaced
     meanwhile, as by :func:`replacing`: who waited then claims the new file. There is nothing to claim where no regular
-    file is.
-
-    Args:
-        file: The file; through a link, the one that it leads to.
-        waiting: Called once if another process has it.
+    file is. Through a link it is the file that it leads to. ``waiting`` is called once if another process has it.
 
     Raises:
         StorageError: If it cannot be opened.
@@ -172,11 +153,7 @@ def claimed(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _locked_itself(place: Path, waiting: Callable[[], None]) -> BinaryIO:
-    """The file, open and locked until it is closed.
-
-    Raises:
-        FileNotFoundError: If no regular file is there.
-    """
+    """The file, open and locked until it is closed; `FileNotFoundError` if no regular file is there."""
     import fcntl
 
     told = False
@@ -204,13 +181,9 @@ _held: dict[Path, Lock] = {}
 
 @contextmanager
 def held(folder: Path, seconds: float) -> Iterator[Lock]:
-    """Hold the right to write ``folder``, with a lock in it; leftover files of a killed holder are removed.
+    """Hold the right to write ``folder``, made if needed, with a lock in it; leftovers of a killed holder are removed.
 
     Until the block ends, :func:`replacing` writes to the folder only while it is still the one that was locked.
-
-    Args:
-        folder: The folder; made if needed.
-        seconds: How long to wait for another holder.
 
     Raises:
         filelock.Timeout: If another process still holds it.
@@ -244,14 +217,9 @@ def _require_held(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Path, pattern: str) -> None:
-    """Remove the files that a new one replaces, and what a killed process left half written a day ago or earlier.
+    """Remove the files of a pattern but the new one, and what a killed process left half written a day ago or earlier.
 
     A file that cannot be removed stays.
-
-    Args:
-        folder: Where to look.
-        keep: The new file.
-        pattern: What the names of the old ones match, for example ``"mini-test-*.safetensors"``.
 
     Example:
         >>> import tempfile
@@ -273,14 +241,7 @@ def prune(folder: Path, keep: Path, pattern: str) -> None:
 
 
 def subfolder(folder: Path, name: str) -> Path:
-    """A folder within a folder, made if needed.
-
-    Args:
-        folder: The outer one.
-        name: Name of the inner one.
-
-    Raises:
-        StorageError: If it is a link, through which files elsewhere would be written, or cannot be made.
+    """A folder within a folder, made if needed; refused if it is a link, which would lead elsewhere.
 
     Example:
         >>> import tempfile
@@ -313,11 +274,8 @@ def sync_folder(path: Path) -> None:
 def write_text(path: Path, text: str, follow_links: bool = True) -> None:
     """Write a text file so that it is whole or absent, making its folder if needed.
 
-    Args:
-        path: Its place.
-        text: Its content.
-        follow_links: Whether a link stays a link to the file that is replaced, and a device or a pipe is written to,
-            as is right where a user names the file. Otherwise the file takes the place of whatever is there.
+    With ``follow_links`` a link stays a link to the file that is replaced, and a device or a pipe is written to, as is
+    right where a user names the file. Otherwise the file takes the place of whatever is there.
 
     Raises:
         StorageError: If it cannot be written.
@@ -350,11 +308,8 @@ def write_json(path: Path, content: Any, follow_links: bool = True) -> None:
 def damaged_member(file: Path) -> str | None:
     """Name of the first member of a zip file whose content does not fit its checksum, None if there is none.
 
-    PyTorch's files are such archives, but it does not compare the checksums when it reads them. It can also be told
-    to write none; the members of such a file are trusted.
-
-    Args:
-        file: The archive, read from its beginning to its end.
+    PyTorch's files are such archives, but it does not compare the checksums when it reads them. It can also be told to
+    write none; the members of such a file are trusted.
 
     Raises:
         zipfile.BadZipFile: If it is no whole archive, or has compressed members, which could be of any size.
@@ -374,8 +329,7 @@ def damaged_member(file: Path) -> str | None:
 def require_regular(file: Path) -> Path:
     """The file, unless opening it could wait for ever, as a pipe's does, or reading it never end, as a device's does.
 
-    Args:
-        file: A file that a user or another file names, before it is opened; links to it are followed.
+    Links are followed.
 
     Raises:
         DataError: If it is a folder, a pipe, a socket or a device.
@@ -396,11 +350,7 @@ def require_regular(file: Path) -> Path:
 
 
 def read_json(file: Path) -> Any:
-    """Content of a JSON file, whose numbers are all finite.
-
-    Raises:
-        DataError: If it is missing, damaged, or no regular file.
-    """
+    """Content of a JSON file, whose numbers are all finite; a `DataError` if it is missing, damaged, or not regular."""
     try:
         require_regular(file)
         return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)

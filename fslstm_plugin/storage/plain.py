@@ -44,15 +44,10 @@ def to_plain(value: Any) -> Any:
 
 
 def read_plain(file: Path, kind: type[T] | Any, fault: Callable[[str], FSLSTMError] = RunError) -> T:
-    """What a JSON file describes.
-
-    Args:
-        file: The file.
-        kind: A struct or dataclass, or a union of tagged ones.
-        fault: Makes the error from a sentence.
+    """What a JSON file describes, a struct or dataclass or a union of tagged ones.
 
     Raises:
-        FSLSTMError: If the file cannot be read, or is not of that form.
+        FSLSTMError: That ``fault`` makes of a sentence, if the file cannot be read, or is not of that form.
     """
     try:
         content = require_regular(file).read_bytes()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +26,10 @@ _PREFIXES = ("module.", "_orig_mod.", "model.", "emb_func.", "encoder.", "backbo
 
 
 class NetworkState(NamedTuple):
-    """The tensors of a network, out of a file that may hold more.
+    """The tensors of a network under its own names, out of a file that may hold more.
 
-    Args:
-        tensors: Under the network's own names.
-        left_out: Names in the file of tensors beside the network.
-        average: Where in the file they are the moving average of weights that are in it too; None if they are not.
+    Names of tensors beside the network are left out. The average is where in the file they are the moving average of
+    weights that are in it too; None if they are not.
     """
 
     tensors: dict[str, Tensor]
@@ -48,15 +47,9 @@ class NetworkState(NamedTuple):
 
 
 def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file with a checksum of its content, so that it is whole or absent.
+    """Write a safetensors file with a checksum of its content, and texts by name, so that it is whole or absent.
 
-    Args:
-        file: Its place; the folder must exist.
-        tensors: What to save, by name.
-        metadata: Texts that are saved with them, by name. Default none.
-
-    Raises:
-        StorageError: If the file cannot be written.
+    The folder must exist.
     """
     from safetensors.torch import save
 
@@ -84,9 +77,6 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
 
     Checksums are compared where the file has some, as all of :func:`save_tensors` and nearly all of PyTorch have.
 
-    Args:
-        file: The file.
-
     Raises:
         RunError: If the file is missing, damaged, or holds more than tensors and plain containers.
     """
@@ -94,17 +84,10 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def load_network(file: Path, names: Collection[str]) -> NetworkState:
-    """The tensors of a network from a file that another training may have written.
+    """The tensors of a network, by their names, from a file that another training may have written; see `load_tensors`.
 
     The moving average of the weights is preferred to the weights. What a wrapper (``DataParallel``, ``torch.compile``)
     or a larger model put before the names is taken off, as often as it is there, until some name is the network's.
-
-    Args:
-        file: See `load_tensors`.
-        names: The network's names of its tensors.
-
-    Raises:
-        RunError: As `load_tensors` does.
     """
     tensors, average = _read(file)
     return unwrapped(tensors, names)._replace(average=average)
@@ -149,22 +132,23 @@ def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
     if not file.exists():
         raise RunError(f"There are no weights at {file}. Train first, or name another run or file.")
     require_regular(file)
-    try:
+    with _saying(file, f"Cannot read weights from {file}: it is damaged or not a weights file"):
         return _read_tensors(file)
-    except Exception as error:  # readers raise many types, as files can be damaged in many ways
+
+
+@contextmanager
+def _saying(file: Path, what: str) -> Iterator[None]:
+    """Make of all that readers raise, as files can be damaged in many ways, an error that says what and why."""
+    try:
+        yield
+    except Exception as error:
         if is_out_of_memory(error):
             raise RunError(f"{file} {TOO_LARGE}.") from error
-        raise RunError(
-            f"Cannot read weights from {file}: it is damaged or not a weights file ({_reason(error)})."
-        ) from error
+        raise RunError(f"{what} ({_reason(error)}).") from error
 
 
 def tensor_forms(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and type of each tensor in a safetensors file, from its header; the type as the format calls it: ``"F32"``.
-
-    Args:
-        file: The file; it must exist.
-    """
+    """Shape of each tensor in a safetensors file, and its type as the format calls it, such as ``"F32"``."""
     from safetensors import safe_open
 
     with safe_open(file, framework="pt") as content:
@@ -173,20 +157,13 @@ def tensor_forms(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a file that :func:`save_tensors` wrote, whatever its name ends with.
-
-    Args:
-        file: The file; it must exist.
+    """Tensors and metadata of a file that :func:`save_tensors` wrote, whatever its name ends with; it must exist.
 
     Raises:
         RunError: If it is damaged or not a safetensors file.
     """
-    try:
+    with _saying(file, f"{file} is damaged, or no file that fslstm wrote"):
         return _read_safetensors(file)
-    except Exception as error:  # see _read
-        if is_out_of_memory(error):
-            raise RunError(f"{file} {TOO_LARGE}.") from error
-        raise RunError(f"{file} is damaged, or no file that fslstm wrote ({_reason(error)}).") from error
 
 
 def _reason(error: Exception) -> str:
@@ -242,11 +219,7 @@ def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def load_into(module: nn.Module, state: dict[str, Tensor], source: Path | str) -> None:
-    """Load a state whose names and shapes must fit exactly.
-
-    Raises:
-        RunError: As `require_fit` does.
-    """
+    """Load a state whose names and shapes must fit exactly, see `require_fit`."""
     require_fit(module, state, source)
     module.load_state_dict(state)
 

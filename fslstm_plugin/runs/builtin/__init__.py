@@ -20,16 +20,9 @@ def names() -> tuple[str, ...]:
 
 
 def place(name: str, runs: Path) -> Path:
-    """The run folder of a model, copied into a folder of runs the first time.
+    """The run folder of ``builtin:NAME``, ``runs/builtin-NAME``, copied there the first time.
 
     It is a run like any other then: features and evaluations are kept in it.
-
-    Args:
-        name: ``builtin:NAME``.
-        runs: Folder of runs.
-
-    Returns:
-        ``runs/builtin-NAME``.
 
     Raises:
         UnknownNameError: If there is no such model.
