@@ -39,11 +39,7 @@ class QueryBalance:
 
     @classmethod
     def parse(cls, text: str) -> QueryBalance:
-        """Read ``uniform`` or ``dirichlet:A``.
-
-        Raises:
-            UsageError: If it is neither.
-        """
+        """Read ``uniform`` or ``dirichlet:A``."""
         kind, _, number = str(text).partition(":")
         if text == "uniform":
             return cls()
@@ -60,14 +56,7 @@ class QueryBalance:
         return queries if self.concentration is None else ways * queries
 
     def counts(self, ways: int, queries: int, seed: int, episode: int) -> list[int]:
-        """Queries of each class of an episode; they depend on seed and episode alone.
-
-        Args:
-            ways: Number of classes.
-            queries: Queries per class, on average.
-            seed: Seed of the episodes.
-            episode: Number of the episode.
-        """
+        """Queries of each class of an episode, so many on average; they depend on seed and episode alone."""
         if self.concentration is None:
             return [queries] * ways
         # Its own generator: learn2learn's choice of classes and images stays as it is.

@@ -40,14 +40,10 @@ class Changes(NamedTuple):
 
 
 def uniform_draws(keys: Sequence[Sequence[int]], images: int) -> Tensor:
-    """Six uniform numbers for each image, an equal share of the images from the generator of each key.
+    """Six uniform numbers in [0, 1) for each image, float32 ``(images, 6)`` on the CPU.
 
-    Args:
-        keys: Seeds, a few non-negative integers each, for example one per episode.
-        images: Number of images.
-
-    Returns:
-        float32 ``(images, 6)`` in [0, 1), on the CPU.
+    The generator of each key, a few non-negative integers such as seed and episode, draws for an equal share of the
+    images.
 
     Raises:
         UsageError: If the keys cannot share the images equally.
@@ -61,14 +57,7 @@ def uniform_draws(keys: Sequence[Sequence[int]], images: int) -> Tensor:
 
 
 def changes(augmentation: Augmentation, draws: Tensor, height: int, width: int) -> Changes:
-    """The changes of images that follow from uniform numbers.
-
-    Args:
-        augmentation: What may change.
-        draws: See `uniform_draws`; ``(..., 6)`` on any device.
-        height: Of the images, in pixels.
-        width: Likewise.
-    """
+    """The changes of images of this size in pixels that follow from the numbers ``(..., 6)`` of `uniform_draws`."""
     offsets = (draws[..., :2] * (2 * augmentation.padding + 1)).long()
     rows = torch.arange(height, device=draws.device) + offsets[..., :1] - augmentation.padding
     columns = torch.arange(width, device=draws.device)
@@ -123,16 +112,10 @@ def _constant(values: tuple[float, ...], device: torch.device, width: int = 0) -
 
 
 def make_images(store: Tensor, indices: Tensor, normalization: Normalization, changes: Changes | None = None) -> Tensor:
-    """Normalised images from a split's pixels.
+    """Normalised images, float32 ``(..., 3, H, W)`` in channels-last memory, from a split's pixels.
 
-    Args:
-        store: All images of the split, uint8 ``(N, H, W, 3)``.
-        indices: Which images, int64 ``(...)`` on the store's device.
-        normalization: Mean and standard deviation of each channel.
-        changes: Random changes of each image, see `changes`, in the order of the indices; none by default.
-
-    Returns:
-        float32 ``(..., 3, H, W)`` in channels-last memory.
+    All images of the split, uint8 ``(N, H, W, 3)``, and the indices, int64 ``(...)``, are on one device; the random
+    changes of each image, if any, are in the order of the indices.
 
     Example:
         >>> store = torch.full((10, 32, 32, 3), 255, dtype=torch.uint8)

@@ -78,14 +78,7 @@ def partial_folder(folder: Path) -> Path:
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A :func:`scratch_folder` to fill, which becomes ``folder`` only if the block succeeds.
-
-    Args:
-        folder: Where the filled folder shall be; one that is there is replaced.
-
-    Yields:
-        An empty folder beside it.
-    """
+    """A :func:`scratch_folder` to fill, which becomes ``folder`` only if the block succeeds, and then replaces it."""
     with scratch_folder(partial_folder(folder)) as partial:
         yield partial
         sync_folder(partial)
@@ -105,9 +98,6 @@ class PreparedSplit:
         crc32: Its checksum.
         image_size: Height and width of every image.
         classes: Class name to number of images, in the order of the labels.
-
-    Raises:
-        DataError: If a number of images is none.
     """
 
     file: Path
@@ -132,13 +122,7 @@ class PreparedSplit:
 
 
 def write_prepared(folder: Path, header: Mapping[str, Any], image_size: int, splits: Iterable[RawSplit]) -> None:
-    """Write the splits into ``folder``, which :func:`whole_folder` gave.
-
-    Args:
-        folder: An empty folder.
-        header: What the index says about the data set; :func:`read_index` compares it.
-        image_size: Height and width of every image.
-        splits: The splits, decoded one image at a time.
+    """Write the splits into an empty folder, one image at a time, with a header that :func:`read_index` compares.
 
     Raises:
         DataError: If an image has another shape, or the splits are not train, val and test.
@@ -186,14 +170,7 @@ def _write_images(path: Path, split: RawSplit, image_size: int) -> int:
 
 
 def read_index(folder: Path, header: Mapping[str, Any]) -> dict[str, PreparedSplit] | None:
-    """What is prepared in a folder, by split.
-
-    Args:
-        folder: The prepared folder.
-        header: As given to :func:`write_prepared`.
-
-    Returns:
-        The three splits; None if the folder is of another version, of this code or of the data set.
+    """What is prepared in a folder, by split; None if it is of another version, of this code or of the data set.
 
     Raises:
         DataError: If the index is missing or not as it was written, or a file of images has another length; the message
@@ -221,10 +198,7 @@ def read_index(folder: Path, header: Mapping[str, Any]) -> dict[str, PreparedSpl
 
 
 def open_images(split: PreparedSplit) -> np.ndarray:
-    """The images of a split, memory-mapped; writing to them changes the copy in memory only.
-
-    Returns:
-        uint8 ``(N, size, size, 3)``.
+    """The images of a split, uint8 ``(N, size, size, 3)``, memory-mapped; writing changes the copy in memory only.
 
     Raises:
         DataError: If they are not those that were written; the message names the file.

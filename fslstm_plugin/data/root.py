@@ -14,17 +14,10 @@ LEARN2LEARN_ROOT = "~/data"
 
 
 def data_root(option: Path | None = None) -> Path:
-    """The folder that holds the data sets.
+    """The folder that holds the data sets, which need not exist.
 
-    Args:
-        option: What the user asked for. None, the default, takes the environment variable
-            ``FSLSTM_DATA_ROOT``, or else learn2learn's ``~/data``.
-
-    Returns:
-        The folder, which need not exist.
-
-    Raises:
-        UsageError: If it begins with ``~`` and there is no such home folder.
+    It is what the user asked for, or else the environment variable ``FSLSTM_DATA_ROOT``, or else learn2learn's
+    ``~/data``. Where there is no home folder for it, it is a `UsageError`.
 
     Example:
         >>> data_root(Path("/data")).as_posix()
@@ -40,15 +33,7 @@ def data_root(option: Path | None = None) -> Path:
 
 
 def load_split(dataset: str, split: str, root: Path | None = None) -> Split:
-    """Open one split of a registered data set.
-
-    Args:
-        dataset: A registered name; ``glyphs`` is made on first use.
-        split: ``"train"``, ``"val"`` or ``"test"``.
-        root: See :func:`data_root`.
-
-    Returns:
-        The split, its images memory-mapped.
+    """Open one split, ``"train"``, ``"val"`` or ``"test"``, of a registered data set; ``glyphs`` is made on first use.
 
     Raises:
         UnknownNameError: If there is no such data set or split.

@@ -38,12 +38,9 @@ _Check = Callable[[int, int], None]
 
 
 def extract(archive: Path, target: Path, max_bytes: int) -> None:
-    """Extract regular files and folders into ``target``.
+    """Extract regular files and folders, of this size at most, into a folder that the caller removes if this fails.
 
-    Args:
-        archive: A zip file or a tar file with any of tar's compressions.
-        target: A folder that the caller removes if this fails.
-        max_bytes: Largest total size of the files.
+    The archive is a zip file, or a tar file with any of tar's compressions.
 
     Raises:
         DataError: If the archive is missing, no archive, truncated, too large for the data set or for the disk, or
@@ -78,13 +75,7 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
 def opened(source: Path, scratch: Path, max_bytes: int) -> Iterator[Path]:
     """The folder or parquet file that a source is: itself, or, extracted into ``scratch`` for a while, an archive.
 
-    Args:
-        source: A folder, a parquet file or an archive.
-        scratch: A path for :func:`~fslstm_plugin.data.prepared.scratch_folder`.
-        max_bytes: See :func:`extract`.
-
-    Raises:
-        DataError: See :func:`extract`.
+    The scratch is a path for `scratch_folder`; see also :func:`extract`.
     """
     if source.is_dir() or source.suffix.lower() == ".parquet":
         yield source
@@ -100,11 +91,7 @@ def find_file(folder: Path, name: str) -> Path | None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that is missing, not a file, empty, or a web page saved in place of the file.
-
-    Raises:
-        DataError: Naming the path and what it is.
-    """
+    """Refuse a path that is missing, not a file, empty, or a web page saved in place of the file."""
     if not path.exists():
         raise DataError(f"{path} is not there.")
     require_regular(path)

@@ -43,11 +43,7 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 def allow_pixels(most: int) -> None:
     """Allow pictures of up to this many pixels in this process, in place of Pillow's bound of 89 million.
 
-    Args:
-        most: Width times height. A picture takes three bytes per pixel, and several are decoded at a time.
-
-    Raises:
-        UsageError: If it is not positive.
+    A picture takes three bytes per pixel, and several are decoded at a time.
     """
     require("max_pixels", most, above=0)
     Image.MAX_IMAGE_PIXELS = most
@@ -76,17 +72,11 @@ def picture_suffixes() -> frozenset[str]:
 
 
 def read_picture(source: Path | bytes, report: Callable[[str], object] = len) -> Image.Image:
-    """Decode an image: in RGB, upright by its EXIF orientation, on white where it is transparent.
+    """Decode a file or bytes: in RGB, upright by its EXIF orientation, on white where it is transparent.
 
     Of several pages or frames it is the first. Of 16 bits per channel the upper 8 count; where no value needs more than
-    14 bits, as those of cameras, 8 of as few (8, 10, 12 or 14) as hold the greatest value.
-
-    Args:
-        source: A file, or the encoded bytes.
-        report: Gets `PAGES` and `FEW_BITS` where they hold. Default: nothing is reported.
-
-    Returns:
-        An image of the mode RGB.
+    14 bits, as those of cameras, 8 of as few (8, 10, 12 or 14) as hold the greatest value. `PAGES` and `FEW_BITS` are
+    reported where they hold.
 
     Raises:
         DataError: If it cannot be read, is damaged, not an image, no regular file, larger than :func:`allow_pixels`
@@ -102,13 +92,7 @@ def read_picture(source: Path | bytes, report: Callable[[str], object] = len) ->
 
 
 def decode_picture(image: Image.Image) -> Image.Image:
-    """An image that is open in Pillow, or was made with it, as :func:`read_picture` gives it.
-
-    Args:
-        image: The image, which stays as it is.
-
-    Raises:
-        DataError: As :func:`read_picture` does.
+    """An image that is open in Pillow, or was made with it, as :func:`read_picture` gives it; it stays as it is.
 
     Example:
         >>> decode_picture(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
@@ -154,18 +138,10 @@ def _is_from_a_phone(name: object) -> bool:
 
 
 def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
-    """The pixels of an image as :func:`read_picture` decodes it.
+    """The pixels of a file or bytes as :func:`read_picture` decodes it, uint8 ``(H, W, 3)``.
 
-    Args:
-        source: A file, or the encoded bytes.
-        image_size: Height and width in pixels: the shorter side is resized to it (bicubic) and the centre
-            of the longer one kept. None, the default, leaves the image as large as it is.
-
-    Returns:
-        uint8 ``(H, W, 3)``.
-
-    Raises:
-        DataError: As :func:`read_picture` does.
+    With an image size, height and width in pixels, the shorter side is resized to it (bicubic) and the centre of the
+    longer one kept.
 
     Example:
         >>> import io

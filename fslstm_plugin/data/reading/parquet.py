@@ -18,10 +18,9 @@ _LABELS = ("label", "labels", "fine_label", "class", "class_name", "target")
 
 
 class ParquetTable:
-    """The parquet files of one split. Labels are read at once, the encoded images when the first is asked for.
+    """The parquet files of one split, in the order of their rows.
 
-    Args:
-        paths: The files, in the order of their rows.
+    Labels are read at once, the encoded images when the first is asked for.
 
     Raises:
         DataError: If a file is damaged, or has no column of images or of labels.
@@ -60,11 +59,7 @@ class ParquetTable:
         return found
 
     def image(self, row: int) -> bytes:
-        """The encoded image of a row.
-
-        Raises:
-            DataError: If the row has none.
-        """
+        """The encoded image of a row; a `DataError` if it has none."""
         content = self._images[row].as_py()
         content = content.get("bytes") if isinstance(content, dict) else content
         if not content:

@@ -164,15 +164,11 @@ class _ArrayUnpickler(_Unpickler):
 def load_arrays(path: Path) -> Any:
     """Read a pickle of NumPy arrays, strings, numbers, lists, tuples and dictionaries.
 
-    Args:
-        path: The file, of any protocol, written by Python 2 or 3 and any NumPy.
-
-    Returns:
-        The object. Strings of Python 2 are decoded as Latin-1.
+    It is of any protocol, written by Python 2, whose strings are decoded as Latin-1, or 3 and any NumPy.
 
     Raises:
-        DataError: If the file is missing, truncated, no pickle, or asks for anything else. Nothing it asks
-            for has run then.
+        DataError: If the file is missing, truncated, no pickle, or asks for anything else. Nothing it asks for has run
+            then.
     """
     check_file(path)
     try:

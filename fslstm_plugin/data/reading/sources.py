@@ -35,16 +35,11 @@ def pixels(image: Encoded, image_size: int) -> np.ndarray:
 
 
 def read_images(source: Path, known: Collection[str], report: Report) -> Images:
-    """The images of a folder or parquet file, by split and class.
+    """The images of a folder or parquet file, by split and class, not yet decoded.
 
-    Args:
-        source: A parquet file; or a folder with parquet files, with ``train``, ``val`` and ``test``, or with folders
-            named as known classes are, in it or up to three folders below.
-        known: Names of classes. Where the splits, if any, share classes, other classes are passed over.
-        report: Gets a sentence on what is passed over.
-
-    Returns:
-        The images, not yet decoded.
+    The source is a parquet file; or a folder with parquet files, with ``train``, ``val`` and ``test``, or with folders
+    named as known classes are, in it or up to three folders below. Where the splits, if any, share classes, classes
+    that are not known are passed over. On what is passed over there is a report.
 
     Raises:
         DataError: If there is nothing of the kind, or it is damaged.

@@ -154,17 +154,9 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 
 
 def walk(folder: Path, passed: PassedOver, seen: Iterable[tuple[int, int]] = ()) -> Iterator[Path]:
-    """The pictures in a folder and the folders within it, in the order of their names.
+    """The pictures in a folder and those within it, in the order of their names; the rest is counted as passed over.
 
-    Each folder is entered once, so that links in a circle end.
-
-    Args:
-        folder: Where to begin.
-        passed: What is passed over is counted there.
-        seen: Folders that are not entered, by `identity`.
-
-    Raises:
-        DataError: If a folder cannot be read.
+    Each folder is entered once, so that links in a circle end, and those seen before, by `identity`, are not.
     """
     entered = set(seen)
     waiting = [folder]
@@ -185,19 +177,11 @@ def walk(folder: Path, passed: PassedOver, seen: Iterable[tuple[int, int]] = ())
 
 
 def class_folders(source: Path, report: Report, only: Container[str] | None = None) -> dict[str, list[Path]]:
-    """The pictures of each class folder in a folder, by the names of the classes, in their order.
+    """The pictures of each class folder in a folder, at least one, by the names of the classes, in their order.
 
     Pictures in folders within a class folder are of its class, too. Folders whose names are one `class_name` are one
-    class.
-
-    Args:
-        source: The folder.
-        report: Gets a sentence on what a user may not expect: what is passed over, and which folders are taken
-            together.
-        only: The classes to look for; other folders are not entered. Default None: all.
-
-    Returns:
-        Their paths, at least one of each class.
+    class. A sentence reports what a user may not expect: what is passed over, and which folders are taken together.
+    With ``only`` the folders of other classes are not entered.
 
     Raises:
         DataError: If a folder cannot be read, a class folder holds no pictures, or the folders are the parts of a
@@ -266,12 +250,7 @@ def _some(source: Path, folders: set[Path]) -> str:
 def entries(folder: Path, passed: PassedOver) -> list[os.DirEntry[str]]:
     """What is in a folder, but for hidden and system files, in the same order on every system.
 
-    Args:
-        folder: The folder.
-        passed: What is passed over is counted there.
-
-    Raises:
-        DataError: If it cannot be read.
+    What is passed over is counted. A folder that cannot be read is a `DataError`.
     """
     with _readable(folder), os.scandir(folder) as found:
         everything = sorted(found, key=lambda entry: entry.name)
@@ -287,11 +266,7 @@ def entries(folder: Path, passed: PassedOver) -> list[os.DirEntry[str]]:
 
 
 def identity(folder: Path) -> tuple[int, int]:
-    """Device and number of a folder, which all links to it share.
-
-    Raises:
-        DataError: If it cannot be read.
-    """
+    """Device and number of a folder, which all links to it share."""
     with _readable(folder):
         status = folder.stat()
     return status.st_dev, status.st_ino

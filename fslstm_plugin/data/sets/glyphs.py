@@ -94,16 +94,9 @@ class Glyphs84(Glyphs):
 
 
 def draw(character: str, fonts: list[str], image_size: int, version: int) -> np.ndarray:
-    """All images of one class.
+    """All images of one class, uint8 ``(300, image_size, image_size, 3)``.
 
-    Args:
-        character: The character.
-        fonts: Names of matplotlib's font files that have it, without ``.ttf``.
-        image_size: Height and width in pixels.
-        version: Seeds the random numbers, with the character.
-
-    Returns:
-        uint8 ``(300, image_size, image_size, 3)``.
+    The fonts are matplotlib's that have the character, without ``.ttf``; the version seeds the random numbers with it.
     """
     random = np.random.Generator(np.random.PCG64([version, ord(character)]))
     masks = [_mask(character, font, image_size) for font in fonts]

@@ -51,10 +51,6 @@ class FC100Benchmark(_PickledBenchmark):
     """FC100 (Oreshkin et al. 2018): CIFAR-100 split by superclass, from learn2learn's ``fc100.zip`` or from CIFAR-100.
 
     The files of learn2learn have no class names; numbers stand for them.
-
-    Example:
-        >>> FC100.is_prepared(Path("nowhere"))
-        False
     """
 
     name = "fc100"
@@ -84,10 +80,6 @@ class TieredImageNet(_PickledBenchmark):
 
     In learn2learn's files the numbers of the classes stand for their names; they need memory for the PNG files of one
     split, as in learn2learn itself.
-
-    Example:
-        >>> TIERED.is_prepared(Path("nowhere"))
-        False
     """
 
     name = "tiered"

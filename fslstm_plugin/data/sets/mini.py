@@ -38,10 +38,6 @@ class MiniImageNet(PublishedDataset):
     * what :meth:`PublishedDataset.read_source` reads; classes are named by their WordNet ids.
 
     Images of another size have their shorter side resized to 84 pixels (bicubic) and the centre of the longer one kept.
-
-    Example:
-        >>> MINI.is_prepared(Path("nowhere"))
-        False
     """
 
     name = "mini"
@@ -92,11 +88,7 @@ def _from_pickle(split: str, path: Path, image_size: int) -> RawSplit:
 
 
 def image_array(value: Any, image_size: int, path: Path) -> np.ndarray:
-    """The images of a pickle, if they are uint8 ``(N, image_size, image_size, 3)``.
-
-    Raises:
-        DataError: If they are anything else; the message has the path.
-    """
+    """The images of a pickle; a `DataError` if they are not uint8 ``(N, image_size, image_size, 3)``."""
     shape = (image_size, image_size, 3)
     if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.shape[1:] != shape:
         found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
@@ -105,11 +97,7 @@ def image_array(value: Any, image_size: int, path: Path) -> np.ndarray:
 
 
 def index_array(values: Any, count: int, path: Path) -> np.ndarray:
-    """Indices or labels of a pickle as int64, if they are integers from 0 to ``count - 1``.
-
-    Raises:
-        DataError: If they are anything else; the message has the path.
-    """
+    """Indices or labels of a pickle as int64; a `DataError` if they are not integers from 0 to ``count - 1``."""
     try:
         indices = np.asarray(values)
     except ValueError:  # a ragged list

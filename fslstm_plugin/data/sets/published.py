@@ -20,11 +20,7 @@ class AnotherVersion(DataError):
 
 
 def published_classes(lists: str, split: str) -> list[str]:
-    """The classes of a published split, sorted.
-
-    Args:
-        lists: ``"cifarfs"``, ``"fc100"``, ``"mini"`` or ``"tiered"``.
-        split: ``"train"``, ``"val"`` or ``"test"``.
+    """The classes of a published split, sorted, of the lists ``"cifarfs"``, ``"fc100"``, ``"mini"`` or ``"tiered"``.
 
     Example:
         >>> published_classes("mini", "test")[:2]
@@ -70,15 +66,11 @@ class PublishedDataset(Dataset):
         return published_classes(self.lists, split)
 
     def read_source(self, source: Path, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """The splits of parquet files or class folders.
+        """The splits of parquet files or class folders, see `read_images`.
 
         Splits that share no class stay as they are. Otherwise the published classes are picked from them together: from
         the ones that hold as many images as were published, if there are such, or else from the training split, as
-        ImageNet's validation images belong to no few-shot data set.
-
-        Raises:
-            DataError: If a published class is missing, or see
-                :func:`~fslstm_plugin.data.reading.sources.read_images`.
+        ImageNet's validation images belong to no few-shot data set. If one is missing, it is a `DataError`.
         """
         published = {split: self.split_classes(split) for split in SPLITS}
         images = read_images(source, {name for names in published.values() for name in names}, report)
