@@ -108,7 +108,7 @@ def bench(
     from rich.console import Console
 
     from fslstm_plugin.benchmarks.references import require_references
-    from fslstm_plugin.benchmarks.report import Comparison, Figure, Report, comparison_table, figure_table
+    from fslstm_plugin.benchmarks.report import Comparison, Figure, as_plain, comparison_table, figure_table
     from fslstm_plugin.benchmarks.stock import require_cifarfs
     from fslstm_plugin.data.root import data_root as resolve_root
     from fslstm_plugin.runs.folder import Run
@@ -162,14 +162,13 @@ def bench(
         comparisons += found[0]
         figures += found[1]
 
-    result = Report(comparisons, figures)
     output = Console()
     if comparisons:
         output.print(comparison_table(comparisons))
     if figures:
         output.print(figure_table(figures))
     if json:
-        write_json(json, result.as_dict())
+        write_json(json, as_plain(comparisons, figures))
 
 
 def _features(

@@ -65,20 +65,13 @@ class Figure:
     at_least: float | None = None  # Target that it should reach, or None.
 
 
-@dataclass(frozen=True)
-class Report:
-    """All results of a benchmark."""
-
-    comparisons: Sequence[Comparison]
-    figures: Sequence[Figure]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain data, with the machine that it was measured on."""
-        return {
-            "machine": machine(),
-            "rows": [comparison.as_dict() for comparison in self.comparisons],
-            "figures": [asdict(figure) for figure in self.figures],
-        }
+def as_plain(comparisons: Sequence[Comparison], figures: Sequence[Figure]) -> dict[str, Any]:
+    """All results of a benchmark as plain data, with the machine that they were measured on."""
+    return {
+        "machine": machine(),
+        "rows": [comparison.as_dict() for comparison in comparisons],
+        "figures": [asdict(figure) for figure in figures],
+    }
 
 
 def machine() -> dict[str, Any]:

@@ -150,11 +150,7 @@ class _StockSteps:
             {"params": [self.scale], "lr": recipe.scale_lr},
         ]
         self.optimizer = torch.optim.SGD(
-            groups,
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=True,
+            groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
         )
         self.loss = nn.CrossEntropyLoss(label_smoothing=recipe.label_smoothing)
 

@@ -22,10 +22,8 @@ from .ranks import ALONE, Ranks
 from .session import Tell, quiet
 
 _NAMES = ("features", "labels", "base_mean")
-_SMALL, _DENSE = (
-    2**28,
-    100,
-)  # Bytes of arrays that need no question, and how many times its size a larger file may hold.
+_SMALL = 2**28  # Bytes of arrays that need no question
+_DENSE = 100  # How many times its size a larger file may hold
 _DESCRIPTOR = 24  # Bytes that some writers add to a member
 _LONGEST_LABEL = 1000  # characters
 _WORDS = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint"}  # for safetensors' types
@@ -42,11 +40,6 @@ class _Form(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.dtype} of shape {self.shape}"
-
-    @property
-    def bytes(self) -> int:
-        """Of all its numbers."""
-        return math.prod(self.shape) * self.itemsize
 
 
 def open_feature_file(
@@ -86,17 +79,8 @@ def open_feature_file(
         raise DataError(f"Features in {file} are infinite, or not numbers, or too large for float32.")
     if center is not None and not center.isfinite().all():
         raise DataError(f"Numbers of base_mean in {file} are infinite, or not numbers, or too large for float32.")
-    return FeatureSession.of(
-        file.name,
-        "file",
-        points,
-        labels,
-        f"features of length {features.shape[1]}",
-        device,
-        ranks,
-        tell,
-        center,
-    )
+    made_by = f"features of length {features.shape[1]}"
+    return FeatureSession.of(file.name, "file", points, labels, made_by, device, ranks, tell, center)
 
 
 def _npz_forms(file: Path) -> dict[str, _Form]:
@@ -120,9 +104,10 @@ def _npz_forms(file: Path) -> dict[str, _Form]:
             with archive.open(member) as content:
                 version = np.lib.format.read_magic(content)
                 shape, _, dtype = _HEADERS[version](content)
+                size = math.prod(shape) * dtype.itemsize
+                if dtype.kind != "O" and content.tell() + size != member.file_size:
+                    raise ValueError(f"{member.filename} does not have the {size:,} bytes of its shape")
                 form = _Form(shape, dtype.name, dtype.kind, dtype.itemsize)
-                if form.kind != "O" and content.tell() + form.bytes != member.file_size:
-                    raise ValueError(f"{member.filename} does not have the {form.bytes:,} bytes of its shape")
                 forms[member.filename.removesuffix(".npy")] = form
     return forms
 

@@ -33,6 +33,7 @@ class FeatureSession(Session):
         tell: See `Session`.
         base_mean: Mean feature ``(d,)`` of other classes, float32. Default None: it is not known.
         notes: See `Session`.
+        title: In tables, in place of the name of the data.
     """
 
     features: Tensor
@@ -43,6 +44,7 @@ class FeatureSession(Session):
     tell: Tell = quiet
     base_mean: Tensor | None = None
     notes: Sequence[str] = ()
+    title: str = ""
     run: Run | None = None
 
     @classmethod
@@ -83,8 +85,8 @@ class FeatureSession(Session):
 
     @property
     def name(self) -> str:
-        """Name of the data."""
-        return self.split.dataset
+        """The title, or the name of the data."""
+        return self.title or self.split.dataset
 
     @property
     def backbone(self) -> str:

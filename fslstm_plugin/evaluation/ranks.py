@@ -55,7 +55,8 @@ class Ranks:
         """
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
-        wanted = f"cuda:{self._local}" if name == "cuda" else name
+        local = int(os.environ["LOCAL_RANK"]) if self.size > 1 else 0  # of the processes of this machine
+        wanted = f"cuda:{local}" if name == "cuda" else name
         try:
             torch.ones(1, device=wanted).item()
         except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
@@ -67,11 +68,6 @@ class Ranks:
             advice = f"choose one of {', '.join(here)}{several}"
             raise UsageError(f"There is no device '{wanted}' here: {advice}.") from error
         return torch.device(wanted)
-
-    @property
-    def _local(self) -> int:
-        """Number of this process among those of its machine."""
-        return int(os.environ["LOCAL_RANK"]) if self.size > 1 else 0
 
     def share(self, episodes: int) -> range:
         """The episodes of this process: as many as the others', in one piece."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -13,19 +12,7 @@ from .feature_session import FeatureSession
 from .session import RunSession
 
 
-@dataclass(eq=False)
-class SummedSession(FeatureSession):
-    """Runs on the same images as one source of features; see `summed`."""
-
-    names: Sequence[str] = ()
-
-    @property
-    def name(self) -> str:
-        """The runs' names, joined by ``+``."""
-        return "+".join(self.names)
-
-
-def summed(sessions: Sequence[RunSession]) -> SummedSession:
+def summed(sessions: Sequence[RunSession]) -> FeatureSession:
     """Two runs or more on the same images as one.
 
     An image's features are those of all runs side by side, each brought to unit length, and all times one number: every
@@ -45,7 +32,7 @@ def summed(sessions: Sequence[RunSession]) -> SummedSession:
     features = torch.cat([F.normalize(session.features, dim=-1) for session in sessions], -1)
     squares = torch.stack([session.features.square().sum(-1).mean() for session in sessions])
     features *= (squares.mean() / len(sessions)).sqrt()
-    return SummedSession(
+    return FeatureSession(
         features,
         first.split,
         "+".join(session.backbone for session in sessions),
@@ -53,5 +40,5 @@ def summed(sessions: Sequence[RunSession]) -> SummedSession:
         first.ranks,
         first.tell,
         notes=[*first.notes, "Features of several runs side by side, each brought to one length."],
-        names=[session.name for session in sessions],
+        title="+".join(session.name for session in sessions),
     )

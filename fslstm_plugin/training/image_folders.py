@@ -64,13 +64,13 @@ class _ClassFolders(Dataset):
         if not found:
             raise DataError(f"{folder} does not hold a folder for each class.")
         self.classes, self.transform = list(found), transform
-        self.samples = [(str(path), label) for label, paths in enumerate(found.values()) for path in paths]
+        self.imgs = [(str(path), label) for label, paths in enumerate(found.values()) for path in paths]
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self.imgs)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        path, label = self.samples[index]
+        path, label = self.imgs[index]
         return self.transform(_load(path)), label
 
 
@@ -79,7 +79,7 @@ def folder_digest(images: Any) -> str:
 
     All files are read once, but not decoded, which an epoch does too.
     """
-    files = [Path(name) for name, _ in (images.imgs if hasattr(images, "imgs") else images.samples)]
+    files = [Path(name) for name, _ in images.imgs]
     parts = [files[start : start + _TOGETHER] for start in range(0, len(files), _TOGETHER)]
     digest = hashlib.blake2b(digest_size=16)
     with ThreadPoolExecutor() as pool:

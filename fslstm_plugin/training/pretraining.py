@@ -50,6 +50,8 @@ def pretrain(
     pl.seed_everything(config.seed, verbose=False)
     backbone = build_backbone(config.backbone, config.image_size)
     normalization = normalization_of(backbone)
+    # In the first of several processes.
+    report: Report = rank_zero_only(partial(console.print, highlight=False, markup=False, soft_wrap=True))
     batches: Any
     if config.dataset:
         split = load_split(config.dataset, "train", data_root)
@@ -58,7 +60,7 @@ def pretrain(
         digest = split.digest
     else:
         folder = Path(config.places or config.folder or "")
-        images = open_folder(folder, config.image_size, normalization, bool(config.places), _report(console))
+        images = open_folder(folder, config.image_size, normalization, bool(config.places), report)
         classes = len(images.classes)
         batches = FolderBatches(images, recipe, config.seed, workers)
         digest = folder_digest(images)
@@ -69,7 +71,7 @@ def pretrain(
     module = Classification(backbone, classes, recipe, total_steps, None if teacher is None else teacher.divergence)
     _require_sizes(module, config)
     batches.module = module
-    _report(console)(f"{recipe.epochs} epochs in batches of {recipe.batch_size} are {whole:,} steps.")
+    report(f"{recipe.epochs} epochs in batches of {recipe.batch_size} are {whole:,} steps.")
     fit(
         module,
         batches,
@@ -83,11 +85,6 @@ def pretrain(
         resume=resume,
         data_digest=digest,
     )
-
-
-def _report(console: Console) -> Report:
-    """Prints a sentence, in the first of several processes."""
-    return rank_zero_only(partial(console.print, highlight=False, markup=False, soft_wrap=True))
 
 
 def _one_device(options: EngineOptions) -> EngineOptions:

@@ -145,7 +145,7 @@ def test_folders_to_pretrain_on_are_read_alike(tmp_path: Path) -> None:
     png(tmp_path / "@eaDir" / "1.png")
     said: list[str] = []
     images = open_folder(tmp_path, 32, Conv4(32).normalization, places=False, report=said.append)
-    assert (images.classes, [label for _, label in images.samples]) == (["Käfer", "owl"], [0, 0, 1])
+    assert (images.classes, [label for _, label in images.imgs]) == (["Käfer", "owl"], [0, 0, 1])
     assert said == ["Passed over: 2 system folders (@eaDir).", "2 folders are the one class Käfer."]
     pixels, label = images[2]
     assert (tuple(pixels.shape), label) == ((3, 32, 32), 1)

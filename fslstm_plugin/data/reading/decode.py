@@ -85,9 +85,9 @@ def read_picture(source: Path | bytes, report: Callable[[str], object] = len) ->
     name = source if isinstance(source, Path) else f"of {len(source)} bytes"
     with _saying_why(name), _opened(source) as image:
         deep = any(_rawmode(tile.args).startswith(_COLOURS) for tile in image.tile)
-        found = _upright(image, name, report)
+        found = _upright(image, report)
         if deep:
-            found = _colours(found, source, name, report)
+            found = _colours(found, source, report)
         return _on_white(_eight_bits(found, image.format, name, report))
 
 
@@ -100,7 +100,7 @@ def decode_picture(image: Image.Image) -> Image.Image:
     """
     name = getattr(image, "filename", "") or "in memory"
     with _saying_why(name):
-        return _on_white(_eight_bits(_upright(image, name, len), image.format, name, len))
+        return _on_white(_eight_bits(_upright(image, len), image.format, name, len))
 
 
 def _opened(source: Path | bytes) -> Image.Image:
@@ -166,7 +166,7 @@ def fit_square(image: Image.Image, image_size: int) -> Image.Image:
     return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BICUBIC)
 
 
-def _upright(image: Image.Image, name: object, report: Callable[[str], object]) -> Image.Image:
+def _upright(image: Image.Image, report: Callable[[str], object]) -> Image.Image:
     if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         raise Image.DecompressionBombError
     with suppress(Exception):  # a further page that is damaged says nothing about the first
@@ -206,7 +206,7 @@ def _scaled(values: np.ndarray, bits: int) -> np.ndarray:
     return ((values * 255 + white // 2) // white).astype(np.uint8)
 
 
-def _colours(upper: Image.Image, source: Path | bytes, name: object, report: Callable[[str], object]) -> Image.Image:
+def _colours(upper: Image.Image, source: Path | bytes, report: Callable[[str], object]) -> Image.Image:
     """Colours of 16 bits per channel, of which Pillow gives the upper bytes; nothing is in them where 8 bits are used.
 
     It gives the lower ones if it is told the other order of the bytes.
@@ -216,7 +216,7 @@ def _colours(upper: Image.Image, source: Path | bytes, name: object, report: Cal
         return upper
     with _opened(source) as image:
         image.tile = [tile._replace(args=_other_order(tile.args)) for tile in image.tile]
-        lower = np.asarray(_upright(image, name, len))
+        lower = np.asarray(_upright(image, len))
     values = (high.astype(np.int64) << 8) + lower
     parts = (_of_few_bits(values[..., :3], report), _of_few_bits(values[..., 3:], len))
     return Image.fromarray(np.concatenate(parts, axis=-1))

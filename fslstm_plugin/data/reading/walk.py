@@ -19,18 +19,10 @@ Report = Callable[[str], None]
 _SYSTEM = frozenset(
     {
         *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@tmp", ".@__thumb", "@__thumb"),
-        *(
-            "$recycle.bin",
-            "recycler",
-            "system volume information",
-            "found.000",
-            "lost+found",
-            "lost.dir",
-            ".trash-1000",
-        ),
+        *("$recycle.bin", "recycler", "system volume information", "found.000", "lost+found", "lost.dir"),
         *("thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", ".thumbnails", ".picasaoriginals"),
         *("__macosx", ".appledouble", ".ds_store", ".localized", "icon\r", ".spotlight-v100", ".trashes", ".fseventsd"),
-        *(".temporaryitems", "network trash folder", "temporary items"),
+        *(".temporaryitems", "network trash folder", "temporary items", ".trash-1000"),
         *("__pycache__", ".ipynb_checkpoints", ".git", ".svn", ".hg", ".idea", ".vscode"),
     }
 )

@@ -42,11 +42,7 @@ _DEJAVU = [
     for style in styles
 ]
 _STIX = ["STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"]
-_FONTS = {
-    "train": _DEJAVU + _STIX,
-    "val": _DEJAVU + _STIX,
-    "test": _DEJAVU,
-}  # STIX has no Armenian or Georgian
+_FONTS = {"train": _DEJAVU + _STIX, "val": _DEJAVU + _STIX, "test": _DEJAVU}  # STIX has no Armenian or Georgian
 
 
 class Glyphs(Dataset):
