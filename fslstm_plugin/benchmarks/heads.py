@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -122,14 +122,12 @@ def _compare(case: Case, features: Tensor, drawn: Tensor, shots: int, rounds: in
 def solve(reference: Reference, features: Tensor, episodes: DrawnEpisodes, psm_iterations: int = 0) -> Tensor:
     """An alternative's logits, one episode after the other, ``(psm_iterations + 1, episodes, queries, ways)``."""
     labels = episodes.labels[: episodes.num_support]
-
-    def each() -> Iterator[Tensor]:
+    logits = []
+    with torch.no_grad():
         for indices in episodes.indices:
             support, query = features[indices].tensor_split([episodes.num_support])
-            yield refine(reference, support, labels, query, episodes.ways, psm_iterations)
-
-    with torch.no_grad():
-        return torch.stack(list(each()), 1)
+            logits.append(refine(reference, support, labels, query, episodes.ways, psm_iterations))
+    return torch.stack(logits, 1)
 
 
 def _works(features: Tensor, drawn: Tensor, shots: int) -> list[Work]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,6 @@ from torch import Tensor
 from ..data.sampler import EpisodeSampler
 from ..evaluation.runner import FeatureSource, indexed
 from ..heads import one_hot
-from ..methods.base import Method
 from ..naming import parse_method, whole_methods
 from . import published
 from .agreement import TIE, DrawnEpisodes, accuracies, agreed
@@ -80,64 +79,45 @@ def bench_transduction(
     as_planned = shots == SHOTS and features.shape[-1] == DIM
     comparisons, figures = [], []
     for case in cases():
-        bench = _Bench(case, source, drawn, shots)
-        target = case.at_most if as_planned else None
+        method, target = parse_method(case.method), case.at_most if as_planned else None
+        every = DrawnEpisodes(drawn[: case.ours], WAYS, shots, QUERIES)
+        work = partial(accuracies, source, every, [method], len(every.indices))
+        ours = Contender(clocked(work), len(every.indices))
         if case.reference is None:
             report(f"transduction: {case.method}")
-            figures.append(bench.alone(rounds, target))
-        else:
-            report(f"transduction: {case.method} against its published computation")
-            comparisons.append(bench.compared(case.reference, rounds, target))
+            work()
+            (measured,) = race([ours], rounds)
+            what = f"{case.method}, an episode"
+            figures.append(Figure("transduction", what, measured.median * 1e3, "ms", at_most=target))
+            continue
+        report(f"transduction: {case.method} against its published computation")
+        against = f"published, {'one by one' if case.batch == 1 else f'batches of {case.batch}'}"
+        few = DrawnEpisodes(every.indices[: case.episodes], WAYS, shots, QUERIES)
+        # In a batch, some methods stop only when all episodes may.
+        scores = _solve(case.reference, source, few, torch.float64, 1)
+        agreement = agreed(f"transduction, {case.method}", source, few, [method], scores[None], case.tie)
+        theirs = partial(_solve, case.reference, source, few, torch.float32, case.batch)
+        work()
+        theirs()
+        our_times, their_times = race([ours, Contender(clocked(theirs), len(few.indices))], rounds)
+        comparisons.append(
+            Comparison(
+                "transduction", case.method, against, "episode", our_times, their_times, agreement, at_most_ms=target
+            )
+        )
     return comparisons, figures
 
 
-class _Bench:
-    """One method on drawn episodes; see `Case`."""
-
-    def __init__(self, case: Case, source: FeatureSource, drawn: Tensor, shots: int) -> None:
-        self.case, self.source = case, source
-        self.method: Method = parse_method(case.method)
-        self.every = DrawnEpisodes(drawn[: case.ours], WAYS, shots, QUERIES)
-        self.count = len(self.every.indices)
-        self.few = DrawnEpisodes(self.every.indices[: case.episodes], WAYS, shots, QUERIES)
-        self.ours = partial(accuracies, source, self.every, [self.method], self.count)
-
-    def alone(self, rounds: int, target: float | None) -> Figure:
-        """The time of ours."""
-        self.ours()
-        (measured,) = race([Contender(clocked(self.ours), self.count)], rounds)
-        what = f"{self.case.method}, an episode"
-        return Figure("transduction", what, measured.median * 1e3, "ms", at_most=target)
-
-    def compared(self, reference: Published, rounds: int, target: float | None) -> Comparison:
-        """The times of both, after comparing what they predict."""
-        name, against = f"transduction, {self.case.method}", f"published, {_batches(self.case.batch)}"
-        scores = self.solve(reference, torch.float64, 1)  # In a batch, some methods stop only when all episodes may.
-        agreement = agreed(name, self.source, self.few, [self.method], scores[None], self.case.tie)
-        self.ours()
-        theirs = partial(self.solve, reference, torch.float32, self.case.batch)
-        theirs()
-        contenders = [Contender(clocked(self.ours), self.count), Contender(clocked(theirs), len(self.few.indices))]
-        our_times, their_times = race(contenders, rounds)
-        return Comparison(
-            "transduction", self.case.method, against, "episode", our_times, their_times, agreement, at_most_ms=target
-        )
-
-    def solve(self, reference: Published, dtype: torch.dtype, batch: int) -> Tensor:
-        """The published computation's scores ``(episodes, queries, ways)``."""
-        episodes, mean = self.few, self.source.base_mean
-        targets = one_hot(episodes.labels[: episodes.num_support], WAYS).to(dtype)
-        assert mean is not None
-
-        def each() -> Iterator[Tensor]:
-            for indices in episodes.indices.split(batch):
-                points = self.source.points(indices).to(dtype)
-                support, query = points.tensor_split([episodes.num_support], dim=-2)
-                yield reference(support, targets.expand(len(indices), -1, -1), query, mean.to(dtype))
-
-        with torch.no_grad():
-            return torch.cat(list(each()))
-
-
-def _batches(size: int) -> str:
-    return "one by one" if size == 1 else f"batches of {size}"
+def _solve(
+    reference: Published, source: FeatureSource, episodes: DrawnEpisodes, dtype: torch.dtype, batch: int
+) -> Tensor:
+    """The published computation's scores ``(episodes, queries, ways)``, some episodes at a time."""
+    assert source.base_mean is not None
+    targets = one_hot(episodes.labels[: episodes.num_support], WAYS).to(dtype)
+    scores = []
+    with torch.no_grad():
+        for indices in episodes.indices.split(batch):
+            points = source.points(indices).to(dtype)
+            support, query = points.tensor_split([episodes.num_support], dim=-2)
+            scores.append(reference(support, targets.expand(len(indices), -1, -1), query, source.base_mean.to(dtype)))
+    return torch.cat(scores)

@@ -92,12 +92,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 class PreparedSplit:
     """What the index says about one split.
 
-    Args:
-        file: The file of images.
-        bytes: Its length.
-        crc32: Its checksum.
-        image_size: Height and width of every image.
-        classes: Class name to number of images, in the order of the labels.
+    The file of images, its length and checksum; height and width of every image; and how many each class has, in the
+    order of the labels.
     """
 
     file: Path

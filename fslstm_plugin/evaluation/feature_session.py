@@ -22,17 +22,12 @@ from .source import FeatureSource, indexed
 
 @dataclass(eq=False)
 class FeatureSession(Session):
-    """Features with their labels; there are no images and no trained methods.
+    """Features with their labels; there are no images and no trained methods; see also `Session`.
 
     Args:
         features: Features ``(N, d)``, float32, on the device.
-        split: Their classes; its images are empty.
         made_by: What made the features, as far as that is known.
-        device: Where to compute.
-        ranks: See `Session`.
-        tell: See `Session`.
         base_mean: Mean feature ``(d,)`` of other classes, float32. Default None: it is not known.
-        notes: See `Session`.
         title: In tables, in place of the name of the data.
     """
 

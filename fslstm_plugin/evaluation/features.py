@@ -101,11 +101,7 @@ class FeatureStore:
 
     def mean(self, split: Split, progress: Progress = silent) -> Tensor:
         """Mean feature of the images, float32 ``(d,)``; see :meth:`features`."""
-
-        def averaged(features: Tensor) -> Tensor:
-            return features.double().mean(0, keepdim=True).float()
-
-        return self._kept(split, "mean", 1, progress, averaged)[0]
+        return self._kept(split, "mean", 1, progress, lambda each: each.double().mean(0, keepdim=True).float())[0]
 
     def _kept(
         self, split: Split, what: str, rows: int, progress: Progress, reduce: Callable[[Tensor], Tensor]

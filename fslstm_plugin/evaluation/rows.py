@@ -110,13 +110,8 @@ def rows_of(
 ) -> list[Row]:
     """Accuracy, interval, time and paired differences of methods that were run on the same episodes; a row for each.
 
-    Args:
-        measured: The outcomes of the methods of one run or of several.
-        split: Where the episodes come from.
-        setting: Shape and number of the episodes.
-        tables: See `together`: how many numbers of shots the table has. Default 1.
-        gains_alone: Whether the intervals of gains hold each alone, for pages that make tables of their own of them.
-            Default False: all differences at once.
+    The table has so many numbers of shots, see `together`. All differences hold at once, but gains may hold each alone,
+    for pages that make tables of their own of them.
     """
     summarize = summary(setting, split)
     accuracies = torch.stack([each.outcome.accuracies for each in measured])

@@ -39,7 +39,7 @@ class Session(ABC):
     """Features of the images of a split, and the methods that are evaluated on them.
 
     Attributes:
-        split: The images and their classes.
+        split: The images and their classes; without images only these.
         device: Where to compute.
         run: The run whose backbone made the features and which keeps the evaluations; None without a run.
         ranks: The processes that evaluate together.
@@ -123,17 +123,12 @@ class Session(ABC):
 
 @dataclass(eq=False)
 class RunSession(Session):
-    """A trained model and the images that its methods are evaluated on.
+    """A trained model and the images that its methods are evaluated on; see also `Session`.
 
     Args:
-        run: The run; its folder keeps features and evaluations.
-        split: The images.
-        device: Where to compute.
         precision: Of the backbone, ``"32"`` or ``"bf16"``.
         data_root: Where the data sets are; the default root if None.
         cache: Whether features are kept beside the run, and taken from there.
-        ranks: The processes that evaluate together.
-        tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
         note: Called with a sentence on what could not be saved.
         views: See `seeing`; default the images alone.
 

@@ -39,10 +39,7 @@ R = TypeVar("R", MetaRecipe, PretrainRecipe)
 
 
 def resolve_precision(precision: str, accelerator: str = "auto") -> Any:
-    """The precision that ``"auto"``, ``"32"`` or ``"bf16"`` means on this machine, to be kept in the configuration.
-
-    ``"auto"`` is bfloat16 where Lightning's accelerator computes with it.
-    """
+    """The precision that an option means here, to be kept; ``"auto"`` is bfloat16 where the accelerator has it."""
     if precision not in ("auto", "32", "bf16"):
         raise UsageError(f"`precision` must be auto, 32 or bf16, but got '{precision}'.")
     if precision != "auto":

@@ -325,15 +325,7 @@ def is_first() -> bool:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of Lightning's Trainer.
-
-    Args:
-        accelerator: Lightning's accelerator, for example ``"cpu"``.
-        devices: Number of devices, or ``"auto"``.
-        num_nodes: Number of machines.
-        strategy: Lightning's strategy, for example ``"ddp"``.
-        checkpoint_every: Steps between two checkpoints. Default None: a minute between them.
-    """
+    """Options of Lightning's Trainer, and the steps between two checkpoints, by default as many as a minute has."""
 
     accelerator: str = "auto"
     devices: int | str = "auto"
@@ -356,20 +348,11 @@ def fit(
     resume: bool = False,
     data_digest: str = "",
 ) -> None:
-    """Train for ``max_steps`` optimiser steps, or continue up to there.
+    """Train for ``max_steps`` optimiser steps in all, or continue up to there.
 
-    Args:
-        module: The Lightning module.
-        batches: Iterable with a length; begins at the module's global step.
-        run: The run folder that takes checkpoints and metrics.
-        max_steps: Optimiser steps in all.
-        steps_per_epoch: Optimiser steps between two epoch ends.
-        seed: Seed of data order, augmentation and dropout.
-        options: Devices and precision.
-        progress: The progress display.
-        callbacks: Further Lightning callbacks, run before the checkpoint is written.
-        resume: Continue from the run's last checkpoint instead of making the run folder.
-        data_digest: Identifies the images; kept in the checkpoint.
+    Batches have a length and begin at the module's global step. The run folder takes checkpoints and metrics; it is
+    made, unless ``resume`` continues from its last checkpoint. The seed is that of data order, augmentation and
+    dropout. Further callbacks run before the checkpoint is written, which keeps a digest that identifies the images.
 
     Raises:
         UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy, or a step
