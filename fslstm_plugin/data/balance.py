@@ -56,7 +56,7 @@ class QueryBalance:
         return queries if self.concentration is None else ways * queries
 
     def counts(self, ways: int, queries: int, seed: int, episode: int) -> list[int]:
-        """Queries of each class of an episode, so many on average; they depend on seed and episode alone."""
+        """Queries of each class of an episode, ``queries`` on average; they depend on seed and episode alone."""
         if self.concentration is None:
             return [queries] * ways
         # Its own generator: learn2learn's choice of classes and images stays as it is.

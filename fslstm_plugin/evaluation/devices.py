@@ -68,7 +68,7 @@ class Clock:
 
 
 def episodes_that_fit(work: Callable[[], object], episodes: int, device: torch.device, most: int) -> int:
-    """How many episodes a GPU's free memory holds, 1 at least, by the most that the work on a few of them takes.
+    """How many episodes a GPU's free memory holds, from 1 to ``most``, by the most that work on a few of them takes.
 
     Libraries have their own memory already.
     """

@@ -56,9 +56,10 @@ class FeatureSession(Session):
         base_mean: Tensor | None = None,
         notes: Sequence[str] = (),
     ) -> FeatureSession:
-        """Features ``(N, d)`` in any order, with labels ``(N,)`` of any type that can be sorted; else as the class.
+        """Features ``(N, d)`` in any order, with labels ``(N,)`` of any type that can be sorted.
 
-        The name is that of the data, in tables; the kind, in place of a split's name, what the data are.
+        The name is that of the data, in tables; the kind, in place of a split's name, what the data are. The other
+        arguments are the class's.
 
         Example:
             >>> session = FeatureSession.of("toy", "file", torch.eye(4), np.array(["b", "a", "b", "a"]), "none")

@@ -110,8 +110,8 @@ def rows_of(
 ) -> list[Row]:
     """Accuracy, interval, time and paired differences of methods that were run on the same episodes; a row for each.
 
-    The table has so many numbers of shots, see `together`. All differences hold at once, but gains may hold each alone,
-    for pages that make tables of their own of them.
+    ``tables`` is how many numbers of shots the table has, see `together`. The intervals of all differences hold at
+    once, but with ``gains_alone`` those of gains hold each alone, for pages that make tables of their own of them.
     """
     summarize = summary(setting, split)
     accuracies = torch.stack([each.outcome.accuracies for each in measured])

@@ -131,7 +131,8 @@ def grams_suffice(methods: Sequence[Method]) -> bool:
 class _Group:
     """Methods whose features went through the same adapters, and the time of what they share.
 
-    The queries' own block may be needed or not; the support's rows take a share of the whole product.
+    ``whole`` says whether the queries' own block is needed; ``share`` is the part of the whole product that the rows of
+    the support alone would have taken.
     """
 
     def __init__(self, methods: Sequence[Method], whole: bool, share: float) -> None:

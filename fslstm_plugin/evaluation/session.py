@@ -39,7 +39,7 @@ class Session(ABC):
     """Features of the images of a split, and the methods that are evaluated on them.
 
     Attributes:
-        split: The images and their classes; without images only these.
+        split: The images, which may be empty, and their classes.
         device: Where to compute.
         run: The run whose backbone made the features and which keeps the evaluations; None without a run.
         ranks: The processes that evaluate together.

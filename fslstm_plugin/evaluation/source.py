@@ -59,7 +59,7 @@ def from_images(
     base_mean: Tensor | None = None,
     bfloat16: bool = False,
 ) -> FeatureSource:
-    """Features with the batch statistics of the episode's own images ("+BN"), or of what needs the images themselves.
+    """Features with the batch statistics of the episode's own images ("+BN"), or the images themselves.
 
     The embedding is on the device. One episode after the other: on a CPU several at once, by grouped batch
     normalisation or `torch.func.vmap`, take longer, since their maps no longer fit into its cache.

@@ -78,7 +78,7 @@ class Lock:
 
 @contextmanager
 def locked(file: Path, seconds: float) -> Iterator[Lock]:
-    """Hold a lock, for which it waits some seconds; it ends with the process.
+    """Hold a lock that ends with the process, waiting ``seconds`` for it.
 
     Where the file system has no locks, go on without. The file stays: if it were removed, a process that waits for it
     and a later one could both hold the lock.

@@ -67,19 +67,10 @@ def pretrain_config(
 ) -> PretrainConfig:
     """The configuration of a pretraining, on exactly one of a benchmark, Places365-standard and a folder.
 
-    Args:
-        backbone: Registered name.
-        dataset: Name of a benchmark, whose training classes are used; it has its own image size.
-        places: Folder of Places365-standard.
-        folder: Folder of class folders.
-        teacher: Run folder of an earlier pretraining on the benchmark, see `Teacher`. Default None.
-        image_size: Side of the crops from a folder in pixels; default 84.
-        max_steps: Stop after this many steps; the schedule is scaled to them. Default None: all epochs.
-        seed: Seed of every random choice.
-        precision: ``"auto"``, ``"32"`` or ``"bf16"``; its meaning on this machine is kept.
-        accelerator: Lightning's, on which ``"auto"`` precision depends.
-        recipe: That of a benchmark, ``"cpu"`` (the default) or ``"gpu"``; see `recipe_for`.
-        given: Values in place of the recipe's, by field; those of the augmentation too. Default none.
+    Arguments that are fields of `PretrainConfig` are described there. Crops from a folder have by default 84 pixels a
+    side; a benchmark has its own size. A precision of ``"auto"`` becomes what it means on this machine with Lightning's
+    accelerator. A benchmark's recipe is ``"cpu"`` or ``"gpu"``, see `recipe_for`; values are given, by field, in place
+    of the recipe's and of its augmentation's.
 
     Raises:
         UsageError: If a name is unknown, not exactly one source is named, or a value is out of its range.
@@ -144,9 +135,9 @@ def train_config(
 ) -> TrainConfig:
     """The configuration of a meta-training by the recipe of data set, backbone and method; see also `pretrain_config`.
 
-    An IAM in the algorithm without a reduction ratio gets the data set's. The backbone starts from the run folder or
-    weights file ``pretrained``, by default from fresh weights; ``validation`` says how the best weights are chosen, by
-    default on the paper's 2,000 episodes. miniImageNet's training shots depend on those of later tests.
+    Arguments that are fields of `TrainConfig` are described there. An IAM in the algorithm without a reduction ratio
+    gets the data set's. By default the backbone starts from fresh weights, and the best weights are chosen on the
+    paper's 2,000 episodes. miniImageNet's training shots depend on those of later tests.
 
     Raises:
         UsageError: If a name is unknown or names parts for testing only, nothing can be learned through the method, it

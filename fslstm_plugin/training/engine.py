@@ -113,8 +113,8 @@ class Checkpoints(pl.Callback):
     """Keeps ``last.ckpt`` whole and recent, and ends the training between two steps when asked to.
 
     It acts before a step, when all that belongs to the one before is done: the metrics are recorded and, after the last
-    step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these. With
-    ``every`` None, a minute is between two checkpoints, else as many steps.
+    step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these.
+    Between two checkpoints are ``every`` steps, or a minute if it is None.
 
     Attributes:
         started: Whether the training has begun, that is, whether a checkpoint to continue from was restored.
@@ -199,7 +199,7 @@ class FiniteLoss(pl.Callback):
 class TrainingProgress(pl.Callback):
     """A Rich progress bar over the whole training; plain lines where no terminal is attached.
 
-    What is counted for the rate is, for example, ``"episodes"``, of which a step processes some.
+    The rate counts units such as ``"episodes"``, of which a step processes ``units_per_step``.
     """
 
     def __init__(self, unit: str, units_per_step: int, console: Console) -> None:
@@ -325,7 +325,7 @@ def is_first() -> bool:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of Lightning's Trainer, and the steps between two checkpoints, by default as many as a minute has."""
+    """Options of Lightning's Trainer, and the steps between two checkpoints; by default a minute is between them."""
 
     accelerator: str = "auto"
     devices: int | str = "auto"

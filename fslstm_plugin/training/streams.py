@@ -56,8 +56,8 @@ def augmented(
 class EpisodeStream:
     """The batches of one epoch of meta-training; iterate it again for the next epoch.
 
-    Iterating begins at the global step of the module in training. Step ``s`` takes the sampler's episodes ``s *
-    episodes_per_step`` and following, shared among the ranks, so that any number of devices trains on the same
+    Iterating begins at the global step of the module in training. Step ``s`` takes the sampler's episodes
+    ``s * episodes_per_step`` and following, shared among the ranks, so that any number of devices trains on the same
     episodes, and a continued training sees what it would have seen.
 
     The split is moved to the module's device once; ``steps`` are those of an epoch.

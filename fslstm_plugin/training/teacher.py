@@ -59,8 +59,8 @@ class Teacher:
     def divergence(self, images: Tensor, logits: Tensor) -> Tensor:
         """How far answers are from the teacher's: the Kullback-Leibler divergence at temperature 4, times 16.
 
-        The teacher sees the images ``(batch, 3, H, W)`` in full size, whatever the size that the logits ``(batch,
-        classes)`` answer. The mean over the images is a scalar.
+        The teacher sees the images ``(batch, 3, H, W)`` in full size, whatever the size that the logits
+        ``(batch, classes)`` answer. The mean over the images is a scalar.
         """
         with torch.no_grad():
             wanted = self.network.to(images.device)(images).float() / _TEMPERATURE

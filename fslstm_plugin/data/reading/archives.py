@@ -38,7 +38,7 @@ _Check = Callable[[int, int], None]
 
 
 def extract(archive: Path, target: Path, max_bytes: int) -> None:
-    """Extract regular files and folders, of this size at most, into a folder that the caller removes if this fails.
+    """Extract regular files and folders, ``max_bytes`` at most, into a folder that the caller removes if this fails.
 
     The archive is a zip file, or a tar file with any of tar's compressions.
 
