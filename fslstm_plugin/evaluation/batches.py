@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from ..data.sampler import EpisodeSampler
@@ -17,6 +18,14 @@ from .session import Session
 
 _MOST_EPISODES = {"cpu": 16, "cuda": 1024}  # At a time.
 _MOST_LOGITS = {"cpu": 2**20, "cuda": 2**25}  # Of the support together with each query, for prediction sets.
+
+
+class MethodRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of a table about methods of runs, both by name, with a number of support images per class."""
+
+    run: str
+    method: str
+    shots: int
 
 
 class Batch(NamedTuple):

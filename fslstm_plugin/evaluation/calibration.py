@@ -17,7 +17,7 @@ from ..confidence.calibration import (
 )
 from ..heads import one_hot
 from ..methods.base import Method
-from .batches import Batch, collect
+from .batches import Batch, MethodRow, collect
 from .session import Session
 from .setting import Setting
 
@@ -36,13 +36,10 @@ class Quality(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     nll: float
 
 
-class CalibrationRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CalibrationRow(MethodRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of the table of calibration.
 
     Args:
-        run: Name of the run.
-        method: Name of the method.
-        shots: Support images per class.
         accuracy: Mean accuracy in percent.
         before: Of the softmax of the logits.
         after: Of the softmax of the logits over the temperature.
@@ -50,9 +47,6 @@ class CalibrationRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         uncalibrated: Why no labelled points confirm the temperature, see `why_uncalibrated`; None where they do.
     """
 
-    run: str
-    method: str
-    shots: int
     accuracy: float
     before: Quality
     after: Quality

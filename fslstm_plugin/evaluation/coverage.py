@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from msgspec import Struct
 from torch import Tensor
 
 from ..confidence.conformal import (
@@ -20,19 +19,16 @@ from ..confidence.conformal import (
 from ..errors import UsageError
 from ..heads import one_hot
 from ..methods.base import Method
-from .batches import Batch, collect
+from .batches import Batch, MethodRow, collect
 from .rows import summary
 from .session import Session
 from .setting import Setting
 
 
-class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CoverageRow(MethodRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of the table of prediction sets; all in percent but the size.
 
     Args:
-        run: Name of the run.
-        method: Name of the method.
-        shots: Support images per class.
         kind: ``"per-class"`` or ``"marginal"``.
         asked: The requested coverage.
         guaranteed: The guaranteed coverage: the next step above it that this number of labelled images allows.
@@ -42,9 +38,6 @@ class CoverageRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         singletons: Sets of one label, the predicted one.
     """
 
-    run: str
-    method: str
-    shots: int
     kind: str
     asked: float
     guaranteed: float

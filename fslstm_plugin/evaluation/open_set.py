@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from msgspec import Struct
 from torch import Tensor
 
 from ..confidence.calibration import probabilities, temperature_of
@@ -17,7 +16,7 @@ from ..confidence.familiarity import familiarity
 from ..data.base import Split
 from ..errors import UsageError
 from ..methods.base import Method
-from .batches import Batch, collect
+from .batches import Batch, MethodRow, collect
 from .rows import summary
 from .session import Session
 from .setting import Setting
@@ -26,13 +25,10 @@ ACCEPTED = 0.95
 _SCORES = ("p-value", "probability", "distance")  # The first only of methods that have prediction sets.
 
 
-class OpenRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OpenRow(MethodRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of the table of unknown classes; all in percent.
 
     Args:
-        run: Name of the run.
-        method: Name of the method.
-        shots: Support images per class.
         open_ways: Classes without support, with as many queries each as the others.
         score: What known queries should have more of: ``"p-value"``, the greatest of the labels'; ``"probability"``,
             the greatest; or ``"distance"``, less of it to the nearest class mean, see `familiarity`.
@@ -44,9 +40,6 @@ class OpenRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         refused_ci95: Half width of its 95 % interval.
     """
 
-    run: str
-    method: str
-    shots: int
     open_ways: int
     score: str
     auroc: float
