@@ -65,7 +65,6 @@ def bench(
             min=1,
             max=1_000_000,
             help="Length of the generated feature vectors; 2560 for heads, 640 for transduction and sets if not given.",
-            show_default=False,
         ),
     ] = None,
     table3_episodes: Annotated[
@@ -82,8 +81,7 @@ def bench(
     run: Annotated[
         Optional[str],
         typer.Option(
-            help="Run folder, or its name in --runs: heads and transduction use its test features, eval its backbone.",
-            show_default=False,
+            help="Run folder, or its name in --runs: heads and transduction use its test features, eval its backbone."
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
@@ -180,7 +178,7 @@ def _features(
 
         return clusters(dim, seed)
 
-    session = evaluation.open_session(run, None, "test", data_root, "cpu", console)
+    session = evaluation.Evaluation(device="cpu", data_root=data_root).session(run, console)
     return session.features, session.split.labels
 
 

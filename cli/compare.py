@@ -58,10 +58,15 @@ def compare(
             metavar="METHOD",
             help="Names of methods. Default: with one run every transductive method, the paper's heads plain and with "
             "PSM, and the best with bpa; with several runs what each was trained for.",
-            show_default=False,
         ),
     ] = None,
-    run: evaluation.RunsOption = None,
+    run: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; a+b is the sum of two; repeat it for "
+            "several. Default: the newest."
+        ),
+    ] = None,
     **more: Any,
 ) -> None:
     """Compare any methods, of one run or several, on the same episodes.
@@ -73,7 +78,6 @@ def compare(
 
     source, rest = split(Source, more)
     asked = evaluation.Evaluation(**rest)
-    _ = asked.setting  # wrong values are reported before a run is looked for
     console = Console(stderr=True)
     sessions = asked.sessions(run, source, console)
     if methods:
@@ -129,7 +133,6 @@ def compare_heads(
         typer.Option(
             help="A head, such as lssvm or lssvm(ridge=loo); repeat it for several. Default: nn, rr, svm and lssvm.",
             autocompletion=options.complete(HEADS),
-            show_default=False,
         ),
     ] = None,
     psm_iters: Annotated[int, typer.Option(min=1, help="Iterations of the Pseudo Support Module.")] = 10,

@@ -41,8 +41,7 @@ def prepare(
     name: Annotated[
         str,
         typer.Argument(
-            help="cifar-fs, mini, fc100, tiered, glyphs, or a registered one.",
-            autocompletion=complete(DATASETS),
+            help="cifar-fs, mini, fc100, tiered, glyphs, or a registered one.", autocompletion=complete(DATASETS)
         ),
     ],
     source: Annotated[
@@ -52,12 +51,9 @@ def prepare(
             metavar="PATH",
             help="The data set as you have it: an archive, or a folder of pickles, parquet files or class folders "
             "(ImageNet's train folder).",
-            show_default=False,
         ),
     ] = None,
-    archive: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same as --from, for an archive.", show_default=False)
-    ] = None,
+    archive: Annotated[Path | None, typer.Option(metavar="FILE", help="The same as --from, for an archive.")] = None,
     data_root: DataRoot = None,
 ) -> None:
     """Prepare a data set in the format that the other commands read; needed only once.

@@ -52,7 +52,6 @@ def evaluate(
         typer.Argument(
             metavar="METHOD",
             help="Names of methods. Default: the run's own, with and without IAM and PSM, as the options below say.",
-            show_default=False,
         ),
     ] = None,
     run: evaluation.RunOption = None,
@@ -61,7 +60,6 @@ def evaluate(
         typer.Option(
             help="A head other than the run's; also lssvm(ridge=loo), rr(normalize).",
             autocompletion=options.complete(HEADS),
-            show_default=False,
         ),
     ] = None,
     psm_iters: Annotated[
@@ -70,18 +68,12 @@ def evaluate(
     can: Annotated[bool, typer.Option("--can", help="Also a row with CAN's transduction.")] = False,
     transduction: Annotated[
         Optional[list[str]],
-        typer.Option(
-            help="Also a row with another registered module.",
-            autocompletion=options.complete(TRANSDUCTION),
-            show_default=False,
-        ),
+        typer.Option(help="Also a row with another registered module.", autocompletion=options.complete(TRANSDUCTION)),
     ] = None,
     iam: Annotated[
         Optional[bool],
         typer.Option(
-            "--iam/--no-iam",
-            help="With the Inverse Attention Module only, or without it; both if the run has it.",
-            show_default=False,
+            "--iam/--no-iam", help="With the Inverse Attention Module only, or without it; both if the run has it."
         ),
     ] = None,
     bn: Annotated[
@@ -103,7 +95,6 @@ def evaluate(
     beside, rest = split(Further, more)
     source, rest = split(Source, rest)
     asked = evaluation.Evaluation(**rest)
-    _ = asked.setting  # wrong values are reported before a run is looked for
     for name in transduction or []:
         TRANSDUCTION.get(name)
     terminal.join_ranks().device(asked.device)

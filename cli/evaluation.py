@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+
+from fslstm_plugin.errors import UnknownNameError, UsageError
 
 from . import options
 from .pictures import Views
@@ -27,164 +29,82 @@ if TYPE_CHECKING:
     from .further import Further
     from .sources import Source
 
-
 RunOption = Annotated[
     Optional[str],
     typer.Option(
         "--run",
         help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; a+b is the sum of two. Default: the newest.",
-        show_default=False,
     ),
 ]
-
-
-OneRun = Annotated[
-    Optional[str],
-    typer.Option(
-        "--run",
-        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; the newest if not given.",
-        show_default=False,
-    ),
-]
-
-
-RunsOption = Annotated[
-    Optional[list[str]],
-    typer.Option(
-        "--run",
-        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; a+b is the sum of two; repeat it for several. "
-        "Default: the newest.",
-        show_default=False,
-    ),
-]
-
-
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
-
-
-OtherDataset = Annotated[
-    Optional[str],
-    typer.Option(
-        "--dataset",
-        help="A data set other than the run's.",
-        autocompletion=options.complete(options.DATASETS),
-        show_default=False,
-    ),
-]
-
-
-SplitName = Annotated[str, typer.Option("--split", help="test, val or train.")]
-
-
-Episodes = Annotated[int, typer.Option(min=2, help="Number of episodes.")]
-
-
-Ways = Annotated[int, typer.Option(min=2, help="Classes per episode.")]
-
-
-Shots = Annotated[
-    Optional[list[int]],
-    typer.Option(min=1, help="Support images per class; repeat it for several. Default 1 and 5.", show_default=False),
-]
-
-
-Queries = Annotated[int, typer.Option(min=1, help="Query images per class.")]
-
-
-QueryBalance = Annotated[
-    str,
-    typer.Option(
-        help="uniform, or dirichlet:A with a number A such as 2: class proportions of the queries, drawn for "
-        "each episode; their total stays the same."
-    ),
-]
-
-
-Interval = Annotated[
-    str,
-    typer.Option(
-        help="What the 95 % intervals are over: episodes, or classes, for statements about classes never seen."
-    ),
-]
-
-
-Tuned = Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for the run.")]
-
-
 BatchEpisodes = Annotated[
     Optional[int],
     typer.Option(
-        min=1, help="Episodes at a time; affects memory and speed, never results. Chosen by size if not given.",
-        show_default=False,
-    ),
-]  # fmt: skip
-
-
-FeaturePrecision = Annotated[str, typer.Option("--precision", help="Precision of the backbone's passes: 32 or bf16.")]
-
-
-Cache = Annotated[bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and reuse them.")]
-
-
-Verbose = Annotated[bool, typer.Option("--verbose", help="Print every paired difference in words.")]
-
-
-Csv = Annotated[
-    Optional[Path],
-    typer.Option(
-        help="Also write the rows to this CSV file.", show_default=False, dir_okay=False, callback=options.output("CSV")
-    ),
-]
-
-
-Chart = Annotated[
-    Optional[Path],
-    typer.Option(
-        help="Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.",
-        show_default=False,
-        dir_okay=False,
-        callback=options.in_a_folder,
-    ),
-]
-
-
-Latex = Annotated[
-    Optional[Path],
-    typer.Option(
-        help="Also write a booktabs table to this file.",
-        show_default=False,
-        dir_okay=False,
-        callback=options.output("LaTeX"),
+        min=1, help="Episodes at a time; affects memory and speed, never results. Chosen by size if not given."
     ),
 ]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is evaluated and how, as typed."""
+    """What is evaluated and how, as typed; wrong values are reported before a run is looked for."""
 
     runs: options.RunsFolder = Path("runs")
-    dataset: OtherDataset = None
+    dataset: Annotated[
+        Optional[str],
+        typer.Option(help="A data set other than the run's.", autocompletion=options.complete(options.DATASETS)),
+    ] = None
     views: Views = None
-    split: SplitName = "test"
-    episodes: Episodes = 1000
-    ways: Ways = 5
-    shots: Shots = None
-    queries: Queries = 15
-    query_balance: QueryBalance = "uniform"
-    interval: Interval = "episodes"
-    tuned: Tuned = True
+    split: Annotated[str, typer.Option(help="test, val or train.")] = "test"
+    episodes: Annotated[int, typer.Option(min=2, help="Number of episodes.")] = 1000
+    ways: Annotated[int, typer.Option(min=2, help="Classes per episode.")] = 5
+    shots: Annotated[
+        Optional[list[int]],
+        typer.Option(min=1, help="Support images per class; repeat it for several. Default 1 and 5."),
+    ] = None
+    queries: Annotated[int, typer.Option(min=1, help="Query images per class.")] = 15
+    query_balance: Annotated[
+        str,
+        typer.Option(
+            help="uniform, or dirichlet:A with a number A such as 2: class proportions of the queries, drawn for "
+            "each episode; their total stays the same."
+        ),
+    ] = "uniform"
+    interval: Annotated[
+        str,
+        typer.Option(
+            help="What the 95 % intervals are over: episodes, or classes, for statements about classes never seen."
+        ),
+    ] = "episodes"
+    tuned: Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for the run.")] = True
     seed: options.Seed = 0
     batch_episodes: BatchEpisodes = None
     device: Device = "auto"
-    precision: FeaturePrecision = "32"
-    cache: Cache = True
+    precision: Annotated[str, typer.Option(help="Precision of the backbone's passes: 32 or bf16.")] = "32"
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and reuse them.")
+    ] = True
     data_root: options.DataRoot = None
-    verbose: Verbose = False
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every paired difference in words.")] = False
     json: options.Json = None
-    csv: Csv = None
-    latex: Latex = None
-    chart: Chart = None
+    csv: Annotated[
+        Optional[Path],
+        typer.Option(help="Also write the rows to this CSV file.", dir_okay=False, callback=options.output("CSV")),
+    ] = None
+    latex: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Also write a booktabs table to this file.", dir_okay=False, callback=options.output("LaTeX")
+        ),
+    ] = None
+    chart: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.",
+            dir_okay=False,
+            callback=options.in_a_folder,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         options.require_apart(self.json, self.csv, self.latex, self.chart)
@@ -192,32 +112,29 @@ class Evaluation:
             from fslstm_plugin.reporting.chart import require_kind
 
             require_kind(self.chart)
+        _ = self.settings
 
     @property
-    def setting(self) -> Setting:
-        """The episodes, but for the shots.
-
-        Raises:
-            UsageError: If a value is outside its range.
-        """
+    def settings(self) -> list[Setting]:
+        """The episodes, for each number of shots."""
         from fslstm_plugin.evaluation.setting import Setting
 
-        return Setting(
-            ways=self.ways,
-            queries=self.queries,
-            episodes=self.episodes,
-            seed=self.seed,
-            query_balance=self.query_balance,
-            interval=self.interval,
-        )
+        return [
+            Setting(
+                ways=self.ways,
+                shots=shots,
+                queries=self.queries,
+                episodes=self.episodes,
+                seed=self.seed,
+                query_balance=self.query_balance,
+                interval=self.interval,
+            )
+            for shots in dict.fromkeys(self.shots or (1, 5))
+        ]
 
     def sessions(self, runs: Sequence[str] | None, source: Source, console: Console) -> list[Session]:
-        """Of each run that is named, of the newest where none is, or of what takes the place of a run.
-
-        Raises:
-            UsageError: If both are named, or two runs have one name.
-        """
-        from fslstm_plugin.errors import UsageError
+        """Of each run that is named, of the newest where none is, or of what takes the place of a run."""
+        from fslstm_plugin.evaluation.summed import summed
         from fslstm_plugin.runs.folder import Run
 
         if source.replaces(runs, self.dataset):
@@ -230,27 +147,48 @@ class Evaluation:
         names = ["+".join(run.name for run in each) for each in chosen]
         if again := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"Rows are told apart by their runs' names, but two are called {again}: rename a folder.")
-        return [self._session(each, console) for each in chosen]
+        found = ([self.session(run, console) for run in each] for each in chosen)
+        return [each[0] if len(each) == 1 else summed(each) for each in found]
 
-    def _session(self, runs: Sequence[Run], console: Console) -> Session:
-        """Of a run, or of the sum of several."""
-        from fslstm_plugin.evaluation.summed import summed
+    def session(self, run: Run, console: Console) -> RunSession:
+        """A run's model on the split of its data set, or of another with images of the same size."""
+        from fslstm_plugin.data.root import load_split
+        from fslstm_plugin.evaluation.session import RunSession
 
-        sessions = [
-            open_session(
-                run,
-                self.dataset,
-                self.split,
-                self.data_root,
-                self.device,
-                console,
-                self.precision,
-                self.cache,
-                self.views,
+        if self.precision not in ("32", "bf16"):
+            raise UnknownNameError("precision", self.precision, ("32", "bf16"))
+        name = self.dataset or run.config.dataset
+        if name is None:
+            raise UsageError(
+                f"The run {run.name} was pretrained on a folder of images: name a data set with --dataset."
             )
-            for run in runs
-        ]
-        return sessions[0] if len(sessions) == 1 else summed(sessions)
+        ranks = join_ranks()
+        return RunSession(
+            run,
+            load_split(name, self.split, self.data_root),
+            ranks.device(self.device),
+            self.precision,
+            self.data_root,
+            self.cache,
+            ranks,
+            partial(progress, console),
+            partial(say, console),
+            self.views,
+        )
+
+    def measure(self, parts: Sequence[tuple[Session, Sequence[Method]]], console: Console) -> list[Row]:
+        """Rows of the methods for each number of shots, on the same episodes within it."""
+        from fslstm_plugin.evaluation.session import measure_together
+
+        settings = self.settings
+        for each in settings:  # before anything is computed
+            each.check(parts[0][0].split)
+        rows: list[Row] = []
+        passes = sum(len(session.by_pass(methods)) for session, methods in parts)
+        with running(console, len(settings) * passes * len(join_ranks().share(self.episodes))) as show:
+            for each in settings:
+                rows += measure_together(parts, each, self.batch_episodes, partial(show, each.shots), len(settings))
+        return rows
 
     def finish(
         self,
@@ -270,61 +208,17 @@ class Evaluation:
         built = [
             (session, session.methods(as_tuned(session.run, names, self.tuned, console))) for session, names in parts
         ]
-        shots = list(dict.fromkeys(self.shots or [1, 5]))
-        settings = [replace(self.setting, shots=count) for count in shots]
-        for sentence in further.check(*built[0], settings) if further else ():
+        for sentence in further.check(*built[0], self.settings) if further else ():
             say(console, sentence)
-        rows = measure(built, shots, self.setting, self.batch_episodes, console)
-        more = further.rows(*built[0], settings) if further and join_ranks().rank == 0 else {}
+        rows = self.measure(built, console)
+        more = further.rows(*built[0], self.settings) if further and join_ranks().rank == 0 else {}
         runs = [session.run for session, _ in parts if session.run is not None]
         notes = list(dict.fromkeys(note for session, _ in parts for note in session.notes))
         give_out(runs, kind, rows, self.json, self.csv, self.latex, self.chart, self.verbose, notes, more)
 
 
-def open_session(
-    run: Run,
-    dataset: str | None,
-    split: str,
-    data_root: Path | None,
-    device: str,
-    console: Console,
-    precision: str = "32",
-    cache: bool = True,
-    views: str | None = None,
-) -> RunSession:
-    """A run's model on a split of its data set, or of another with images of the same size.
-
-    Raises:
-        UsageError: If the images have another size than those of the run, or there is no such device or precision.
-    """
-    from fslstm_plugin.data.root import load_split
-    from fslstm_plugin.errors import UnknownNameError, UsageError
-    from fslstm_plugin.evaluation.session import RunSession
-
-    if precision not in ("32", "bf16"):
-        raise UnknownNameError("precision", precision, ("32", "bf16"))
-    name = dataset or run.config.dataset
-    if name is None:
-        raise UsageError(f"The run {run.name} was pretrained on a folder of images: name a data set with --dataset.")
-    ranks = join_ranks()
-    return RunSession(
-        run,
-        load_split(name, split, data_root),
-        ranks.device(device),
-        precision,
-        data_root,
-        cache,
-        ranks,
-        lambda title, total: progress(console, title, total),
-        lambda sentence: say(console, sentence),
-        views,
-    )
-
-
 def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:
     """Those of some usual methods that are possible here; the others are reported, with the reason for the first."""
-    from fslstm_plugin.errors import UsageError
-
     found, refused = [], {}
     for name in names:
         try:
@@ -349,24 +243,3 @@ def as_tuned(run: Run | None, names: Sequence[str], tuned: bool, console: Consol
             say(console, f"{name} is used as tuned on validation episodes: {chosen} (--no-tuned for its defaults).")
         found[chosen] = None
     return list(found)
-
-
-def measure(
-    parts: Sequence[tuple[Session, Sequence[Method]]],
-    shots: Sequence[int],
-    setting: Setting,
-    batch_episodes: int | None,
-    console: Console,
-) -> list[Row]:
-    """Rows of the methods for each number of shots, on the same episodes within it."""
-    from fslstm_plugin.evaluation.session import measure_together
-
-    settings = [replace(setting, shots=count) for count in shots]
-    for each in settings:  # before anything is computed
-        each.check(parts[0][0].split)
-    rows: list[Row] = []
-    passes = sum(len(session.by_pass(methods)) for session, methods in parts)
-    with running(console, len(shots) * passes * len(join_ranks().share(setting.episodes))) as show:
-        for each in settings:
-            rows += measure_together(parts, each, batch_episodes, partial(show, each.shots), len(settings))
-    return rows

@@ -17,57 +17,39 @@ if TYPE_CHECKING:
 
 _PANEL = "Beside accuracy"
 
-Calibration = Annotated[
-    bool,
-    typer.Option(
-        "--calibration",
-        help="Calibration error, Brier score and likelihood of the probabilities, before and after the temperature "
-        "that each support chooses.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Coverage = Annotated[
-    Optional[float],
-    typer.Option(
-        help="Prediction sets with this guaranteed coverage, such as 0.8: the coverage they reach, and their size.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-OpenWays = Annotated[
-    Optional[int],
-    typer.Option(
-        min=1,
-        help="Queries of this many unknown classes among the others: which scores tell them apart.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-
 
 @dataclass(frozen=True)
 class Further:
     """The measurements; by default none."""
 
-    calibration: Calibration = False
-    coverage: Coverage = None
+    calibration: Annotated[
+        bool,
+        typer.Option(
+            "--calibration",
+            help="Calibration error, Brier score and likelihood of the probabilities, before and after the temperature "
+            "that each support chooses.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+    coverage: Annotated[
+        Optional[float],
+        typer.Option(
+            help="Prediction sets with this guaranteed coverage, such as 0.8: the coverage they reach, and their size.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
     coverage_kind: options.CoverageKind = None
-    open_ways: OpenWays = None
+    open_ways: Annotated[
+        Optional[int],
+        typer.Option(
+            min=1,
+            help="Queries of this many unknown classes among the others: which scores tell them apart.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
 
     def check(self, session: Session, methods: Sequence[Method], settings: Sequence[Setting]) -> list[str]:
-        """Refuse what cannot be measured, before anything is computed.
-
-        Args:
-            session: The model and its images.
-            methods: Of this session.
-            settings: The episodes, for each number of shots.
-
-        Returns:
-            Sentences on what is left out.
-
-        Raises:
-            UsageError: If something cannot be measured.
-        """
+        """Refuse what cannot be measured, before anything is computed; what is left out is returned in sentences."""
         from fslstm_plugin.confidence.conformal import why_no_prediction_sets
         from fslstm_plugin.evaluation.coverage import require_coverage, why_not_attainable
         from fslstm_plugin.evaluation.open_set import with_unknown

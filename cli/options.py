@@ -6,12 +6,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import BACKBONES, DATASETS, Registry
+
+if TYPE_CHECKING:
+    from fslstm_plugin.training.engine import EngineOptions
 
 
 def complete(registry: Registry):  # type: ignore[no-untyped-def]
@@ -20,11 +23,7 @@ def complete(registry: Registry):  # type: ignore[no-untyped-def]
 
 
 def in_a_folder(file: Optional[Path]) -> Optional[Path]:
-    """The file, or None; its folder must exist, so that a mistyped one is not created, and take a file.
-
-    Raises:
-        UsageError: If there is no such folder, no file may be written in it, or a picture has its name.
-    """
+    """The file, or None; its folder must exist, so that a mistyped one is not created, and no picture is replaced."""
     if file is None:
         return None
     from fslstm_plugin.data.reading.decode import picture_suffixes
@@ -50,11 +49,7 @@ _BEGINNINGS = {  # Of the files of each kind that commands write, in small lette
 
 
 def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
-    """A callback like `in_a_folder` that also refuses to replace a file of another kind.
-
-    Args:
-        kind: What is written: JSON, HTML, CSV, LaTeX or Markdown.
-    """
+    """A callback like `in_a_folder` that also refuses to replace a file of another kind than is written."""
 
     def checked(file: Optional[Path]) -> Optional[Path]:
         if in_a_folder(file) is not None and file is not None and file.is_file() and file.stat().st_size:
@@ -73,22 +68,14 @@ def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
 
 
 def coverage_kind(coverage: float | None, kind: str | None) -> str:
-    """The kind of coverage guarantee, per-class unless another is asked for.
-
-    Raises:
-        UsageError: If a kind is asked for, but no coverage.
-    """
+    """The kind of coverage guarantee, per-class unless another is asked for."""
     if kind is not None and coverage is None:
         raise UsageError("--coverage-kind says how --coverage holds: give --coverage too, such as --coverage 0.8.")
     return kind or PER_CLASS
 
 
 def require_apart(*files: Path | None) -> None:
-    """Refuse one file for two purposes, of which one would be lost.
-
-    Raises:
-        UsageError: If two of these are the same file.
-    """
+    """Refuse one file for two purposes, of which one would be lost."""
     seen: set[str] = set()
     for file in files:
         if file is None or (file.exists() and not file.is_file()):  # a folder of pictures, or /dev/null
@@ -103,25 +90,12 @@ Backbone = Annotated[
     str, typer.Option(help="conv4, resnet12, or a registered one.", autocompletion=complete(BACKBONES))
 ]
 DataRoot = Annotated[
-    Optional[Path],
-    typer.Option(help="Where the data sets are; $FSLSTM_DATA_ROOT, then ~/data, if not given.", show_default=False),
-]
-TrainedDataset = Annotated[
-    Optional[str],
-    typer.Option(
-        "--dataset",
-        help="mini, cifar-fs, glyphs, or a registered one.",
-        autocompletion=complete(DATASETS),
-        show_default=False,
-    ),
+    Optional[Path], typer.Option(help="Where the data sets are; $FSLSTM_DATA_ROOT, then ~/data, if not given.")
 ]
 MaxSteps = Annotated[
-    Optional[int],
-    typer.Option(
-        min=1, max=10**12, help="Stop after this many steps; the schedule is scaled to them.", show_default=False
-    ),
+    Optional[int], typer.Option(min=1, max=10**12, help="Stop after this many steps; the schedule is scaled to them.")
 ]
-Name = Annotated[Optional[str], typer.Option(help="Name of the run folder.", show_default=False)]
+Name = Annotated[Optional[str], typer.Option(help="Name of the run folder.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name, or the newest.")]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random choice.")]
@@ -136,40 +110,35 @@ CoverageKind = Annotated[
 ]
 Json = Annotated[
     Optional[Path],
-    typer.Option(
-        "--json",
-        help="Also write the rows to this JSON file.",
-        show_default=False,
-        dir_okay=False,
-        callback=output("JSON"),
-    ),
+    typer.Option("--json", help="Also write the rows to this JSON file.", dir_okay=False, callback=output("JSON")),
 ]
 
-ENGINE = "Engine"
-Accelerator = Annotated[str, typer.Option(help="Lightning's accelerator: auto, cpu, gpu, ...", rich_help_panel=ENGINE)]
-Devices = Annotated[str, typer.Option(help="Number of devices, or auto.", rich_help_panel=ENGINE)]
-NumNodes = Annotated[int, typer.Option(min=1, help="Number of machines.", rich_help_panel=ENGINE)]
-Strategy = Annotated[str, typer.Option(help="Lightning's strategy: auto, ddp, ...", rich_help_panel=ENGINE)]
-Precision = Annotated[
-    str,
-    typer.Option(help="auto, 32 or bf16; auto is bf16 where the CPU or GPU computes with it.", rich_help_panel=ENGINE),
-]
-CheckpointEvery = Annotated[
-    Optional[int],
-    typer.Option(min=1, help="Steps between two checkpoints.", show_default="a minute", rich_help_panel=ENGINE),
-]
+ENGINE = "Engine"  # Heading of the options that follow, and of the number of workers.
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Options of Lightning's Trainer, as typed."""
+    """Options of Lightning's Trainer, as typed; by default its own choices."""
 
-    accelerator: Accelerator = "auto"
-    devices: Devices = "auto"
-    num_nodes: NumNodes = 1
-    strategy: Strategy = "auto"
-    precision: Precision = "auto"
-    checkpoint_every: CheckpointEvery = None
+    accelerator: Annotated[str, typer.Option(help="Lightning's accelerator: auto, cpu, gpu, ...")] = "auto"
+    devices: Annotated[str, typer.Option(help="Number of devices, or auto.")] = "auto"
+    num_nodes: Annotated[int, typer.Option(min=1, help="Number of machines.")] = 1
+    strategy: Annotated[str, typer.Option(help="Lightning's strategy: auto, ddp, ...")] = "auto"
+    precision: Annotated[
+        str, typer.Option(help="auto, 32 or bf16; auto is bf16 where the CPU or GPU computes with it.")
+    ] = "auto"
+    checkpoint_every: Annotated[
+        Optional[int], typer.Option(min=1, help="Steps between two checkpoints.", show_default="a minute")
+    ] = None
+
+    def for_training(self) -> EngineOptions:
+        """The same for the library, but for the precision, which is part of a run's configuration."""
+        if self.devices != "auto" and (not self.devices.isdecimal() or int(self.devices) < 1):
+            raise UsageError(f"--devices must be a positive number or auto, but got '{self.devices}'.")
+        from fslstm_plugin.training.engine import EngineOptions
+
+        devices = self.devices if self.devices == "auto" else int(self.devices)
+        return EngineOptions(self.accelerator, devices, self.num_nodes, self.strategy, self.checkpoint_every)
 
 
 # Options that may accompany --resume: they do not change what is trained.
@@ -208,19 +177,6 @@ def find_pretrained(pretrained: Path | None, runs: Path) -> Path | None:
     if pretrained is not None and not pretrained.exists() and (runs / pretrained).exists():
         return runs / pretrained
     return pretrained
-
-
-def device_count(devices: str) -> int | str:
-    """``--devices`` as Lightning wants it.
-
-    Raises:
-        UsageError: If it is neither ``auto`` nor a positive number.
-    """
-    if devices == "auto":
-        return devices
-    if not devices.isdecimal() or int(devices) < 1:
-        raise UsageError(f"--devices must be a positive number or auto, but got '{devices}'.")
-    return int(devices)
 
 
 def no_dataset(command: str) -> str:

@@ -32,32 +32,25 @@ RECIPE = "Recipe (defaults: those of --recipe for a benchmark, the published 90 
 
 
 @stoppable()
-@with_fields(options.Engine)
+@with_fields(options.Engine, options.ENGINE)
 @with_recipe(RECIPE, PretrainRecipe, Augmentation)
 def pretrain(
     context: typer.Context,
     dataset: Annotated[
         Optional[str],
         typer.Option(
-            help="Benchmark whose training classes are learned.",
-            autocompletion=options.complete(options.DATASETS),
-            show_default=False,
+            help="Benchmark whose training classes are learned.", autocompletion=options.complete(options.DATASETS)
         ),
     ] = None,
     places: Annotated[
-        Optional[Path],
-        typer.Option(help="Folder of Places365-standard, in torchvision's layout.", show_default=False),
+        Optional[Path], typer.Option(help="Folder of Places365-standard, in torchvision's layout.")
     ] = None,
-    images: Annotated[
-        Optional[Path],
-        typer.Option(help="Any folder with one folder of images per class.", show_default=False),
-    ] = None,
+    images: Annotated[Optional[Path], typer.Option(help="Any folder with one folder of images per class.")] = None,
     teacher: Annotated[
         Optional[Path],
         typer.Option(
             help="Run folder, or its name in --runs, of an earlier pretraining on --dataset, whose answers are learned "
-            "beside the labels; a network of the same kind becomes better than it.",
-            show_default=False,
+            "beside the labels; a network of the same kind becomes better than it."
         ),
     ] = None,
     backbone: options.Backbone = "conv4",
@@ -70,12 +63,7 @@ def pretrain(
     ] = None,
     image_size: Annotated[
         Optional[int],
-        typer.Option(
-            min=16,
-            max=1024,
-            help="Side of the crops from --places or --images; 84 pixels if not given.",
-            show_default=False,
-        ),
+        typer.Option(min=16, max=1024, help="Side of the crops from --places or --images; 84 pixels if not given."),
     ] = None,
     seed: options.Seed = 0,
     name: options.Name = None,
@@ -84,8 +72,7 @@ def pretrain(
     data_root: options.DataRoot = None,
     max_steps: options.MaxSteps = None,
     workers: Annotated[
-        int,
-        typer.Option(min=0, help="Processes that decode a folder's images.", rich_help_panel=options.ENGINE),
+        int, typer.Option(min=0, help="Processes that decode a folder's images.", rich_help_panel=options.ENGINE)
     ] = 2,
     **more: Any,
 ) -> None:
@@ -101,17 +88,15 @@ def pretrain(
     elif dataset is not None and image_size:
         raise UsageError("--image-size is for --places and --images: a data set has its own size.")
     asked, values = split(options.Engine, more)
-    device_count = options.device_count(asked.devices)
+    engine = asked.for_training()
 
     from rich.console import Console
 
     from fslstm_plugin.runs.folder import Run, new_run_folder
     from fslstm_plugin.training.configuration import pretrain_config, recipe_for
-    from fslstm_plugin.training.engine import EngineOptions
     from fslstm_plugin.training.pretraining import pretrain
 
     console = Console(stderr=True)
-    engine = EngineOptions(asked.accelerator, device_count, asked.num_nodes, asked.strategy, asked.checkpoint_every)
     if resume:
         run = Run.to_resume(runs, name, "pretrain")
     else:

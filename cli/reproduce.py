@@ -50,7 +50,6 @@ def reproduce(
         typer.Option(
             help="Repeat it for several. Default: those of the paper that are prepared.",
             autocompletion=options.complete(options.DATASETS),
-            show_default=False,
         ),
     ] = None,
     backbone: Annotated[
@@ -58,7 +57,6 @@ def reproduce(
         typer.Option(
             help="Repeat it for several. Default: those that the paper has there.",
             autocompletion=options.complete(BACKBONES),
-            show_default=False,
         ),
     ] = None,
     shots: Annotated[
@@ -67,7 +65,6 @@ def reproduce(
             min=1,
             help="Only episodes with so many support images per class, and what is trained for them; repeat it for "
             "several. Default: all that it has.",
-            show_default=False,
         ),
     ] = None,
     scale: Annotated[
@@ -78,19 +75,17 @@ def reproduce(
         ),
     ] = "cpu",
     run: Annotated[
-        Optional[list[str]],
-        typer.Option(help="Evaluate this run instead of training one; repeat it for several.", show_default=False),
+        Optional[list[str]], typer.Option(help="Evaluate this run instead of training one; repeat it for several.")
     ] = None,
     pretrained: Annotated[
         Optional[Path],
         typer.Option(
             help="Run folder, its name in --runs, or weights file that trainings start from, for example of Places365. "
-            "If not given, they are pretrained on the base classes.",
-            show_default=False,
+            "If not given, they are pretrained on the base classes."
         ),
     ] = None,
     episodes: Annotated[
-        Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.", show_default=False)
+        Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.")
     ] = None,
     no_train: Annotated[
         bool, typer.Option("--no-train", help="Evaluate what is trained to its end, and train nothing.")
@@ -103,8 +98,7 @@ def reproduce(
         bool, typer.Option("--redraw", help="Only redraw the tables and figures from the measurements.")
     ] = False,
     output: Annotated[
-        Path,
-        typer.Option(help="Folder for measurements, tables and figures; shipped results are only compared with."),
+        Path, typer.Option(help="Folder for measurements, tables and figures; shipped results are only compared with.")
     ] = Path("reproduced"),
     runs: options.RunsFolder = Path("runs"),
     seed: options.Seed = 0,
@@ -155,13 +149,13 @@ def reproduce(
         batch_episodes=batch_episodes,
     )
     console = Console(stderr=True)
-    parts = {} if redraw else _plan(wanted, request, console)
+    parts = {}
     if not redraw:
+        parts = _plan(wanted, request, console)
         wanted = [each for each in wanted if each.name in parts]
-    if dry_run:
-        _say([each.within(output) for each in wanted], parts, request)
-        return
-    if not redraw:
+        if dry_run:
+            _say([each.within(output) for each in wanted], parts, request)
+            return
         wanted = [each.put_into(output) for each in wanted]  # before hours of training
     for each in wanted:
         if each.specification.shows != outputs.SUPPORT:
@@ -178,12 +172,7 @@ def reproduce(
 
 
 def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) -> dict[str, list[Part]]:
-    """What to evaluate for each; of several, those that there is no run for are left out.
-
-    Raises:
-        NothingToMeasureError: If there is nothing to measure for the only one.
-        RunError: If there is nothing for any of several.
-    """
+    """What to evaluate for each; of several, those that there is no run for are left out."""
     from fslstm_plugin.errors import RunError
     from fslstm_plugin.reproduction import engine
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fslstm_plugin import __version__
@@ -23,19 +22,16 @@ def give_out(
     kind: str,
     rows: Sequence[Row],
     json: Path | None,
-    csv: Path | None = None,
-    latex: Path | None = None,
-    chart: Path | None = None,
-    verbose: bool = False,
-    notes: Sequence[str] = (),
-    further: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    csv: Path | None,
+    latex: Path | None,
+    chart: Path | None,
+    verbose: bool,
+    notes: Sequence[str],
+    further: Mapping[str, Sequence[Any]],
 ) -> None:
     """Print the rows' table, keep the rows in the runs, and write the requested files.
 
-    What cannot be written, as on a full disk, stops nothing else.
-
-    Raises:
-        StorageError: In the end, if a requested file could not be written.
+    What cannot be written, as on a full disk, stops nothing else, and is reported in the end.
     """
     if join_ranks().rank > 0:
         return
@@ -55,7 +51,7 @@ def give_out(
         console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
     for name, mine in further.items():
         console.print(TABLES[name](mine))
-    content = _content(rows, notes, further)
+    content = content_of(rows, notes, further)
     faults = []
     for file, write in (
         (json, lambda file: write_json(file, content)),
@@ -83,17 +79,8 @@ def _draw(rows: Sequence[Row], file: Path) -> None:
     save(chart(rows), file, "chart")
 
 
-def write_rows(json: Path | None, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
-    """The rows' JSON file, if one was requested."""
-    if json is not None:
-        from fslstm_plugin.storage.files import write_json
-
-        write_json(json, _content(rows, notes))
-
-
-def _content(
-    rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]] = MappingProxyType({})
-) -> dict[str, Any]:
+def content_of(rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """What a JSON file of the rows holds."""
     from fslstm_plugin.reporting.provenance import command_line
     from fslstm_plugin.reporting.results import json_content
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Optional, TypeVar
 
 import msgspec
@@ -16,7 +16,7 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _LARGE = 10_000  # Larger bounds are checked with the configuration; in the help they would be clutter.
 
 
-def with_fields(kind: type, panel: str | None = None) -> Callable[..., Any]:
+def with_fields(kind: type, panel: str | None = None, without: Collection[str] = ()) -> Callable[..., Any]:
     """Give a command an option for each field of a dataclass, whose types are annotated with Typer's options.
 
     The values reach the command by name, to be collected in the dataclass again.
@@ -24,6 +24,7 @@ def with_fields(kind: type, panel: str | None = None) -> Callable[..., Any]:
     Args:
         kind: The dataclass; every field has a default.
         panel: Heading of the options in the help. Default None: with the command's own.
+        without: Fields that are no options of the command.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
     if panel is not None:
@@ -31,6 +32,7 @@ def with_fields(kind: type, panel: str | None = None) -> Callable[..., Any]:
     fields = [
         inspect.Parameter(each.name, _BY_NAME, default=each.default, annotation=hints[each.name])
         for each in dataclasses.fields(kind)
+        if each.name not in without
     ]
     return lambda command: _with_parameters(command, fields)
 
@@ -98,7 +100,7 @@ def _option(name: str, hint: Any, description: str, panel: str) -> Any:
     several = typing.get_origin(plain) is tuple
     inner = typing.get_args(plain)[0] if several else hint
     kind = _plain(inner)
-    settings: dict[str, Any] = {"help": description, "show_default": False, "rich_help_panel": panel}
+    settings: dict[str, Any] = {"help": description, "rich_help_panel": panel}
     if kind is bool:
         return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word}", **settings)]
     if kind in (int, float):
@@ -110,15 +112,10 @@ def _option(name: str, hint: Any, description: str, panel: str) -> Any:
 
 def _plain(hint: Any) -> Any:
     """A type without its annotations."""
-    while typing.get_origin(hint) is Annotated:
-        hint = typing.get_args(hint)[0]
-    return hint
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
 def _meta(hint: Any, what: str) -> Any:
     """A bound or the description among a type's annotations."""
-    if typing.get_origin(hint) is not Annotated:
-        return None
-    inner, *metas = typing.get_args(hint)
-    found = [getattr(each, what) for each in metas if isinstance(each, msgspec.Meta)]
-    return next((value for value in [*found, _meta(inner, what)] if value is not None), None)
+    metas = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, msgspec.Meta)]
+    return next((value for each in metas if (value := getattr(each, what)) is not None), None)

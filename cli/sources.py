@@ -26,40 +26,29 @@ _IMAGENET = (
     "benchmarks: on pictures of a benchmark these are not accuracies of classes that it never saw."
 )
 
-Features = Annotated[
-    Optional[Path],
-    typer.Option(
-        help="Features of any backbone: .npz or .safetensors with 'features' (N, d) and 'labels' (N,).",
-        show_default=False,
-        dir_okay=False,
-    ),
-]
-Pictures = Annotated[
-    Optional[Path],
-    typer.Option(
-        help="A folder with a folder of pictures for each class, or a CSV file of path and label.",
-        show_default=False,
-    ),
-]
-
 
 @dataclass(frozen=True)
 class Source:
     """Features or pictures, as typed; by default neither."""
 
-    features: Features = None
-    pictures: Pictures = None
+    features: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Features of any backbone: .npz or .safetensors with 'features' (N, d) and 'labels' (N,).",
+            dir_okay=False,
+        ),
+    ] = None
+    pictures: Annotated[
+        Optional[Path],
+        typer.Option(help="A folder with a folder of pictures for each class, or a CSV file of path and label."),
+    ] = None
     backbone: BackboneName = None
     weights: Weights = None
     pooling: Pooling = None
 
     @property
     def option(self) -> str | None:
-        """The option that takes the place of a run; None where there is none.
-
-        Raises:
-            UsageError: If both are given, or an option for pictures without --pictures.
-        """
+        """The option that takes the place of a run; None where there is none."""
         if self.pictures is not None:
             if self.features is not None:
                 raise UsageError("--pictures and --features are two sources: give one of them.")
@@ -70,11 +59,7 @@ class Source:
         return None if self.features is None else "--features"
 
     def replaces(self, run: str | Sequence[str] | None, dataset: str | None) -> bool:
-        """Whether these take the place of a run.
-
-        Raises:
-            UsageError: If they do, and a run or a data set is named too, or as `option` has it.
-        """
+        """Whether these take the place of a run, beside which no run and no data set may be named."""
         if self.option is None:
             return False
         if run or dataset is not None:
@@ -82,19 +67,7 @@ class Source:
         return True
 
     def session(self, runs: Path, device: str, console: Console, views: str | None = None) -> Session:
-        """The features, those of pictures computed first.
-
-        Args:
-            runs: Folder of runs, for a run as the backbone.
-            device: Where to compute.
-            console: Where progress is shown.
-            views: Of pictures, see `seeing`. Default None: the pictures alone.
-
-        Raises:
-            DataError: If the file or the pictures cannot be read, have an unexpected format, or a picture is in two
-                classes.
-            UsageError: If there is no such device or backbone.
-        """
+        """The features, those of pictures computed first; `runs` has the runs that can be the backbone."""
         from fslstm_plugin.evaluation.feature_file import open_feature_file
 
         if self.pictures is not None:

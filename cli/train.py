@@ -34,11 +34,16 @@ RECIPE = "Recipe (defaults: the paper's for this data set and backbone)"
 
 
 @stoppable()
-@with_fields(options.Engine)
+@with_fields(options.Engine, options.ENGINE)
 @with_recipe(RECIPE, MetaRecipe, Augmentation)
 def train(
     context: typer.Context,
-    dataset: options.TrainedDataset = None,
+    dataset: Annotated[
+        Optional[str],
+        typer.Option(
+            help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=options.complete(options.DATASETS)
+        ),
+    ] = None,
     backbone: options.Backbone = "conv4",
     algorithm: Annotated[
         str,
@@ -49,8 +54,7 @@ def train(
     pretrained: Annotated[
         Optional[Path],
         typer.Option(
-            help="Run folder, its name in --runs, builtin:NAME, or weights file that the backbone starts from.",
-            show_default=False,
+            help="Run folder, its name in --runs, builtin:NAME, or weights file that the backbone starts from."
         ),
     ] = None,
     seed: options.Seed = 0,
@@ -81,17 +85,15 @@ def train(
     elif dataset is None:
         raise UsageError(options.no_dataset("train"))
     asked, recipe = split(options.Engine, more)
-    device_count = options.device_count(asked.devices)
+    engine = asked.for_training()
 
     from rich.console import Console
 
     from fslstm_plugin.runs.folder import Run, Validation, new_run_folder
     from fslstm_plugin.training.configuration import train_config
-    from fslstm_plugin.training.engine import EngineOptions
     from fslstm_plugin.training.meta_training import train
 
     console = Console(stderr=True)
-    engine = EngineOptions(asked.accelerator, device_count, asked.num_nodes, asked.strategy, asked.checkpoint_every)
     if resume:
         run = Run.to_resume(runs, name, "train")
     else:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from fslstm_plugin.errors import UsageError
 
-from . import evaluation, options, results, terminal
-from .pictures import Views
-from .signatures import with_fields
+from . import evaluation, terminal
+from .results import content_of
+from .signatures import split, with_fields
 from .sources import PANEL, Source
 
 if TYPE_CHECKING:
@@ -32,30 +31,21 @@ fslstm tune laplacian-shot tim
 fslstm tune lssvm nn --pictures birds/ --ways 4 --queries 5
 """
 
+# Options of an evaluation that a choice does not have: its episodes are of one kind, and it prints no table.
+FIXED = {"split", "query_balance", "interval", "tuned", "precision", "cache", "verbose", "csv", "latex", "chart"}
+
 
 @with_fields(Source, PANEL)
+@with_fields(evaluation.Evaluation, without=FIXED)
 def tune(
     methods: Annotated[
         Optional[list[str]],
-        typer.Argument(
-            metavar="METHOD",
-            help="Default: nn, rr, svm and lssvm, and the run's own method.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="METHOD", help="Default: nn, rr, svm and lssvm, and the run's own method."),
     ] = None,
-    run: evaluation.OneRun = None,
-    runs: options.RunsFolder = Path("runs"),
-    dataset: evaluation.OtherDataset = None,
-    views: Views = None,
-    episodes: evaluation.Episodes = 1000,
-    ways: evaluation.Ways = 5,
-    shots: evaluation.Shots = None,
-    queries: evaluation.Queries = 15,
-    seed: options.Seed = 0,
-    batch_episodes: evaluation.BatchEpisodes = None,
-    device: evaluation.Device = "auto",
-    data_root: options.DataRoot = None,
-    json: options.Json = None,
+    run: Annotated[
+        Optional[str],
+        typer.Option(help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; the newest if not given."),
+    ] = None,
     **more: Any,
 ) -> None:
     """Choose each method's constants and feature preprocessing on validation episodes.
@@ -67,30 +57,26 @@ def tune(
     from rich.console import Console
 
     from fslstm_plugin.evaluation import tuning
-    from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.runs.folder import Run
+    from fslstm_plugin.storage.files import write_json
 
     from .compare import PAPERS_HEADS
 
     console = Console(stderr=True)
-    setting = Setting(ways=ways, queries=queries, episodes=episodes, seed=seed)
+    source, rest = split(Source, more)
+    asked = evaluation.Evaluation(**rest, split=tuning.SPLIT)
     session: Session
-    source = Source(**more)
-    if source.replaces(run, dataset):
-        session = source.session(runs, device, console, views)
+    if source.replaces(run, asked.dataset):
+        session = source.session(asked.runs, asked.device, console, asked.views)
     else:
-        session = evaluation.open_session(
-            Run.find(run, runs), dataset, tuning.SPLIT, data_root, device, console, views=views
-        )
+        session = asked.session(Run.find(run, asked.runs), console)
     if session.run is not None:
         tuning.load_tuning(session.run)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
     wanted = _with_variants(wanted, console)
     families = {str(method): evaluation.possible(session, tuning.candidates(method), console) for method in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
-    rows = evaluation.measure(
-        [(session, built)], list(dict.fromkeys(shots or [1, 5])), setting, batch_episodes, console
-    )
+    rows = asked.measure([(session, built)], console)
     if terminal.join_ranks().rank > 0:
         return
     choices = tuning.choose(families, rows)
@@ -102,15 +88,12 @@ def tune(
         typer.echo(f"Saved the choices in {session.run.path / 'tuned.json'}.")
     for note in session.notes:
         typer.echo(note)
-    results.write_rows(json, rows, session.notes)
+    if asked.json is not None:
+        write_json(asked.json, content_of(rows, session.notes, {}))
 
 
 def _with_variants(methods: list[Method], console: Console) -> list[Method]:
-    """Those that have something to choose; the others are named.
-
-    Raises:
-        UsageError: If there are none.
-    """
+    """Those that have something to choose, of which there must be one; the others are named."""
     found = [method for method in methods if method.variants()]
     if len(found) == len(methods):
         return found
