@@ -12,7 +12,7 @@ from fslstm_plugin.errors import printable
 from . import options
 
 if TYPE_CHECKING:
-    from fslstm_plugin.reporting.html import Section
+    from fslstm_plugin.reporting.blocks import Section
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -31,9 +31,7 @@ def report(
     sources: Annotated[
         Optional[list[str]],
         typer.Argument(
-            metavar="[RUN|FOLDER]...",
-            help="Runs, reproductions, or folders of either; the newest run if not given.",
-            show_default=False,
+            metavar="[RUN|FOLDER]...", help="Runs, reproductions, or folders of either; the newest run if not given."
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..errors import printable
 from ..evaluation.rows import Row
 from .groups import are_compared
-from .words import NOTHING, listed, signed
+from .words import NOTHING, listed, number, signed
 
 TASKS = 10_000  # The paper reports the time for so many tasks.
 
@@ -31,13 +31,7 @@ def setting(rows: Sequence[Row]) -> str:
 
 
 def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
-    """How to read the rows.
-
-    Args:
-        rows: The rows.
-        best: How the table marks the best.
-        transductive: How it marks what is transductive.
-    """
+    """How to read the rows, in a table that so marks the best, and what is transductive."""
     intervals = listed(list(dict.fromkeys(row.interval for row in rows)))
     words = [f"Accuracy in percent with 95 % interval over {intervals}."]
     if are_compared(rows):
@@ -47,9 +41,10 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
         )
     if any(row.transductive for row in rows):
         words.append(f"{transductive}: transductive, uses the other queries.")
-    if shows_shares(rows):
+    shown = columns(rows)
+    if "shares" in shown:
         words.append("shares: mean absolute error of the classes' shares in the predictions, in points.")
-    if any(row.seconds is not None for row in rows):
+    if "s/10k" in shown:
         words.append(f"s/10k: seconds for {TASKS:,} episodes from features.")
     often = iterations(rows)
     return [*words, f"{often}."] if often else words
@@ -65,31 +60,37 @@ def iterations(rows: Sequence[Row]) -> str:
     return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
 
 
-def shows_shares(rows: Sequence[Row]) -> bool:
-    """Whether the rows have errors of class shares from a transductive method."""
-    return any(row.transductive and row.share_error is not None for row in rows)
+def columns(rows: Sequence[Row]) -> dict[str, Callable[[Row], str]]:
+    """The numbers that a table of the rows may show: the name of each, and its text in a row."""
+    found: dict[str, Callable[[Row], str]] = {"accuracy": lambda row: number(row.accuracy, row.ci95)}
+    if are_compared(rows):
+        found["to the best"] = _to_best
+        found["gain"] = lambda row: signed(row.gain, row.gain_ci95)
+    if any(row.transductive and row.share_error is not None for row in rows):
+        found["shares"] = _shares
+    if any(row.seconds is not None for row in rows):
+        found["s/10k"] = _seconds
+    return found
 
 
-def shares_text(row: Row) -> str:
-    """The error of the classes' shares, in points."""
+def _to_best(row: Row) -> str:
+    same = row.difference == 0 and row.difference_ci95 == 0
+    return "best" if same else signed(row.difference, row.difference_ci95)
+
+
+def _shares(row: Row) -> str:
     return NOTHING if row.share_error is None else f"{row.share_error:.1f}"
 
 
-def seconds_text(row: Row) -> str:
-    """Seconds for 10,000 episodes, to two digits.
+def _seconds(row: Row) -> str:
+    return NOTHING if row.seconds is None else _two_digits(row.seconds * TASKS / row.episodes)
+
+
+def _two_digits(value: float) -> str:
+    """Of a number of seconds.
 
     Example:
         >>> [_two_digits(value) for value in (0.735, 4.25, 92.75, 1510.0)]
         ['0.73', '4.2', '93', '1510']
     """
-    return NOTHING if row.seconds is None else _two_digits(row.seconds * TASKS / row.episodes)
-
-
-def _two_digits(value: float) -> str:
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
-
-
-def to_best_text(row: Row) -> str:
-    """The difference to the best of the same episodes."""
-    same = row.difference == 0 and row.difference_ci95 == 0
-    return "best" if same else signed(row.difference, row.difference_ci95)

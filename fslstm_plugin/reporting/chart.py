@@ -26,11 +26,7 @@ _PANEL, _NAMES, _LETTERS = 1.9, 1.4, 28  # Widths of a panel and of the names in
 
 
 def chart(rows: Sequence[Row]) -> Figure:
-    """Accuracies with their 95 % intervals: a line for each method, a panel for each number of shots.
-
-    Args:
-        rows: Of one command; the methods are in the order of their mean accuracy over the shots.
-    """
+    """Accuracies with 95 % intervals: a line for each method, by mean accuracy, a panel for each number of shots."""
     with rc_context(STYLE):
         return _draw(rows)
 
@@ -38,13 +34,7 @@ def chart(rows: Sequence[Row]) -> Figure:
 def save(figure: Figure, file: Path, salt: str) -> None:
     """Write a figure as its file is named: PNG, SVG or PDF, the same bytes each time.
 
-    Args:
-        figure: The figure.
-        file: Its place.
-        salt: Makes its identifiers differ from those of other figures of a page.
-
-    Raises:
-        StorageError: If it cannot be written.
+    The salt makes its identifiers differ from those of other figures of a page.
     """
     kind = require_kind(file).suffix[1:].lower()
     with (
@@ -55,11 +45,7 @@ def save(figure: Figure, file: Path, salt: str) -> None:
 
 
 def require_kind(file: Path) -> Path:
-    """The file, if its name says which kind of figure it is.
-
-    Raises:
-        UsageError: If it does not.
-    """
+    """The file, whose name must say which kind of figure it is."""
     if file.suffix[1:].lower() not in _DATED:
         raise UsageError(f"{file} must end in .svg, .png or .pdf, which says what kind of figure it is.")
     return file

@@ -15,44 +15,38 @@ from ..errors import printable
 from ..evaluation.calibration import CalibrationRow
 from ..evaluation.coverage import CoverageRow
 from ..evaluation.open_set import OpenRow
-from .words import display_name, number
+from .words import close, display_name, number
+
+Columns = dict[str, Callable[[Any], str]]  # The names of numbers, and their texts in a row.
 
 
 def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
     """How good probabilities are, before and after the temperature."""
     reasons = sorted({row.uncalibrated for row in rows if row.uncalibrated is not None})
-
-    def cells(row: CalibrationRow) -> list[str]:
-        pairs = [
-            f"{row.before.ece:.2f}→{row.after.ece:.2f}",
-            f"{row.before.brier:.3f}→{row.after.brier:.3f}",
-            f"{row.before.nll:.3f}→{row.after.nll:.3f}",
-        ]
-        calibrated = ["yes" if row.uncalibrated is None else "no"] if reasons else []
-        return [*_names(row), f"{row.accuracy:.2f}", *pairs, *calibrated]
-
+    columns: Columns = {
+        "accuracy": lambda row: f"{row.accuracy:.2f}",
+        "ECE": lambda row: f"{row.before.ece:.2f}→{row.after.ece:.2f}",
+        "Brier": lambda row: f"{row.before.brier:.3f}→{row.after.brier:.3f}",
+        "NLL": lambda row: f"{row.before.nll:.3f}→{row.after.nll:.3f}",
+    }
+    if reasons:
+        columns["calibrated"] = lambda row: "yes" if row.uncalibrated is None else "no"
     note = (
         "Probabilities before and after the temperature that each support chooses: labelled points are left out "
         "through the whole method, as further queries. ECE: expected calibration error in percent, 15 bins. NLL: "
         "negative log-likelihood."
     )
-    note = " ".join([note, *(f"Uncalibrated: {reason}." for reason in reasons)])
-    columns = ["accuracy", "ECE", "Brier", "NLL", *(["calibrated"] if reasons else [])]
-    return _table("Calibration", columns, [cells(row) for row in rows], note)
+    return _table("Calibration", columns, rows, " ".join([note, *(f"Uncalibrated: {reason}." for reason in reasons)]))
 
 
 def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
     """How often prediction sets contain the true label, and how large they are."""
-
-    def cells(row: CoverageRow) -> list[str]:
-        return [
-            *_names(row),
-            f"{row.guaranteed:.1f}",
-            _close(number(row.covered, row.ci95)),
-            f"{row.size:.2f}",
-            f"{row.singletons:.1f}",
-        ]
-
+    columns: Columns = {
+        "guaranteed": lambda row: f"{row.guaranteed:.1f}",
+        "covered": lambda row: close(number(row.covered, row.ci95)),
+        "labels": lambda row: f"{row.size:.2f}",
+        "one label": lambda row: f"{row.singletons:.1f}",
+    }
     kind = rows[0].kind
     holds = {
         PER_CLASS: "for each class",
@@ -60,32 +54,23 @@ def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
         "as here",
     }[kind]
     note = f"Percent of the sets, but for their mean size. The coverage guarantee ({kind}) holds {holds}."
-    return _table(
-        f"Prediction sets at coverage {rows[0].asked:g} %",
-        ["guaranteed", "covered", "labels", "one label"],
-        [cells(row) for row in rows],
-        note,
-    )
+    return _table(f"Prediction sets at coverage {rows[0].asked:g} %", columns, rows, note)
 
 
 def open_table(rows: Sequence[OpenRow]) -> RenderableType:
     """How well unknown classes are detected."""
-
-    def cells(row: OpenRow) -> list[str]:
-        values = ((row.auroc, row.auroc_ci95), (row.accuracy, row.accuracy_ci95), (row.refused, row.refused_ci95))
-        return [*_names(row), row.score, *(_close(number(*value)) for value in values)]
-
+    columns: Columns = {
+        "score": lambda row: row.score,
+        "AUROC": lambda row: close(number(row.auroc, row.auroc_ci95)),
+        "accuracy": lambda row: close(number(row.accuracy, row.accuracy_ci95)),
+        "refused": lambda row: close(number(row.refused, row.refused_ci95)),
+    }
     note = (
         "Percent. AUROC: pairs of a known and an unknown query that the score puts in order. Then with the best 95 % "
         "of each episode's known queries accepted: how many of these are correctly predicted, and how many "
         "unknown ones are refused."
     )
-    return _table(
-        f"Queries of {rows[0].open_ways} unknown classes among the others",
-        ["score", "AUROC", "accuracy", "refused"],
-        [cells(row) for row in rows],
-        note,
-    )
+    return _table(f"Queries of {rows[0].open_ways} unknown classes among the others", columns, rows, note)
 
 
 TABLES: dict[str, Callable[[Sequence[Any]], RenderableType]] = {
@@ -95,22 +80,19 @@ TABLES: dict[str, Callable[[Sequence[Any]], RenderableType]] = {
 }
 
 
-def _names(row: CalibrationRow | CoverageRow | OpenRow) -> list[str]:
-    return [printable(row.run), display_name(row.method), str(row.shots)]
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> RenderableType:
+def _table(
+    title: str, columns: Columns, rows: Sequence[CalibrationRow | CoverageRow | OpenRow], note: str
+) -> RenderableType:
     """A table whose first columns are run, method and shots; the run is left out where there is only one."""
-    several = len({row[0] for row in rows}) > 1
+    names: Columns = {"run": lambda row: printable(row.run), "method": lambda row: display_name(row.method)}
+    if len({row.run for row in rows}) == 1:
+        del names["run"]
+    numbers: Columns = {"shots": lambda row: str(row.shots), **columns}
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ["run", "method"][not several :]:
+    for name in names:
         table.add_column(name, overflow="fold", min_width=6)
-    for name in ("shots", *columns):
+    for name in numbers:
         table.add_column(name, justify="left" if name == "score" else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row[not several :]))
+        table.add_row(*(Text(text(row)) for text in (*names.values(), *numbers.values())))
     return Group(Text(""), Text(title, style="bold"), table, Text(note, style="dim"))
-
-
-def _close(text: str) -> str:
-    return text.replace(" ± ", "±")

@@ -36,3 +36,8 @@ def are_compared(rows: Sequence[Row]) -> bool:
 def is_among_best(row: Row) -> bool:
     """Whether a row is the best of those of the same episodes, or within noise of it."""
     return abs(row.difference) <= row.difference_ci95
+
+
+def is_marked(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether a table of the rows marks this one as among the best."""
+    return are_compared(rows) and is_among_best(row)

@@ -6,30 +6,26 @@ from collections.abc import Sequence
 
 from ..errors import printable
 from ..evaluation.rows import Row
-from .captions import notes, setting, shares_text, shows_shares
+from .captions import columns, notes, setting
 from .escaping import latex_escape, latex_number
-from .groups import are_compared, by_method, by_shots, is_among_best, several_runs
-from .words import NOTHING, method_name, number
+from .groups import by_method, by_shots, is_marked, several_runs
+from .words import NOTHING, method_name
 
 
-def latex_text(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
+def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
     r"""A floating table: methods down, shots across; bold what is the best or within noise of it; notes below.
 
-    Needs ``\usepackage{booktabs}``.
-
-    Args:
-        rows: The rows.
-        more: See `ResultsTable`.
+    Needs ``\usepackage{booktabs}``; `further` are notes on what was measured, in sentences.
     """
     groups = by_shots(rows)
-    several, compared, shares = several_runs(rows), are_compared(rows), shows_shares(rows)
+    several = several_runs(rows)
+    shown = {name: text for name, text in columns(rows).items() if name in ("accuracy", "shares")}
 
     def cells(row: Row | None) -> list[str]:
         if row is None:
-            return [latex_number(NOTHING)] * (2 if shares else 1)
-        text = latex_number(number(row.accuracy, row.ci95))
-        text = f"$\\mathbf{{{text.strip('$')}}}$" if compared and is_among_best(row) else text
-        return [text, latex_number(shares_text(row))] if shares else [text]
+            return [latex_number(NOTHING)] * len(shown)
+        accuracy, *others = (latex_number(text(row)) for text in shown.values())
+        return [f"$\\mathbf{{{accuracy.strip('$')}}}$" if is_marked(row, rows) else accuracy, *others]
 
     def line(of_method: dict[int, Row]) -> str:
         row = next(iter(of_method.values()))
@@ -41,9 +37,9 @@ def latex_text(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
     first = rows[0]
     features = "" if several else f", features of the run {printable(first.run)}"
     caption = f"Few-shot classification on {setting(rows)}{features}."
-    remarks = [*(words for words in notes(rows, "Bold", "†") if "s/10k" not in words), *more]
+    remarks = [*(words for words in notes(rows, "Bold", "†") if "s/10k" not in words), *further]
     names = [*(["Run"] if several else []), "Method"]
-    columns = [name for shots in groups for name in (f"{first.ways}-way {shots}-shot", *(["shares"] if shares else []))]
+    heads = [name for shots in groups for name in (f"{first.ways}-way {shots}-shot", *list(shown)[1:])]
     return "\n".join(
         [
             "% Needs \\usepackage{booktabs}.",
@@ -51,9 +47,9 @@ def latex_text(rows: Sequence[Row], more: Sequence[str] = ()) -> str:
             "\\centering",
             f"\\caption{{{latex_escape(caption)}}}",
             f"\\label{{tab:{_label(first)}}}",
-            f"\\begin{{tabular}}{{{'l' * len(names)}{'c' * len(columns)}}}",
+            f"\\begin{{tabular}}{{{'l' * len(names)}{'c' * len(heads)}}}",
             "\\toprule",
-            " & ".join([*names, *columns]) + " \\\\",
+            " & ".join([*names, *heads]) + " \\\\",
             "\\midrule",
             *map(line, by_method(rows)),
             "\\bottomrule",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,15 @@ from ..extras import needs_extra
 from ..runs.folder import Run
 from ..storage.damage import naming_damage
 from ..storage.plain import read_plain, to_plain
-from .captions import notes, seconds_text, setting, shares_text, shows_shares, to_best_text
+from .blocks import Best, Block, Section
+from .captions import columns, notes, setting
 from .chart import chart
 from .figures.lines import COLOURS, STYLE
-from .groups import are_compared, by_shots, is_among_best
-from .html import Best, Block, Section, svg_element
+from .groups import by_shots, is_marked
+from .html import svg_element
 from .results import Results
 from .statements import verdict
-from .words import NOTHING, full_name, method_name, number, reference_name, signed
+from .words import NOTHING, full_name, method_name, number, reference_name
 
 with needs_extra("A report", "report"):
     from matplotlib import rc_context
@@ -36,33 +36,27 @@ Points = list[tuple[float, float]]
 
 
 def run_section(run: Run, training: str) -> Section:
-    """The section of a run.
-
-    Args:
-        run: The run.
-        training: How it was trained, in a few words.
-
-    Raises:
-        DataError: If its metrics or evaluations are damaged.
-        RunError: If its tuned arguments are.
-    """
+    """The section of a run, which was trained as a few words say."""
     config = run.config
     place = f" on {config.dataset}" if config.dataset else ""
     lead = f"{config.backbone}{place}, {config.image_size} pixels, seed {config.seed}. Training: {training}."
     numbers, sentences, blocks = [], [], []
     evaluations = _evaluations(run)
-    for each in evaluations:
-        with naming_damage(each.file):
-            numbers.append(_headlines(each.results.rows, run))
-            sentences.append(verdict(each.results.rows))
-            blocks += each.blocks(sentences[-1] if len(sentences) > 1 else [], run)  # those of the first are on top
+    for file, results in evaluations:
+        with naming_damage(file):
+            numbers.append(_headlines(results.rows, run))
+            sentences.append(verdict(results.rows))
+            said = sentences[-1] if len(sentences) > 1 else []  # those of the first are on top
+            blocks.append(Block(file.stem, f"{setting(results.rows)}; {results.date}.", sentences=said))
+            for group in by_shots(results.rows).values():
+                blocks.append(_block(group, results.rows, f"{run.name}-{file.stem}"))
     blocks += _learning_curves(run)
     settings = list(_flat(to_plain(config)))
     blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True))
     tuned = list(load_tuning(run).choices.items())
     if tuned:
         blocks.append(Block("Tuned on validation episodes", head=("method", "choice"), rows=tuned, words=True))
-    rows = [row for each in evaluations for row in each.results.rows]
+    rows = [row for _, results in evaluations for row in results.rows]
     return Section(
         f"Run {printable(run.name)}",
         [lead],
@@ -84,56 +78,23 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 # Evaluations.
 
 
-@dataclass(frozen=True)
-class _Evaluation:
-    """An evaluation that the run keeps."""
-
-    file: Path
-    results: Results
-
-    def blocks(self, sentences: Sequence[str], run: Run) -> list[Block]:
-        """The sentences, and what was measured for each number of shots."""
-        rows = self.results.rows
-        lead = Block(self.file.stem, f"{setting(rows)}; {self.results.date}.", sentences=sentences)
-        return [lead, *(_block(group, rows, f"{run.name}-{self.file.stem}") for group in by_shots(rows).values())]
-
-
 def _block(group: Sequence[Row], rows: Sequence[Row], salt: str) -> Block:
     """The rows of a number of shots in a table, and in a chart where there are several."""
-    columns, lines, shots = _columns(rows), [], group[0].shots
+    shown, lines, shots = columns(rows), [], group[0].shots
     for row in group:
-        over = reference_name(row, rows) if row.reference else NOTHING
         name = f"{full_name(row, rows)}{'†' if row.transductive else ''}"
-        lines.append([name, *(text(row) for _, text in columns), over])
+        accuracy, *others = (text(row) for text in shown.values())
+        over = reference_name(row, rows) if row.reference else NOTHING
+        lines.append([name, Best(accuracy) if is_marked(row, rows) else accuracy, *others, over])
     figure = svg_element(chart(group), f"{salt}-{shots}") if len(group) > 1 else ""
-    head = ["method", *(name for name, _ in columns), "gain over"]
-    return Block(f"{shots}-shot", head=head, rows=lines, figure=figure)
+    return Block(f"{shots}-shot", head=["method", *shown, "gain over"], rows=lines, figure=figure)
 
 
-def _columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
-    """The columns of a table between the name and what the gain is over."""
-    compared = are_compared(rows)
-
-    def accuracy(row: Row) -> str:
-        text = number(row.accuracy, row.ci95)
-        return Best(text) if compared and is_among_best(row) else text
-
-    columns: list[tuple[str, Callable[[Row], str]]] = [("accuracy", accuracy)]
-    if compared:
-        columns += [("to the best", to_best_text), ("gain", lambda row: signed(row.gain, row.gain_ci95))]
-    if shows_shares(rows):
-        columns.append(("shares", shares_text))
-    if any(row.seconds is not None for row in rows):
-        columns.append(("s/10k", seconds_text))
-    return columns
-
-
-def _evaluations(run: Run) -> list[_Evaluation]:
+def _evaluations(run: Run) -> list[tuple[Path, Results]]:
     """All that are kept, the newest first."""
-    found = [
-        _Evaluation(file, read_plain(file, Results, DataError)) for file in (run.path / "evaluations").glob("*.json")
-    ]
-    return sorted(found, key=lambda each: (each.results.date, each.file.stat().st_mtime_ns), reverse=True)
+    files = (run.path / "evaluations").glob("*.json")
+    found: list[tuple[Path, Results]] = [(file, read_plain(file, Results, DataError)) for file in files]
+    return sorted(found, key=lambda each: (each[1].date, each[0].stat().st_mtime_ns), reverse=True)
 
 
 def _headlines(rows: Sequence[Row], run: Run) -> list[tuple[str, str]]:
@@ -146,40 +107,34 @@ def _headlines(rows: Sequence[Row], run: Run) -> list[tuple[str, str]]:
 # Learning curves.
 
 
-@dataclass
-class _Curves:
-    """What was logged: points of each metric by its name, and how many numbers cannot be drawn."""
-
-    points: dict[str, Points] = field(default_factory=dict)
-    left_out: int = 0
-
-
 def _learning_curves(run: Run) -> list[Block]:
     """A figure of what was logged, if anything was."""
     file = run.path / "metrics.csv"
     if not file.is_file():
         return []
     with naming_damage(file):
-        curves = _read_curves(file)
-        if not curves.points and not curves.left_out:
+        curves, left_out = _read_curves(file)
+        if not curves and not left_out:
             return []
-        note = f"Left out, as too large to draw: {curves.left_out} of the logged numbers." if curves.left_out else ""
-        figure = svg_element(_draw(curves.points), f"curves-{run.name}") if curves.points else ""
+        note = f"Left out, as too large to draw: {left_out} of the logged numbers." if left_out else ""
+        figure = svg_element(_draw(curves), f"curves-{run.name}") if curves else ""
     return [Block("Learning curves", note, figure=figure)]
 
 
-def _read_curves(file: Path) -> _Curves:
-    curves = _Curves()
+def _read_curves(file: Path) -> tuple[dict[str, Points], int]:
+    """What was logged: points of each metric by its name, and how many numbers cannot be drawn."""
+    curves: dict[str, Points] = {}
+    left_out = 0
     with file.open(encoding="utf-8", newline="") as content:
         for row in csv.DictReader(content):
             for name, text in row.items():
                 if text and name not in ("epoch", "step") and any(kind in name for kind in ("loss", "accuracy")):
                     step, value = float(row["step"]), float(text)
                     if all(math.isfinite(each) and abs(each) < _DRAWABLE for each in (step, value)):
-                        curves.points.setdefault(name, []).append((step, value))
+                        curves.setdefault(name, []).append((step, value))
                     else:
-                        curves.left_out += 1
-    return curves
+                        left_out += 1
+    return curves, left_out
 
 
 def _draw(values: Mapping[str, Points]) -> Figure:

@@ -18,14 +18,9 @@ _FEW_ROWS = 3  # With so few rows, what each adds already says which is best.
 
 
 def statement(first: str, second: str, shots: int, difference: float, ci95: float) -> str:
-    """A paired difference as a sentence.
+    """The mean difference of first - second over the same episodes, in points of accuracy, as a sentence.
 
-    Args:
-        first: Name of a method.
-        second: Name of the method that it is measured against.
-        shots: Support images per class.
-        difference: Mean of first - second over the same episodes, in points of accuracy.
-        ci95: Half width of its 95 % interval, which must hold at once for all that sentences are made of.
+    Its 95 % interval must hold at once for all differences that sentences are made of.
 
     Example:
         >>> statement("LSSVM+PSM", "LSSVM", 1, 3.1, 0.4)
@@ -45,8 +40,7 @@ def statement(first: str, second: str, shots: int, difference: float, ci95: floa
 def statements(rows: Sequence[Row]) -> list[str]:
     """Each row against its reference, and the best against the second best if that is another pair, by number of shots.
 
-    Args:
-        rows: Rows with the same episodes for the same number of shots.
+    Rows of one number of shots are of the same episodes.
     """
     sentences = []
     for shots, group in by_shots(rows).items():
@@ -64,13 +58,9 @@ def statements(rows: Sequence[Row]) -> list[str]:
 def verdict(rows: Sequence[Row]) -> list[str]:
     """Conclusions from the rows, a sentence each: which method is best, and what each module or method adds.
 
-    Args:
-        rows: Rows with the same episodes for the same number of shots.
-
-    Returns:
-        For each number of shots, the best method and what is within noise of it; then a sentence for each module,
-        transductive method, choice of arguments and further run. No difference is stated twice. Transductive methods
-        that nothing is there to measure against are named.
+    For each number of shots, whose rows are of the same episodes, the best method and what is within noise of it; then
+    each module, transductive method, choice of arguments and further run. No difference is stated twice. Transductive
+    methods that nothing is there to measure against are named.
     """
     questions = _questions(rows)
     best = [

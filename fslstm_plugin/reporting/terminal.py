@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,9 +13,9 @@ from rich.text import Text
 
 from ..errors import printable
 from ..evaluation.rows import Row
-from .captions import notes, seconds_text, shares_text, shows_shares, title, to_best_text
-from .groups import are_compared, by_method, by_shots, is_among_best, several_runs
-from .words import NOTHING, display_name, method_name, number
+from .captions import columns, notes, title
+from .groups import by_method, by_shots, is_marked, several_runs
+from .words import NOTHING, close, display_name, method_name
 
 BEST_MARK = "*"
 
@@ -23,22 +23,13 @@ BEST_MARK = "*"
 class ResultsTable:
     """Methods down and shots across where the terminal is wide enough, else a section for each number of shots.
 
-    Args:
-        rows: The rows.
-        more: Notes on what was measured, in sentences. Default none.
+    Below it are how to read it, and further notes on what was measured.
     """
 
-    def __init__(self, rows: Sequence[Row], more: Sequence[str] = ()) -> None:
-        self.rows, self.more = rows, more
+    def __init__(self, rows: Sequence[Row], further: Sequence[str] = ()) -> None:
+        self.rows, self.further = rows, further
         self.several_runs = several_runs(rows)
-        self.compared = are_compared(rows)
-        self.columns: list[tuple[str, Callable[[Row], Text]]] = [("% ", self._accuracy)]
-        if self.compared:
-            self.columns.append(("to the best", lambda row: Text(_close(to_best_text(row)))))
-        if shows_shares(rows):
-            self.columns.append(("shares", lambda row: Text(shares_text(row))))
-        if any(row.seconds is not None for row in rows):
-            self.columns.append(("s/10k", lambda row: Text(seconds_text(row))))
+        self.columns = {name: text for name, text in columns(rows).items() if name != "gain"}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What `rich.console.Console.print` shows."""
@@ -48,7 +39,7 @@ class ResultsTable:
         yield Text(title(self.rows), style="bold")
         yield table
         yield Text(" ".join(notes(self.rows, BEST_MARK, "T")), style="dim")
-        yield from map(Text, self.more)
+        yield from map(Text, self.further)
 
     def _across(self) -> Table:
         table = self._table()
@@ -81,8 +72,7 @@ class ResultsTable:
         return table
 
     def _add_numbers(self, table: Table, over: str) -> None:
-        (first, _), *others = self.columns
-        for name in (f" {over} {first}", *(name for name, _ in others)):
+        for name in (f" {over} % ", *list(self.columns)[1:]):
             table.add_column(name, justify="right", no_wrap=True)
 
     def _names(self, row: Row) -> list[Text]:
@@ -90,26 +80,14 @@ class ResultsTable:
         return [*run, Text(method_name(row)), Text("T" if row.transductive else "")]
 
     def _numbers(self, row: Row) -> list[Text]:
-        return [text(row) for _, text in self.columns]
-
-    def _accuracy(self, row: Row) -> Text:
-        text = _close(number(row.accuracy, row.ci95))
-        marked = self.compared and is_among_best(row)
-        return Text(f"{text}{BEST_MARK}", style="bold") if marked else Text(f"{text} ")
-
-
-def _close(text: str) -> str:
-    """A number with its interval in less space, for narrow terminals."""
-    return text.replace(" ± ", "±")
+        accuracy, *others = (close(text(row)) for text in self.columns.values())
+        marked = is_marked(row, self.rows)
+        first = Text(f"{accuracy}{BEST_MARK}", style="bold") if marked else Text(f"{accuracy} ")
+        return [first, *map(Text, others)]
 
 
 def running_table(methods: Sequence[str], accuracies: Mapping[int, Sequence[float]]) -> Table:
-    """Interim results: a column of mean accuracies for each number of shots.
-
-    Args:
-        methods: Names of the methods.
-        accuracies: For each number of shots, one mean per method in percent; NaN where not known yet.
-    """
+    """Interim results: for each number of shots a column of the methods' means in percent, NaN where not known yet."""
     table = Table("Method", *(f"{shots}-shot so far" for shots in accuracies))
     for name, means in zip(methods, zip(*accuracies.values(), strict=True), strict=True):
         table.add_row(display_name(name), *(NOTHING if math.isnan(mean) else f"{mean:.2f}" for mean in means))

@@ -68,6 +68,11 @@ def signed(value: float | None, ci95: float | None) -> str:
     return f"+{number(value, ci95)}" if value is not None and round(value, 2) > 0 else number(value, ci95)
 
 
+def close(text: str) -> str:
+    """A number with its interval in less space, for narrow terminals."""
+    return text.replace(" ± ", "±")
+
+
 def _short(value: float) -> str:
     return f"{value:.2f}" if abs(value) < _WRITTEN_OUT else f"{value:.2e}"
 

@@ -16,9 +16,10 @@ from rich.console import Console
 from fslstm_plugin.errors import FSLSTMError
 from fslstm_plugin.evaluation.rows import Row
 from fslstm_plugin.naming import parse_method
+from fslstm_plugin.reporting.blocks import Best, Block, Section
 from fslstm_plugin.reporting.chart import chart
 from fslstm_plugin.reporting.escaping import latex_escape, markdown_escape
-from fslstm_plugin.reporting.html import Best, Block, Section, page
+from fslstm_plugin.reporting.html import page
 from fslstm_plugin.reporting.latex import latex_text
 from fslstm_plugin.reporting.results import Results, csv_text, json_content
 from fslstm_plugin.reporting.run_report import run_section

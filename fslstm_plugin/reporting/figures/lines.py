@@ -210,18 +210,15 @@ def balance(row: Row) -> str:
     return row.query_balance.replace("uniform", EQUAL).removeprefix("dirichlet:")
 
 
-def gain_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], float | str]) -> list[Point]:
-    """A point for each method with modules, gaining over the same without the last; columns are heads.
-
-    Args:
-        rows: The rows, each with the name of its model.
-        x: Place of a row on the horizontal axis.
-    """
+def gains(
+    rows: Iterable[NamedRow], column: Callable[[Row], str], series: Callable[[Row], str], x: Callable[[Row], Place]
+) -> list[Point]:
+    """A point for each row that gains over another, with its column, its line and its place on the horizontal axis."""
     return [
         Point(
             f"{model}, {row.shots}-shot",
-            row.head.upper(),
-            display_name("+".join(map(str, parse(row.method)[-len(row.modules) :]))),
+            column(row),
+            series(row),
             x(row),
             row.gain,
             row.gain_ci95,
@@ -230,5 +227,15 @@ def gain_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], float | str]) -
             row.share_error,
         )
         for model, row in rows
-        if row.modules and row.gain is not None and row.gain_ci95 is not None
+        if row.gain is not None and row.gain_ci95 is not None
     ]
+
+
+def gains_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], Place]) -> list[Point]:
+    """A point for each method with modules, gaining over the same without the last; columns are heads."""
+    return gains(
+        [(model, row) for model, row in rows if row.modules],
+        lambda row: row.head.upper(),
+        lambda row: display_name("+".join(map(str, parse(row.method)[-len(row.modules) :]))),
+        x,
+    )

@@ -45,13 +45,7 @@ class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
     """The three in the plane of the two principal components of all of them together, as in the paper.
 
-    Args:
-        support: Features ``(n, d)``.
-        adjusted: The same after IAM ``(n, d)``.
-        query: Features ``(m, d)``.
-
-    Returns:
-        ``(n, 2)``, ``(n, 2)`` and ``(m, 2)``.
+    ``(n, d)``, the same after IAM, and ``(m, d)`` become ``(n, 2)``, ``(n, 2)`` and ``(m, 2)``.
 
     Example:
         >>> [len(part) for part in project(torch.rand(2, 4), torch.rand(2, 4), torch.rand(6, 4))]
@@ -64,11 +58,7 @@ def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
 
 
 def draw(tasks: Sequence[tuple[str, Task]]) -> Figure:
-    """Two panels for each task: all of it, with arrows from the support to the adjusted support, and the queries alone.
-
-    Args:
-        tasks: The tasks, each with its title.
-    """
+    """Two panels for each task with a title: all of it, with arrows to the adjusted support, and the queries alone."""
     with rc_context(STYLE):
         columns = min(2, len(tasks))
         rows = -(-len(tasks) // columns)

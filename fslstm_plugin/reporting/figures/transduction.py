@@ -6,26 +6,13 @@ from collections.abc import Sequence
 
 from ...evaluation.rows import Row
 from ...registry import METHODS
-from .lines import BALANCE, Lines, NamedRow, Point, balance
+from .lines import BALANCE, Lines, NamedRow, balance, gains
 
 
 def lines(rows: Sequence[NamedRow]) -> Lines:
     """Gain over the plain method against the balance; columns are heads with modules, and methods by their prior."""
-    points = [
-        Point(
-            f"{model}, {row.shots}-shot",
-            _column(row),
-            "+".join([row.head, *row.modules]).upper(),
-            balance(row),
-            row.gain,
-            row.gain_ci95,
-            row.accuracy,
-            row.ci95,
-            row.share_error,
-        )
-        for model, row in rows
-        if (row.modules or row.reference == "nn") and row.gain is not None and row.gain_ci95 is not None
-    ]
+    wanted = [(model, row) for model, row in rows if row.modules or row.reference == "nn"]
+    points = gains(wanted, _column, lambda row: "+".join([row.head, *row.modules]).upper(), balance)
     return Lines(BALANCE, "the plain method on the same queries", points)
 
 
