@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from ..extras import needs_extra
+from ..reporting.blocks import Block
 from ..reporting.chart import save
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
@@ -24,11 +25,7 @@ BESIDE_PUBLISHED = "Beside what was published"
 
 
 def write(reproduction: Reproduction) -> None:
-    """Make the table, and the figure if it has one, from what was measured and published.
-
-    Raises:
-        DataError: If the measurements are damaged.
-    """
+    """Make the table, and the figure if it has one, from what was measured and published."""
     with exclusive(reproduction.folder):  # or another process, which read earlier, might write later
         if reproduction.specification.shows == SUPPORT:
             _write_support(reproduction)
@@ -57,6 +54,17 @@ def lines_of(reproduction: Reproduction, measured: Sequence[Measurement]) -> lin
     return lines(list(zip(model_titles(measured), measured, strict=True)))
 
 
+def figure_blocks(reproduction: Reproduction, lines: line_figure.Lines, measured: Sequence[Measurement]) -> list[Block]:
+    """The tables of a figure: its main numbers, all of them folded, and those that others published."""
+    blocks = [Block("In short", lines.remark, lines.summary[0], lines.summary[1:])] if lines.summary else []
+    blocks += [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in rendering.grids(lines)]
+    if reproduction.published.values:
+        head, rows = literature.table(reproduction.published.values, measured)
+        words = rendering.published_by(reproduction.published)
+        blocks.append(Block(BESIDE_PUBLISHED, words, head, rows, folded=True))
+    return blocks
+
+
 def _write_lines(reproduction: Reproduction) -> None:
     measured = measurements.read(reproduction.folder)
     if not measured:
@@ -67,23 +75,15 @@ def _write_lines(reproduction: Reproduction) -> None:
     rows = lines.as_dicts()
     write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
     write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows}, follow_links=False)
-    text = [f"# {title}", "", f"![{title}](figure.png)", "", gains_over(lines), ""]
-    if lines.summary:
-        text += ["## In short", "", lines.remark, ""]
-        text += [*rendering.markdown_table(lines.summary[0], lines.summary[1:]), ""]
+    blocks = figure_blocks(reproduction, lines, measured)
+    origin = rendering.origin(((each.provenance, each.seed) for each in measured), measured)
+    text = [f"# {title}", "", f"![{title}](figure.png)", "", gains_over(lines), *rendering.markdown_blocks(blocks)]
+    text += beside.markdown(beside.shipped_pairs(reproduction.name, measured))
+    text += rendering.markdown_blocks(origin)
     latex = [f"% {title}"]
-    for heading, table in rendering.grids(lines):
-        text += [f"## {heading}", "", *rendering.markdown_table(*table), ""]
-        latex += [f"% {heading}", *rendering.latex_grid(*table)]
-    published = reproduction.published
-    if published.values:
-        table = literature.table(published.values, measured)
-        words = rendering.published_by(published)
-        text += [f"## {BESIDE_PUBLISHED}", "", words, "", *rendering.markdown_table(*table), ""]
-        latex += [f"% {BESIDE_PUBLISHED}", *rendering.latex_grid(*table)]
-    text = text[:-1] + beside.markdown(beside.shipped_pairs(reproduction.name, measured))
-    trained = rendering.trained_with(measured, [each.training for each in measured])
-    text += rendering.section("Training of the models", trained) + rendering.measured_with(measured)
+    for block in blocks:
+        if block.folded:  # not what is said in short
+            latex += [f"% {block.heading}", *rendering.latex_grid(block.head, block.rows)]
     write_text(folder / "table.md", "\n".join(text) + "\n", follow_links=False)
     write_text(folder / "table.tex", "\n".join(latex) + "\n", follow_links=False)
 
@@ -111,9 +111,7 @@ def _write_support(reproduction: Reproduction) -> None:
     text = [f"# {title}", "", f"![{title}](figure.png)", ""]
     text += ["| task | classes | before | after |", "| --- | --- | ---: | ---: |"]
     text += [f"| {name} | {', '.join(task.classes)} | {task.before:.1f} | {task.after:.1f} |" for name, task in named]
-    trained = rendering.trained_with(found.tasks, [task.training for task in found.tasks])
-    text += rendering.section("Training of the models", trained)
-    text += rendering.section("Measured with", rendering.sources([(found.provenance, found.seed)]))
+    text += rendering.markdown_blocks(rendering.origin([(found.provenance, found.seed)], found.tasks))
     write_text(folder / "table.md", "\n".join(text) + "\n", follow_links=False)
 
 

@@ -10,6 +10,7 @@ from string import ascii_uppercase, digits
 from typing import Any, TypeAlias
 
 from ..evaluation.statistics import widened
+from ..reporting.blocks import Block
 from ..reporting.escaping import latex_escape, latex_number, markdown_escape
 from ..reporting.figures.lines import Lines, Point, in_order
 from ..reporting.statements import statement
@@ -27,13 +28,17 @@ def markdown(
     reproduction: Reproduction, lines: Sequence[Line], measured: Sequence[Measurement], beside: Sequence[str] = ()
 ) -> str:
     """The table with what it is based on, and what the paired differences say."""
-    text = [f"# {reproduction.specification.title}", ""]
-    text += [f"{words}\n" for words in (published_by(reproduction.published), explanation(lines)) if words]
+    text = [f"# {reproduction.specification.title}"]
+    for words in (published_by(reproduction.published), explanation(lines)):
+        text += ["", words] if words else []
     letters = training_letters(lines)
-    for heading, table in comparisons(lines, letters):
-        text += [f"## {heading}", "", *markdown_table(*table), ""]
-    text += ["## Training of our models", "", *(f"* {words}" for words in explained(letters) or ["not run"])]
-    text += [*beside, *_said(measured, letters), *measured_with(measured)]
+    blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in comparisons(lines, letters)]
+    blocks.append(Block("Training of our models", sentences=explained(letters) or ["not run"]))
+    text += [*markdown_blocks(blocks), *beside]
+    if found := said(measured, letters):
+        text += markdown_blocks([Block("Paired differences on the same episodes", ALL_AT_ONCE)])
+        text += markdown_blocks([Block(training, sentences=sentences) for training, sentences in found], level="###")
+    text += markdown_blocks(origin((each.provenance, each.seed) for each in measured))
     return "\n".join(text) + "\n"
 
 
@@ -125,6 +130,17 @@ def explained(letters: Letters) -> list[str]:
     ]
 
 
+def markdown_blocks(blocks: Iterable[Block], level: str = "##") -> list[str]:
+    """The lines of tables and lists, each below its heading of a level."""
+    text = []
+    for block in blocks:
+        text += ["", f"{level} {block.heading}"]
+        text += ["", block.caption] if block.caption else []
+        text += ["", *(f"* {sentence}" for sentence in block.sentences)] if block.sentences else []
+        text += ["", *markdown_table(block.head, block.rows)] if block.head else []
+    return text
+
+
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, columns of numbers to the right."""
     numbers = [all(_is_number(row[place]) for row in rows) for place in range(1, len(head))]
@@ -172,25 +188,6 @@ def said(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, l
     return list(found.items())
 
 
-def _said(measured: Sequence[Measurement], letters: Letters) -> list[str]:
-    found = said(measured, letters)
-    text = ["", "## Paired differences on the same episodes", "", ALL_AT_ONCE] if found else []
-    for training, sentences in found:
-        text += ["", f"### {training}", "", *(f"* {sentence}" for sentence in sentences)]
-    return text
-
-
-def trained_with(models: Sequence[OfModel], trainings: Sequence[str]) -> list[str]:
-    """What the models of measurements were trained with, a sentence for each model."""
-    titles = model_titles(models)
-    return list(dict.fromkeys(f"{title}: {training}" for title, training in zip(titles, trainings, strict=True)))
-
-
-def section(heading: str, items: Sequence[str]) -> list[str]:
-    """A list with its heading, as Markdown."""
-    return ["", f"## {heading}", "", *(f"* {item}" for item in items)] if items else []
-
-
 def grids(lines: Lines) -> list[tuple[str, Table]]:
     """Gains, accuracies, and errors of the shares if there are any, of each row of panels, with headings."""
     shares = any(point.share_error is not None for point in lines.points)
@@ -232,7 +229,7 @@ def grid(points: Sequence[Point], x_label: str, show: Callable[[Point], str]) ->
 
 
 def latex_grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The same with booktabs."""
+    """A table with booktabs."""
     return [
         f"\\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}",
         "\\toprule",
@@ -248,23 +245,22 @@ def _latex_cell(text: str) -> str:
     return latex_number(text) if _is_number(text) else latex_escape(text)
 
 
-def sources(found: Iterable[tuple[Provenance, int]]) -> list[str]:
-    """Where measurements come from: command, commit, seed, hardware and date.
+def origin(found: Iterable[tuple[Provenance, int]], models: Sequence[OfModel] = (), mark: str = "`") -> list[Block]:
+    """What models were trained with, and where measurements come from, given their provenances and seeds.
 
-    Args:
-        found: Provenances and seeds.
+    A mark is around commands, by default Markdown's.
     """
-    lines = (
-        f"`{where.command}` at commit {where.commit} on {where.date}, seed {seed}, scale: {where.scale}; "
-        f"{where.hardware}"
-        for where, seed in found
-    )
-    return list(dict.fromkeys(lines))
-
-
-def measured_with(measured: Iterable[Measurement]) -> list[str]:
-    """The section on where measurements come from."""
-    return section("Measured with", sources((each.provenance, each.seed) for each in measured))
+    said = {
+        "Training of the models": [
+            f"{title}: {each.training}" for title, each in zip(model_titles(models), models, strict=True)
+        ],
+        "Measured with": [
+            f"{mark}{where.command}{mark} at commit {where.commit} on {where.date}, seed {seed}, scale: {where.scale}; "
+            f"{where.hardware}"
+            for where, seed in found
+        ],
+    }
+    return [Block(heading, sentences=list(dict.fromkeys(lines))) for heading, lines in said.items() if lines]
 
 
 def latex(reproduction: Reproduction, lines: Sequence[Line]) -> str:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from ..registry import BACKBONES, DATASETS
+from ..reporting.figures.support import Task
 from ..reporting.words import display_name
+from .measurements import Measurement
 from .specification import PRETRAINING
 
-
-class OfModel(Protocol):
-    """Anything that was measured on a trained model."""
-
-    @property
-    def dataset(self) -> str: ...  # noqa: D102
-    @property
-    def backbone(self) -> str: ...  # noqa: D102
-    @property
-    def algorithm(self) -> str: ...  # noqa: D102
-    @property
-    def run(self) -> str: ...  # noqa: D102
-    @property
-    def training(self) -> str: ...  # noqa: D102
+OfModel: TypeAlias = "Measurement | Task"  # What was measured on a trained model.
 
 
 def place(dataset: str, backbone: str) -> str:
