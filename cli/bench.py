@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -20,18 +21,11 @@ if TYPE_CHECKING:
     from fslstm_plugin.runs.folder import Run
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm bench heads
-
 fslstm bench transduction
-
 fslstm bench sets
-
 fslstm bench heads --run train-cifar-fs-conv4-lssvm+iam --table3-episodes 10000
-
 fslstm bench train --backbone resnet12 --rounds 3
-
 fslstm bench --json bench.json
 """
 
@@ -124,9 +118,7 @@ def bench(
 
     import pytorch_lightning as pl
 
-    def report(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True)
-
+    report = partial(console.print, highlight=False, soft_wrap=True)
     comparisons: list[Comparison] = []
     figures: list[Figure] = []
     for group in groups:

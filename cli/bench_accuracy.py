@@ -7,16 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from fslstm_plugin.recipes import Augmentation, PretrainRecipe
+from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
 from . import options
 from .signatures import only_given, with_recipe
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm bench-accuracy --backbone conv4
-
 fslstm bench-accuracy --mark 70 --epochs 20 --label-smoothing 0
 """
 
@@ -25,7 +23,7 @@ fslstm bench-accuracy --mark 70 --epochs 20 --label-smoothing 0
 @stoppable()
 def bench_accuracy(
     backbone: options.Backbone = "conv4",
-    dataset: Annotated[str, typer.Option(help="The data set.", autocompletion=options.complete(options.DATASETS))] = (
+    dataset: Annotated[str, typer.Option(help="The data set.", autocompletion=options.complete(DATASETS))] = (
         "cifar-fs"
     ),
     mark: Annotated[
@@ -39,6 +37,7 @@ def bench_accuracy(
 ) -> None:
     """Measure how long a pretraining takes until LSSVM reaches an accuracy on validation classes, on the CPU."""
     import logging
+    from functools import partial
 
     from rich.console import Console
 
@@ -48,11 +47,7 @@ def bench_accuracy(
 
     # torch.utils.benchmark would warn that no GPU was found.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    console = Console(stderr=True)
-
-    def tell(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True)
-
+    tell = partial(Console(stderr=True).print, highlight=False, soft_wrap=True)
     given = only_given(recipe)
     config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
     curve = accuracy.bench_accuracy(config, mark, data_root, tell)

@@ -47,14 +47,16 @@ class Command(TyperCommand):
             raise
 
 
+def epilog(examples: str) -> str:
+    """What stands below a command's help: its examples, of which Typer would join the lines of one paragraph."""
+    return "\n\n".join(["[bold]Examples[/bold]", *examples.strip().splitlines()])
+
+
 def as_options(text: str, params: Sequence[Any] | None = None) -> str:
     """A text of the library as the command line says it: an argument in backticks is an option.
 
-    What is no option of the command is left as it is.
-
-    Args:
-        text: With arguments such as `` `weights` ``, `` `resume=True` `` or `` `precision=32` ``.
-        params: The command's; by default those of the one that runs.
+    Arguments are such as `` `weights` ``, `` `resume=True` `` or `` `precision=32` ``. What is no option of the command
+    that runs, or of that with these parameters, is left as it is.
     """
     known = {each.name: each for each in (_running.get() if params is None else params)}
 

@@ -20,28 +20,17 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.session import Session
 
 COMPARE_EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm compare
-
 fslstm compare tim "pt-map(negative=signed)" lssvm+psm "rr(center,normalize)+psm"
-
 fslstm compare lssvm lssvm+iam --run conv4-lssvm --run conv4-iam --episodes 10000
-
 fslstm compare "tim(steps=50)" "lssvm(ridge=loo)" --shots 5 --query-balance dirichlet:2 --latex table.tex
-
 fslstm compare nn lssvm "lssvm(normalize)" --pictures birds/ --backbone torchvision:resnet50
 """
 
 HEADS_EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm compare-heads
-
 fslstm compare-heads --run pretrain-cifar-fs-conv4 --episodes 10000 --csv heads.csv --latex heads.tex
-
 fslstm compare-heads --head lssvm --head "lssvm(ridge=loo)" --head "rr(ridge=1,normalize)" --shots 5
-
 fslstm compare-heads --query-balance dirichlet:2 --interval classes
 """
 

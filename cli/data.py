@@ -10,33 +10,25 @@ import typer
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import DATASETS
 
-from .command import Command
+from .command import Command, epilog
 from .options import DataRoot, Json, complete
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data sets, and list them.")
 
 PREPARE_EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm data prepare cifar-fs  (downloads CIFAR-100)
-
 fslstm data prepare cifar-fs --from cifar100.zip
-
 fslstm data prepare mini --from ~/mini-imagenet  (pickles, parquet files or class folders)
-
 fslstm data prepare tiered --from ~/imagenet/train
 """
 
 LIST_EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm data list
-
 fslstm data list --data-root /scratch/data --json data.json
 """
 
 
-@app.command(cls=Command, epilog=PREPARE_EXAMPLES)
+@app.command(cls=Command, epilog=epilog(PREPARE_EXAMPLES))
 def prepare(
     name: Annotated[
         str,
@@ -69,7 +61,7 @@ def prepare(
     dataset.prepare(resolve(data_root), source or archive, lambda message: typer.echo(message, err=True))
 
 
-@app.command("list", cls=Command, epilog=LIST_EXAMPLES)
+@app.command("list", cls=Command, epilog=epilog(LIST_EXAMPLES))
 def show(data_root: DataRoot = None, json: Json = None) -> None:
     """List the data sets, prepared ones first, each with its folder and the numbers of classes and images per split."""
     from rich import print as show_table
@@ -102,10 +94,11 @@ def _rows(name: str, root: Path) -> list[dict[str, Any]]:
     from fslstm_plugin.data.sets.published import OtherVersion
     from fslstm_plugin.errors import DataError, PartError
 
+    unknown = {"prepared": False, "classes": None, "images": None, "image_size": None, "path": None}
     try:
         dataset = DATASETS.get(name)
     except PartError as error:
-        return [_row(name, "", state=str(error))]
+        return [{"dataset": name, "split": "", **unknown, "state": str(error)}]
     if isinstance(dataset, OtherVersion) and not dataset.folder(root).exists():
         return []
     dataset.clean(root)
@@ -114,20 +107,15 @@ def _rows(name: str, root: Path) -> list[dict[str, Any]]:
     except DataError:
         index, state = {}, "damaged or of another version" if dataset.folder(root).exists() else "not prepared"
     return [
-        _row(
-            name,
-            split,
-            prepared=split in index,
-            state=state,
-            classes=len(index[split].classes) if index else None,
-            images=sum(index[split].classes.values()) if index else None,
-            image_size=dataset.image_size,
-            path=str(dataset.folder(root)),
-        )
+        {
+            "dataset": name,
+            "split": split,
+            "prepared": split in index,
+            "classes": len(index[split].classes) if index else None,
+            "images": sum(index[split].classes.values()) if index else None,
+            "image_size": dataset.image_size,
+            "path": str(dataset.folder(root)),
+            "state": state,
+        }
         for split in SPLITS
     ]
-
-
-def _row(name: str, split: str, **values: Any) -> dict[str, Any]:
-    unknown = {"prepared": False, "classes": None, "images": None, "image_size": None, "path": None}
-    return {"dataset": name, "split": split, **unknown, **values}

@@ -10,10 +10,7 @@ import typer
 from . import options
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm demo
-
 fslstm demo --runs /tmp/runs --seed 1
 """
 

@@ -18,24 +18,14 @@ if TYPE_CHECKING:
     from fslstm_plugin.methods.base import Method
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm eval --psm-iters 10
-
 fslstm eval --run train-mini-resnet12-lssvm+iam --shots 1 --episodes 10000 --json results.json
-
 fslstm eval --no-iam --can --head "rr(normalize)"
-
 fslstm eval lssvm+iam "lssvm(center,normalize)+psm" tim
-
 fslstm eval --query-balance dirichlet:2 --interval classes
-
 fslstm eval --calibration --coverage 0.8 --coverage-kind per-class --shots 5
-
 fslstm eval --open-ways 5 --split val
-
 fslstm eval "lssvm(normalize)" tim --features dinov3.npz
-
 fslstm eval --pictures birds/ --backbone timm:vit_small_patch16_dinov3 --pooling token
 """
 
@@ -107,14 +97,9 @@ def evaluate(
 
 
 def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | None, bn: bool) -> list[str]:
-    """Names of the rows: the head with its trained adapters, and then with each module that refits it.
+    """Names of the rows: the run's head, or another, with its trained adapters, and then with each module that refits.
 
-    Args:
-        trained: The run's method.
-        head: Another head, as typed.
-        refits: Transductive modules.
-        iam: Whether the adapters that were trained are used; None for both without and with them.
-        bn: Whether batch normalisation uses the episode's own statistics.
+    Adapters are used, or not, or both where `iam` is None; `bn` is batch norm with the episode's own statistics.
     """
     from fslstm_plugin.grammar import Part
 

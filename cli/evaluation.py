@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.registry import DATASETS
 
 from . import options
 from .pictures import Views
@@ -52,7 +53,7 @@ class Evaluation:
     runs: options.RunsFolder = Path("runs")
     dataset: Annotated[
         Optional[str],
-        typer.Option(help="A data set other than the run's.", autocompletion=options.complete(options.DATASETS)),
+        typer.Option(help="A data set other than the run's.", autocompletion=options.complete(DATASETS)),
     ] = None
     views: Views = None
     split: Annotated[str, typer.Option(help="test, val or train.")] = "test"
@@ -197,13 +198,9 @@ class Evaluation:
         console: Console,
         further: Further | None = None,
     ) -> None:
-        """Measure methods of runs by name, as tuned if that is wanted, and output the rows.
+        """Measure methods of sessions by name, as tuned if that is wanted, and output the rows of a kind of evaluation.
 
-        Args:
-            kind: The command's name.
-            parts: Sessions, each with the names of its methods.
-            console: Where progress is shown.
-            further: What is measured besides accuracy, for the first session. Default None: nothing.
+        What is measured further is of the first session.
         """
         built = [
             (session, session.methods(as_tuned(session.run, names, self.tuned, console))) for session, names in parts

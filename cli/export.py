@@ -16,12 +16,8 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.estimator import FewShotClassifier
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm export birds.fslstm --onnx birds.onnx
-
 fslstm export birds.fslstm --onnx birds.onnx --check pictures/
-
 fslstm export birds.fslstm --card README.md
 """
 

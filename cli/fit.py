@@ -21,16 +21,10 @@ if TYPE_CHECKING:
     from .pictures import Gathered
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm fit labelled/ -o birds.fslstm
-
 fslstm fit --sample -o drawings.fslstm  (drawings, to try it)
-
 fslstm fit labels.csv -o birds.fslstm --backbone timm:vit_small_patch16_dinov3 --pooling token
-
 fslstm fit labelled/ -o birds.fslstm --method "lssvm(ridge=1,normalize)"
-
 fslstm fit labelled/ -o birds.fslstm --groups time:300  (bursts: judged without their other pictures)
 """
 

@@ -55,8 +55,8 @@ class Further:
         from fslstm_plugin.evaluation.open_set import with_unknown
 
         kind = options.coverage_kind(self.coverage, self.coverage_kind)
-        for setting in settings:
-            if self.open_ways is not None:
+        if self.open_ways is not None:
+            for setting in settings:
                 with_unknown(setting, session.split, self.open_ways)
         if self.coverage is None:
             return []

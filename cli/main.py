@@ -38,7 +38,7 @@ from . import (
     tune,
     update,
 )
-from .command import Command
+from .command import Command, epilog
 from .memory import keep_freed_memory
 from .signatures import named
 
@@ -61,7 +61,7 @@ def _add(panel: str, name: str, command: Callable[..., None], examples: str) -> 
     # Typer keeps the line breaks of a docstring but for its first paragraph's.
     paragraphs = (getdoc(command) or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    app.command(name, cls=Command, help=text, rich_help_panel=panel, epilog=examples)(named(command))
+    app.command(name, cls=Command, help=text, rich_help_panel=panel, epilog=epilog(examples))(named(command))
 
 
 _add("Own pictures", "fit", fit.fit, fit.EXAMPLES)

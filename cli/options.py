@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fslstm_plugin.errors import UsageError
-from fslstm_plugin.registry import BACKBONES, DATASETS, Registry
+from fslstm_plugin.registry import BACKBONES, Registry
 
 if TYPE_CHECKING:
     from fslstm_plugin.training.engine import EngineOptions
@@ -177,15 +177,6 @@ def find_pretrained(pretrained: Path | None, runs: Path) -> Path | None:
     if pretrained is not None and not pretrained.exists() and (runs / pretrained).exists():
         return runs / pretrained
     return pretrained
-
-
-def no_dataset(command: str) -> str:
-    """What to say where a data set must be named."""
-    return (
-        f"Name the data set with --dataset. 'fslstm {command} --dataset glyphs' needs no download; cifar-fs needs an "
-        f"archive; mini needs files that are hard to get. Known: {', '.join(DATASETS.names())}; 'fslstm data list' "
-        "shows which are prepared."
-    )
 
 
 def announce(sentence: str) -> None:

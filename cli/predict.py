@@ -26,20 +26,12 @@ if TYPE_CHECKING:
     from fslstm_plugin.pictures.predictions import PredictionTable, Sureness
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm predict birds.fslstm pictures/
-
 fslstm predict birds.fslstm pictures/ --csv labels.csv --html gallery.html
-
 fslstm predict birds.fslstm pictures/ --new --html rest.html  (what 'update --add' did not get yet)
-
 fslstm predict birds.fslstm pictures/ --sort-into sorted/ --link --coverage 0.8
-
 fslstm predict birds.fslstm pictures/ --wrong-at-most 0.05 --csv labels.csv --sort-into sorted/
-
 fslstm predict birds.fslstm pictures/ --transductive --json labels.json
-
 fslstm predict birds.onnx pictures/ --csv labels.csv  (what 'fslstm export' wrote)
 """
 

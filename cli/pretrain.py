@@ -9,22 +9,17 @@ import typer
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.recipes import Augmentation, PretrainRecipe
+from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
 from . import options
 from .signatures import only_given, split, with_fields, with_recipe
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm pretrain --dataset cifar-fs --backbone conv4
-
 fslstm pretrain --dataset mini --backbone resnet12 --epochs 30 --name mini-base
-
 fslstm pretrain --dataset cifar-fs --teacher pretrain-cifar-fs-conv4 --name born-again
-
 fslstm pretrain --places ~/data/places365 --backbone resnet12 --image-size 84
-
 fslstm pretrain --resume --name mini-base
 """
 
@@ -38,9 +33,7 @@ def pretrain(
     context: typer.Context,
     dataset: Annotated[
         Optional[str],
-        typer.Option(
-            help="Benchmark whose training classes are learned.", autocompletion=options.complete(options.DATASETS)
-        ),
+        typer.Option(help="Benchmark whose training classes are learned.", autocompletion=options.complete(DATASETS)),
     ] = None,
     places: Annotated[
         Optional[Path], typer.Option(help="Folder of Places365-standard, in torchvision's layout.")

@@ -15,14 +15,9 @@ if TYPE_CHECKING:
     from fslstm_plugin.reporting.blocks import Section
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm report
-
 fslstm report base fslstm
-
 fslstm report reproductions/table3 runs/base --output table3.html
-
 fslstm report reproductions
 """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.registry import BACKBONES
+from fslstm_plugin.registry import BACKBONES, DATASETS
 from fslstm_plugin.reproduction import shipped
 
 from . import evaluation, options, terminal
@@ -22,14 +22,9 @@ if TYPE_CHECKING:
     from fslstm_plugin.reproduction.trainings import Identity
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm reproduce table3 --dataset cifar-fs --backbone conv4 --dry-run
-
 fslstm reproduce all --scale quick --dataset glyphs --backbone conv4
-
 fslstm reproduce table1 --run base --run fslstm --episodes 10000
-
 fslstm reproduce figure-iterations --redraw --output reproduced
 """
 
@@ -49,7 +44,7 @@ def reproduce(
         Optional[list[str]],
         typer.Option(
             help="Repeat it for several. Default: those of the paper that are prepared.",
-            autocompletion=options.complete(options.DATASETS),
+            autocompletion=options.complete(DATASETS),
         ),
     ] = None,
     backbone: Annotated[

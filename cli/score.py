@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from .pictures import Gathered
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm score birds.fslstm labelled-too/
-
 fslstm score birds.fslstm checked.csv --coverage 0.8 --json score.json
 """
 

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.identity import BackboneIdentity
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm show birds.fslstm
-
 fslstm show birds.fslstm --json birds.json
 """
 

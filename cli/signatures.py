@@ -19,12 +19,8 @@ _LARGE = 10_000  # Larger bounds are checked with the configuration; in the help
 def with_fields(kind: type, panel: str | None = None, without: Collection[str] = ()) -> Callable[..., Any]:
     """Give a command an option for each field of a dataclass, whose types are annotated with Typer's options.
 
-    The values reach the command by name, to be collected in the dataclass again.
-
-    Args:
-        kind: The dataclass; every field has a default.
-        panel: Heading of the options in the help. Default None: with the command's own.
-        without: Fields that are no options of the command.
+    The values reach the command by name, to be collected in the dataclass again. Every field has a default; some may be
+    no options of the command. In the help they have a heading of their own, if one is given.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
     if panel is not None:
@@ -47,9 +43,7 @@ def _in_panel(hint: Any, panel: str) -> Any:
 def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
     """Give a command an option for each field of the recipes; the values reach it by name, None where not given.
 
-    Args:
-        panel: Heading of the options in the help.
-        *kinds: Recipes, whose fields are annotated with bounds and a description; other fields are not options.
+    Fields without a description among their annotations are no options.
     """
     added = []
     for kind in kinds:

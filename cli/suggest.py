@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm suggest birds.fslstm pictures/
-
 fslstm suggest birds.fslstm pictures/ --count 25 --json next.json
-
 fslstm suggest pictures/ --count 25  (which to label first)
 """
 

@@ -9,22 +9,17 @@ import typer
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.recipes import Augmentation, MetaRecipe
+from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
 from . import options
 from .signatures import only_given, split, with_fields, with_recipe
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm train --dataset mini --backbone resnet12
-
 fslstm train --dataset cifar-fs --backbone conv4 --pretrained runs/pretrain-cifar-fs-conv4 --max-steps 2000
-
 fslstm train --dataset glyphs --algorithm "rr(ridge=10)+iam(dropout=0.3)" --epochs 1 --steps-per-epoch 100
-
 fslstm train --resume --name train-mini-resnet12-lssvm+iam
-
 torchrun --nproc-per-node 4 -m fslstm_cli train --dataset mini --devices 4 --strategy ddp
 """
 
@@ -40,9 +35,7 @@ def train(
     context: typer.Context,
     dataset: Annotated[
         Optional[str],
-        typer.Option(
-            help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=options.complete(options.DATASETS)
-        ),
+        typer.Option(help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=options.complete(DATASETS)),
     ] = None,
     backbone: options.Backbone = "conv4",
     algorithm: Annotated[
@@ -83,7 +76,11 @@ def train(
     if resume:
         options.refuse_with_resume(context)
     elif dataset is None:
-        raise UsageError(options.no_dataset("train"))
+        raise UsageError(
+            "Name the data set with --dataset. 'fslstm train --dataset glyphs' needs no download; cifar-fs needs an "
+            f"archive; mini needs files that are hard to get. Known: {', '.join(DATASETS.names())}; 'fslstm data list' "
+            "shows which are prepared."
+        )
     asked, recipe = split(options.Engine, more)
     engine = asked.for_training()
 

@@ -20,14 +20,9 @@ if TYPE_CHECKING:
     from fslstm_plugin.methods.base import Method
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm tune
-
 fslstm tune lssvm rr --run pretrain-cifar-fs-conv4 --shots 5 --episodes 2000
-
 fslstm tune laplacian-shot tim
-
 fslstm tune lssvm nn --pictures birds/ --ways 4 --queries 5
 """
 

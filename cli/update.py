@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5  # Corrected labels.
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 fslstm update birds.fslstm --add more/
-
 fslstm update birds.fslstm --forget sparrow --add sparrows.csv -o new.fslstm
-
 fslstm update birds.fslstm --add corrections.csv --remove blurred.jpg
 """
 

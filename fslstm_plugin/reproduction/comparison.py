@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..reporting.captions import TASKS
@@ -69,12 +69,12 @@ class Line:
     method: str  # As shown.
     rival: bool  # Whether it is another paper's method.
     known: bool  # Whether the specification has it, so that it can be run.
-    cells: dict[int, Cell] = field(default_factory=dict)  # By number of shots.
+    cells: dict[int, Cell]  # By number of shots, in order.
 
     @property
     def trained(self) -> list[Trained]:
         """Our models: none if nothing was run, several where a rival has one for each number of shots."""
-        return list(dict.fromkeys(cell.trained for _, cell in sorted(self.cells.items()) if cell.trained))
+        return list(dict.fromkeys(cell.trained for cell in self.cells.values() if cell.trained))
 
     @property
     def episodes(self) -> int:
@@ -83,8 +83,10 @@ class Line:
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """One flat dictionary for each number of shots."""
-        names = ("published", "published_ci95", "ours", "ours_ci95", "episodes", "difference", "within")
-        seconds = ("published_seconds", "ours_seconds")
+        names = (
+            "published", "published_ci95", "ours", "ours_ci95", "episodes", "difference", "within",
+            "published_seconds", "ours_seconds",
+        )  # fmt: skip
         return [
             {
                 "dataset": self.dataset,
@@ -94,18 +96,16 @@ class Line:
                 "training": cell.trained.training if cell.trained else "",
                 "scale": cell.scale,
                 "shots": shots,
-                **{name: getattr(cell, name) for name in (*names, *seconds)},
+                **{name: getattr(cell, name) for name in names},
             }
-            for shots, cell in sorted(self.cells.items())
+            for shots, cell in self.cells.items()
         ]
 
 
 def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list[Line]:
     """Lines by data set, backbone, method and training; rivals first, then the methods in their order.
 
-    Args:
-        reproduction: With the published values; the paper's queries and balance are the specification's first.
-        measured: Measurements; those with other queries or another balance are left out.
+    The paper's queries and balance are the specification's first; measurements with others are left out.
     """
     specification = reproduction.specification
     columns = specification.split, specification.queries[0], specification.query_balances[0]
@@ -125,14 +125,17 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
         known = set(specification.rivals.values()) if found else set()
         rivals = list(dict.fromkeys([*(each.method for each in said if each.method not in order), *sorted(known)]))
         for method in (*rivals, *order):
-            cells = {each.shots: _published_cell(each) for each in said if each.method == method}
+            cells = {
+                each.shots: Cell(each.accuracy, each.ci95, published_seconds=each.seconds)
+                for each in said
+                if each.method == method
+            }
             mine = [each for each in found if name_of(each) == method]
             for of_line in _by_line(mine, method in known):
-                line = Line(*place, method, method in rivals, method in {*order, *known})
-                for shots in sorted({*cells, *of_line}):
-                    line.cells[shots] = _cell(cells.get(shots, Cell()), of_line.get(shots))
-                if line.cells or method in known:
-                    lines.append(line)
+                ours = {shots: _with_ours(cells.get(shots, Cell()), each) for shots, each in of_line.items()}
+                if cells or ours or method in known:
+                    all_cells = dict(sorted({**cells, **ours}.items()))
+                    lines.append(Line(*place, method, method in rivals, method in {*order, *known}, all_cells))
     return lines
 
 
@@ -151,24 +154,16 @@ def trained_of(each: Measurement) -> Trained:
     return Trained(each.training, each.seed)
 
 
-def _published_cell(each: PublishedValue) -> Cell:
-    return Cell(each.accuracy, each.ci95, published_seconds=each.seconds)
-
-
-def _cell(published: Cell, measured: Measurement | None) -> Cell:
-    if measured is None:
-        return published
+def _with_ours(published: Cell, measured: Measurement) -> Cell:
     seconds = None
     if measured.seconds is not None and measured.backbone_seconds is not None:
         seconds = (measured.seconds + measured.backbone_seconds) * TASKS / measured.episodes
-    return Cell(
-        published.published,
-        published.published_ci95,
-        measured.accuracy,
-        measured.ci95,
-        measured.episodes,
-        published.published_seconds,
-        seconds,
-        trained_of(measured),
-        measured.provenance.scale,
+    return replace(
+        published,
+        ours=measured.accuracy,
+        ours_ci95=measured.ci95,
+        episodes=measured.episodes,
+        ours_seconds=seconds,
+        trained=trained_of(measured),
+        scale=measured.provenance.scale,
     )

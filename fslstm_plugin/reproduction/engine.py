@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -70,14 +71,7 @@ class Part:
 
 
 def plan(reproduction: Reproduction, request: Request) -> list[Part]:
-    """What to evaluate on what.
-
-    Raises:
-        DataError: If none of the data sets is prepared.
-        NothingToMeasureError: If it has no episodes with the wanted shots, no method suits the given runs, or nothing
-            is trained, nor may be.
-        UsageError: If one of them has no data set, or the measurements of two would replace one another.
-    """
+    """What to evaluate on what, of which there must be something."""
     specification = reproduction.specification
     wanted_shots = _shots(reproduction, request)
     if request.given:
@@ -229,20 +223,12 @@ class Model:
 
     @classmethod
     def of(cls, part: Part, specification: Specification, request: Request, console: Console) -> Model:
-        """The model of a part, trained now if it has to be.
-
-        Raises:
-            RunError: If a run was interrupted, and must not be continued, or is damaged.
-            DataError: If the data set is missing.
-        """
+        """The model of a part, trained now if it has to be."""
         run = part.source
         if isinstance(run, Training):
             run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
         split = load_split(run.config.dataset or "", specification.split, request.data_root)
-
-        def note(sentence: str) -> None:
-            console.print(sentence, highlight=False, soft_wrap=True)
-
+        note = partial(trainings.say, console)
         session = RunSession(run, split, request.device, data_root=request.data_root, note=note)
         return cls(session, trainings.describe(run.config), trainings.steps_done(run))
 
@@ -267,13 +253,7 @@ class Answers:
 
 
 def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
-    """Train what is missing, evaluate, and keep the measurements, those of a setting as soon as they are there.
-
-    Raises:
-        RunError: If a run was interrupted, and must not be continued, or is damaged.
-        DataError: If the data set is missing, or the measurements that are there are damaged.
-        UsageError: If an episode needs more classes or images than there are.
-    """
+    """Train what is missing, evaluate, and keep the measurements, those of a setting as soon as they are there."""
     specification = reproduction.specification
     where = provenance(request)
     answers: dict[tuple[str, str, Setting], list[Answers]] = {}
@@ -293,7 +273,7 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
             same.append(Answers(model, found, seconds))
             measurements.add(reproduction.folder, _measurements(same, setting))
             done = "measured already" if known else listed(part.methods)
-            console.print(f"{describe(setting)}: {done} on {session.run.name}.", highlight=False, soft_wrap=True)
+            trainings.say(console, f"{describe(setting)}: {done} on {session.run.name}.")
 
 
 def provenance(request: Request) -> Provenance:

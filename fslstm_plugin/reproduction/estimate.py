@@ -40,20 +40,12 @@ def estimate(
 ) -> Iterator[Step]:
     """What would be done, with times from measured steps and a few measured episodes, each as soon as it is known.
 
-    Args:
-        reproduction: What is reproduced.
-        parts: What :func:`~fslstm_plugin.reproduction.engine.plan` gives for it.
-        request: What was asked for.
-        planned: The trainings that stand in earlier estimates; these ones are added.
-
-    Yields:
-        A step for each training that is not planned yet, and for each evaluation.
+    Trainings that are planned stand in earlier estimates; these ones are added to them.
     """
     specification = reproduction.specification
-    drawn = specification.shows == SUPPORT
     for part in parts:
         yield from _training_steps(part, request, planned)
-        if drawn:
+        if specification.shows == SUPPORT:
             yield Step(f"draw {tasks_each(parts)} tasks", _forward_seconds(specification, part, request, ()))
         else:
             yield from _evaluation_steps(specification, part, request)

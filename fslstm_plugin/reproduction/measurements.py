@@ -126,11 +126,7 @@ def _commit() -> str:
 
 
 def read(folder: Path) -> list[Measurement]:
-    """The measurements of a reproduction; none if there are none.
-
-    Raises:
-        DataError: If the file is damaged.
-    """
+    """The measurements of a reproduction; none if there are none."""
     file = folder / "measured.json"
     if not file.is_file():
         return []
@@ -144,15 +140,7 @@ def read(folder: Path) -> list[Measurement]:
 
 
 def add(folder: Path, new: Iterable[Measurement]) -> None:
-    """Keep measurements in the reproduction's ``measured.json``, in place of earlier ones of the same thing.
-
-    Args:
-        folder: The reproduction's.
-        new: What was measured.
-
-    Raises:
-        DataError: If the file is damaged.
-    """
+    """Keep measurements in the reproduction's ``measured.json``, in place of earlier ones of the same thing."""
     with exclusive(folder):  # another measurement for the same reproduction may end just now
         write(folder, list({each.key: each for each in (*read(folder), *new)}.values()))
 

@@ -53,17 +53,12 @@ class OutcomeStore:
         session: RunSession,
         methods: Mapping[str, Method],
         setting: Setting,
-        batch_episodes: int | None = None,
-        resume: bool = False,
+        batch_episodes: int | None,
+        resume: bool,
     ) -> dict[str, Found]:
-        """Outcomes of methods by name, each with where it was measured.
+        """Outcomes of methods by the names that the files know them by, each with where it was measured.
 
-        Args:
-            session: Of the run and the split.
-            methods: Methods of the session by the names that the files know them by.
-            setting: The episodes.
-            batch_episodes: See `run_methods`.
-            resume: Whether outcomes that are there are taken, and those in some of the episodes continued.
+        To resume is to take the outcomes that are there, and to continue those in some of the episodes.
         """
         found = {
             name: (self._read(name, setting, method) if resume else None) or (_no_answers(method), self.where)

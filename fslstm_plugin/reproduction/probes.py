@@ -33,12 +33,7 @@ def seconds_per_feature(backbone: str, image_size: int, device: torch.device) ->
 
 
 def seconds_per_step(config: Config, device: torch.device) -> float:
-    """Time of a step of a training in its own precision, on random images, from fresh weights.
-
-    Args:
-        config: The training's.
-        device: Where it would run.
-    """
+    """Time of a step of a training in its own precision, on random images, from fresh weights."""
     same = replace(config, seed=0, max_steps=None)
     if isinstance(same, PretrainConfig):
         return _seconds_per_image(same, device) * same.recipe.batch_size * same.recipe.arithmetic
@@ -83,16 +78,7 @@ def _seconds_per_task(config: TrainConfig, device: torch.device) -> float:
 def seconds_per_episode(
     split: Split, backbone: str, image_size: int, names: Sequence[str], setting: Setting, device: torch.device
 ) -> float:
-    """Time of methods for a test episode, on random features and untrained parts.
-
-    Args:
-        split: Of the episodes.
-        backbone: Registered name.
-        image_size: Side of its images in pixels.
-        names: The methods', all of one training.
-        setting: Shape of the episodes.
-        device: Where they are computed.
-    """
+    """Time of methods, all of one training, for a test episode of a shape, on random features and untrained parts."""
     model = FewShotModel.from_backbone(backbone, image_size=image_size).eval()
     with torch.no_grad():
         image = torch.zeros(1, 3, image_size, image_size)

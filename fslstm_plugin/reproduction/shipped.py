@@ -15,22 +15,18 @@ def folder() -> Path:
     return Path(str(files(DATA)))
 
 
-def names() -> list[str]:
-    """Their names, sorted.
+def names(within: Path | None = None) -> list[str]:
+    """Their names, or those of the reproductions within another folder, sorted.
 
     Example:
         >>> names()[:3]
         ['figure-iterations', 'figure-support', 'queries']
     """
-    return sorted(file.parent.name for file in folder().glob("*/specification.json"))
+    return sorted(file.parent.name for file in (within or folder()).glob("*/specification.json"))
 
 
 def refuse_to_overwrite(output: Path) -> None:
-    """Keep a user's results apart from those that are shipped.
-
-    Raises:
-        UsageError: If the output lies where the shipped reproductions are.
-    """
+    """Keep a user's results apart from those that are shipped."""
     if output.resolve().is_relative_to(folder().resolve()):
         raise UsageError(
             f"{output} holds the measurements that are shipped with the package, which are only compared with: name "

@@ -107,11 +107,7 @@ class Reproduction:
 
     @classmethod
     def read(cls, folder: Path) -> Reproduction:
-        """Read ``specification.json`` and, where there is one, ``published.json``.
-
-        Raises:
-            DataError: If a file is missing or not as it should be.
-        """
+        """Read ``specification.json`` and, where there is one, ``published.json``."""
         specification: Specification = read_plain(folder / "specification.json", Specification, DataError)
         file = folder / "published.json"
         published: Published = read_plain(file, Published, DataError) if file.is_file() else Published()
@@ -122,15 +118,7 @@ class Reproduction:
         return replace(self, folder=output / self.name)
 
     def put_into(self, output: Path) -> Reproduction:
-        """The same in a folder for results, which can be drawn again and reported without the package's data.
-
-        Args:
-            output: Folder of results; the reproduction's own is made in it.
-
-        Raises:
-            UsageError: If that is where the shipped reproductions are.
-            StorageError: If it cannot be written.
-        """
+        """The same in a folder of its own in one for results, drawn again and reported without the package's data."""
         shipped.refuse_to_overwrite(output)
         there = self.within(output)
         write_json(there.folder / "specification.json", to_plain(self.specification), follow_links=False)
@@ -140,13 +128,8 @@ class Reproduction:
 
 
 def find(name: str, folder: Path) -> list[Reproduction]:
-    """The reproduction of that name in a folder, or all that are there.
-
-    Raises:
-        UnknownNameError: If there is none of that name.
-        DataError: If one that is there is damaged, or there is none at all.
-    """
-    known = sorted(file.parent.name for file in folder.glob("*/specification.json"))
+    """The reproduction of that name in a folder, or all that are there."""
+    known = shipped.names(folder)
     if not known:
         raise DataError(f"There are no reproductions in {folder}: measure one with 'fslstm reproduce NAME'.")
     if name == "all":

@@ -33,11 +33,7 @@ class Tasks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read(folder: Path) -> Tasks | None:
-    """The tasks of a reproduction; None if there are none.
-
-    Raises:
-        DataError: If the file is damaged.
-    """
+    """The tasks of a reproduction; None if there are none."""
     file = folder / "measured.json"
     return read_plain(file, Tasks, DataError) if file.is_file() else None
 

@@ -69,11 +69,7 @@ SCALES = {
 
 
 def find_scale(name: str) -> Scale:
-    """The scale of that name.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
+    """The scale of that name."""
     if name not in SCALES:
         raise UnknownNameError("scale", name, SCALES)
     return SCALES[name]
@@ -202,9 +198,7 @@ Identity = tuple[Config, "Identity | str | None"]
 def identity(config: Config, within: tuple[str, ...] = ()) -> Identity:
     """What tells two trainings apart: a configuration, with its pretraining's own in place of the folder's path.
 
-    Args:
-        config: The configuration.
-        within: Folders whose pretraining this is; a damaged one may name itself.
+    It is the pretraining of the folders that it is within; a damaged one may name itself.
     """
     if not isinstance(config, TrainConfig) or config.pretrained is None:
         return config, None
@@ -230,17 +224,11 @@ def existing(training: Training, runs: Path) -> Run | None:
 
 def _trained_here(folder: Path) -> list[Run]:
     """Runs that can be continued or begun; not weights alone, such as a model of the package, to be trained over."""
-    return [run for run in _all_runs(folder) if run.checkpoint.is_file() or not run.weights.is_file()]
-
-
-def _all_runs(folder: Path) -> list[Run]:
     found = []
     for file in sorted(folder.glob("*/config.json")):
-        try:
+        with suppress(RunError):  # a damaged or foreign folder is not ours to mend, and not to be used
             found.append(Run.open(file.parent))
-        except RunError:  # a damaged or foreign folder is not ours to mend, and not to be used
-            continue
-    return found
+    return [run for run in found if run.checkpoint.is_file() or not run.weights.is_file()]
 
 
 def steps_done(run: Run) -> int:
@@ -275,9 +263,6 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
     """The trained run: an existing one with the same configuration, continued if allowed, or a new one.
 
     Where another process is at the same training, its end is waited for.
-
-    Raises:
-        RunError: If it was interrupted, and must not be continued.
     """
     config = training.config
     if training.begins_from is not None:
@@ -289,8 +274,13 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
             run = finished(training, runs, data_root)  # by the process that was waited for
             if run is None:
                 return _train(training, config, runs, data_root, resume, console)
-    console.print(f"{run.path} has this configuration and is used.", highlight=False, soft_wrap=True)
+    say(console, f"{run.path} has this configuration and is used.")
     return run
+
+
+def say(console: Console, sentence: str) -> None:
+    """A sentence on a line of its own."""
+    console.print(sentence, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -307,7 +297,7 @@ def _alone(training: Training, runs: Path, console: Console) -> Iterator[None]:
         try:
             stack.enter_context(exclusive(place, seconds=0))
         except StorageError:
-            console.print(f"Waiting for another process that trains {training.name}.", highlight=False, soft_wrap=True)
+            say(console, f"Waiting for another process that trains {training.name}.")
             stack.enter_context(exclusive(place, seconds=math.inf))
         yield
 
@@ -324,9 +314,7 @@ def _train(
         raise RunError(f"{run.path} has this configuration but is not finished: continue it with `resume=True`.")
     again = run is not None
     run = run or Run(new_run_folder(runs, None, training.name), config)
-    console.print(
-        f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.", highlight=False, soft_wrap=True
-    )
+    say(console, f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.")
     work = pretrain if isinstance(config, PretrainConfig) else train
     work(run, EngineOptions(training.accelerator), data_root=data_root, resume=again, console=console)
     return Run.open(run.path)
