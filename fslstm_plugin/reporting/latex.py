@@ -9,7 +9,7 @@ from ..evaluation.rows import Row
 from .captions import columns, notes, setting
 from .escaping import latex_escape, latex_number
 from .groups import by_method, by_shots, is_marked, several_runs
-from .words import NOTHING, method_name
+from .words import NOTHING, display_name
 
 
 def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
@@ -29,7 +29,7 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
 
     def line(of_method: dict[int, Row]) -> str:
         row = next(iter(of_method.values()))
-        name = latex_escape(f"{method_name(row)}{'†' if row.transductive else ''}")
+        name = latex_escape(f"{display_name(row.method)}{'†' if row.transductive else ''}")
         run = [latex_escape(row.run)] if several else []
         numbers = [text for shots in groups for text in cells(of_method.get(shots))]
         return " & ".join([*run, name, *numbers]) + " \\\\"

@@ -19,26 +19,15 @@ from .statements import statements
 
 
 class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a JSON file of results holds.
+    """What a JSON file of results holds."""
 
-    Args:
-        command: The command as typed.
-        version: Of the plugin.
-        date: When, as ISO 8601.
-        rows: The numbers.
-        statements: Paired differences in words.
-        notes: Further notes.
-        calibration: Quality of the probabilities, if requested.
-        coverage: Coverage and size of prediction sets, if requested.
-        open: Detection of unknown classes, if requested.
-    """
-
-    command: str
-    version: str
-    date: str
+    command: str  # As typed.
+    version: str  # Of the plugin.
+    date: str  # As ISO 8601.
     rows: Annotated[list[Row], Meta(min_length=1)]
-    statements: list[str]
+    statements: list[str]  # Paired differences in words.
     notes: list[str] = []
+    # Quality of the probabilities, coverage and size of prediction sets, detection of unknown classes; if requested.
     calibration: list[CalibrationRow] | UnsetType = UNSET
     coverage: list[CoverageRow] | UnsetType = UNSET
     open: list[OpenRow] | UnsetType = UNSET

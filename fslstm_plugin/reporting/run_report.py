@@ -23,7 +23,7 @@ from .groups import by_shots, is_marked
 from .html import svg_element
 from .results import Results
 from .statements import verdict
-from .words import NOTHING, full_name, method_name, number, reference_name
+from .words import NOTHING, display_name, full_name, number, reference_name
 
 with needs_extra("A report", "report"):
     from matplotlib import rc_context
@@ -101,7 +101,7 @@ def _headlines(rows: Sequence[Row], run: Run) -> list[tuple[str, str]]:
     """The best accuracy of the run for each number of shots; the rows may be of several runs."""
     mine = [row for row in rows if row.run == run.name] or rows
     best = [max(group, key=lambda row: row.accuracy) for group in by_shots(mine).values()]
-    return [(f"{number(row.accuracy, row.ci95)} %", f"{row.shots}-shot, {method_name(row)}") for row in best]
+    return [(f"{number(row.accuracy, row.ci95)} %", f"{row.shots}-shot, {display_name(row.method)}") for row in best]
 
 
 # Learning curves.

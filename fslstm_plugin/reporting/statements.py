@@ -10,7 +10,7 @@ from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import parse
 from .groups import by_shots, is_among_best, several_runs
-from .words import display_name, full_name, listed, method_name, number, reference_name, signed
+from .words import display_name, full_name, listed, number, reference_name, signed
 
 _HELPS = ("helps", "hurts", "no clear difference for")
 _LEADS = ("ahead with", "behind with", "no clear difference with")
@@ -75,7 +75,7 @@ def _unmeasured(rows: Sequence[Row]) -> list[str]:
     """The transductive methods beside others, but without a head to measure them against, in a sentence."""
     references = {row.reference for row in rows}
     alone = [row for row in rows if row.transductive and row.reference is None and row.method not in references]
-    names = list(dict.fromkeys(method_name(row) for row in alone))
+    names = list(dict.fromkeys(display_name(row.method) for row in alone))
     if not names or len({row.method for row in rows}) == 1:
         return []
     are = "is" if len(names) == 1 else "are"
@@ -178,11 +178,11 @@ def _asked(row: Row, rows: Sequence[Row]) -> tuple[_Question, str] | None:
         return None
     if row.reference_run != row.run:
         title = printable(f"{row.run} against {row.reference_run}")
-        return _Question(title, _LEADS, "every method"), method_name(row)
+        return _Question(title, _LEADS, "every method"), display_name(row.method)
     *before, last = map(str, parse(row.method))
     if row.modules and row.reference == "+".join(before):
         return _Question(display_name(last), _HELPS, "every head"), reference_name(row, rows)
     if row.modules or row.transductive or parse(row.reference)[0].name == row.head:
-        title = f"{method_name(row)} over {display_name(row.reference)}"
+        title = f"{display_name(row.method)} over {display_name(row.reference)}"
         return _Question(title, _HELPS, "every run"), printable(row.run) if several_runs(rows) else ""
     return None

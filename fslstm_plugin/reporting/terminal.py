@@ -15,7 +15,7 @@ from ..errors import printable
 from ..evaluation.rows import Row
 from .captions import columns, notes, title
 from .groups import by_method, by_shots, is_marked, several_runs
-from .words import NOTHING, close, display_name, method_name
+from .words import NOTHING, close, display_name
 
 BEST_MARK = "*"
 
@@ -77,7 +77,7 @@ class ResultsTable:
 
     def _names(self, row: Row) -> list[Text]:
         run = [Text(printable(row.run))] if self.several_runs else []
-        return [*run, Text(method_name(row)), Text("T" if row.transductive else "")]
+        return [*run, Text(display_name(row.method)), Text("T" if row.transductive else "")]
 
     def _numbers(self, row: Row) -> list[Text]:
         accuracy, *others = (close(text(row)) for text in self.columns.values())

@@ -14,11 +14,6 @@ NOTHING = "–"
 _WRITTEN_OUT = 1e6  # Percents are smaller; other numbers would fill the line.
 
 
-def method_name(row: Row) -> str:
-    """The method of a row, see `display_name`."""
-    return display_name(row.method)
-
-
 def display_name(method: str) -> str:
     """A method's name with heads and modules in capitals, as in the paper, and arguments as typed.
 

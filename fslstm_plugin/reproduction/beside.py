@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from ..reporting.blocks import Block
 from ..reporting.words import display_name, number, signed
 from . import measurements, shipped
 from .measurements import Key, Measurement
-from .rendering import Table, markdown_table
+from .rendering import Table
 from .titles import place
 
 
@@ -65,6 +66,23 @@ def shipped_pairs(name: str, measured: Sequence[Measurement]) -> list[Pair]:
     return pairs(measured, measurements.read(shipped.folder() / name))
 
 
+def block(name: str, measured: Sequence[Measurement], explained: bool = False) -> list[Block]:
+    """The numbers of a reproduction beside those that are shipped, if any are; explained with models and interval."""
+    found = shipped_pairs(name, measured)
+    if not found:
+        return []
+    words, models = sentence(found), {}
+    if explained:
+        words += " The interval is that of a difference of independent means; ✓ is within it."
+        models = dict.fromkeys(
+            f"{place(each.dataset, each.backbone)}, {who}: {each.training}"
+            for pair in found
+            for who, each in (("measured here", pair.mine), ("shipped", pair.shipped))
+        )
+    head, rows = table(found)
+    return [Block("Beside what is shipped with the package", words, head, rows, sentences=list(models), folded=True)]
+
+
 def sentence(pairs: Sequence[Pair]) -> str:
     """How far the numbers are from those that are shipped, in a sentence.
 
@@ -109,17 +127,3 @@ _CONDITIONS: dict[str, Callable[[Pair], str]] = {
     "queries": lambda pair: str(pair.mine.queries),
     "balance": lambda pair: pair.mine.query_balance,
 }
-
-
-def markdown(pairs: Sequence[Pair]) -> list[str]:
-    """The section on what is shipped; nothing where there is no number to compare."""
-    if not pairs:
-        return []
-    words = f"{sentence(pairs)} The interval is that of a difference of independent means; ✓ is within it."
-    models = dict.fromkeys(
-        f"{place(each.dataset, each.backbone)}, {who}: {each.training}"
-        for pair in pairs
-        for who, each in (("measured here", pair.mine), ("shipped", pair.shipped))
-    )
-    heading = ["", "## Beside what is shipped with the package", "", words, "", *(f"* {model}" for model in models), ""]
-    return heading + markdown_table(*table(pairs))

@@ -241,16 +241,6 @@ class Answers:
     found: Mapping[str, Found]  # By the methods' names in the specification what each did, and where that was measured.
     backbone_seconds: float | None  # From the images to the features of all episodes; None where nothing is timed.
 
-    @property
-    def measured(self) -> list[Measured]:
-        """What each method did."""
-        session = self.model.session
-        return [Measured(session.name, session.backbone, outcome) for outcome, _ in self.found.values()]
-
-    def name_of(self, method: str | None) -> str:
-        """A method as the specification has it; the run may have added the size of its IAM."""
-        return {str(outcome.method): name for name, (outcome, _) in self.found.items()}[method or ""]
-
 
 def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
     """Train what is missing, evaluate, and keep the measurements, those of a setting as soon as they are there."""
@@ -286,41 +276,44 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
 
     Where each method is on one model only, having a training of its own, they are compared as those of one model are.
     """
-    owners = [(each, measured) for each in answers for measured in each.measured]
-    own = len({str(measured.method) for _, measured in owners}) == len(owners)
-    compared = [measured._replace(run="") if own else measured for _, measured in owners]
-    found = []
+    owners = [(each, name, *found) for each in answers for name, found in each.found.items()]
+    own = len({str(outcome.method) for _, _, outcome, _ in owners}) == len(owners)
+    compared = [
+        Measured("" if own else each.model.session.name, each.model.session.backbone, outcome)
+        for each, _, outcome, _ in owners
+    ]
     rows = rows_of(compared, answers[0].model.session.split, setting, gains_alone=True)
-    for (mine, measured), row in zip(owners, rows, strict=True):
-        theirs = next(
+    measured = []
+    for (mine, name, _, where), row in zip(owners, rows, strict=True):
+        model = mine.model
+        reference, theirs = next(
             (
-                each
-                for each, other in owners
-                if str(other.method) == row.reference and (own or other.run == row.reference_run)
+                (known, each.model)
+                for each, known, outcome, _ in owners
+                if str(outcome.method) == row.reference and (own or each.model.session.name == row.reference_run)
             ),
-            None,
+            (None, None),
         )
-        name = mine.name_of(row.method)
         changes = {
-            "method": name,
-            "run": measured.run,
+            "method": name,  # As the specification has it; the run may have added the size of its IAM.
+            "run": model.session.name,
             # What else the machine did meanwhile matters to a time that is shown.
             "seconds": None if mine.backbone_seconds is None else row.seconds,
-            "reference": theirs and theirs.name_of(row.reference),
-            "reference_run": theirs and theirs.model.session.run.name,
-            "reference_training": theirs.model.training if theirs is not None and theirs is not mine else None,
+            "reference": reference,
+            "reference_run": theirs and theirs.session.name,
+            "reference_training": None if theirs is None or theirs is model else theirs.training,
         }
-        found.append(
+        measured.append(
             Measurement(
                 **{**asdict(row), **changes},
-                algorithm=trainings.algorithm_of(mine.model.session.run.config),
-                training=mine.model.training,
-                steps=mine.model.steps,
+                algorithm=trainings.algorithm_of(model.session.run.config),
+                training=model.training,
+                steps=model.steps,
                 backbone_seconds=mine.backbone_seconds,
-                provenance=mine.found[name][1],
+                provenance=where,
             )
         )
-    return found
+    return measured
 
 
 def describe(setting: Setting) -> str:

@@ -108,7 +108,7 @@ def _forward_seconds(specification: Specification, part: Part, request: Request,
 
 
 def _training_step(training: Training, request: Request) -> Step:
-    steps = trainings.total_steps(training.config, trainings.training_images(training.config, request.data_root))
+    steps = trainings.total_steps(training.config, request.data_root)
     run = trainings.existing(training, request.runs)
     done = trainings.steps_done(run) if run else 0
     if run is not None and done >= steps:

@@ -25,7 +25,7 @@ Letters: TypeAlias = "dict[Trained, str]"
 
 
 def markdown(
-    reproduction: Reproduction, lines: Sequence[Line], measured: Sequence[Measurement], beside: Sequence[str] = ()
+    reproduction: Reproduction, lines: Sequence[Line], measured: Sequence[Measurement], beside: Sequence[Block] = ()
 ) -> str:
     """The table with what it is based on, and what the paired differences say."""
     text = [f"# {reproduction.specification.title}"]
@@ -34,7 +34,7 @@ def markdown(
     letters = training_letters(lines)
     blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in comparisons(lines, letters)]
     blocks.append(Block("Training of our models", sentences=explained(letters) or ["not run"]))
-    text += [*markdown_blocks(blocks), *beside]
+    text += markdown_blocks([*blocks, *beside])
     if found := said(measured, letters):
         text += markdown_blocks([Block("Paired differences on the same episodes", ALL_AT_ONCE)])
         text += markdown_blocks([Block(training, sentences=sentences) for training, sentences in found], level="###")
@@ -72,26 +72,22 @@ def comparisons(lines: Sequence[Line], letters: Letters) -> list[tuple[str, Tabl
 
 def _comparison(lines: list[Line], letters: Letters, run: bool) -> Table:
     shots = sorted({count for line in lines for count in line.cells})
-    columns: list[tuple[str, Callable[[Cell], str]]] = []
-    columns.append(("published", lambda cell: number(cell.published, cell.published_ci95)))
+    texts: dict[str, Callable[[Cell], str]] = {
+        "published": lambda cell: number(cell.published, cell.published_ci95),
+        "ours": lambda cell: number(cell.ours, cell.ours_ci95),
+        "difference": _difference,
+        "published s / 10k": lambda cell: _seconds(cell.published_seconds),
+        "ours s / 10k": lambda cell: _seconds(cell.ours_seconds),
+    }
+    columns = {"method": [_name(line, lines) for line in lines]}
     if run:
-        columns.append(("ours", lambda cell: number(cell.ours, cell.ours_ci95)))
-        columns.append(("difference", _difference))
-    columns.append(("published s / 10k", lambda cell: _seconds(cell.published_seconds)))
-    if run:
-        columns.append(("ours s / 10k", lambda cell: _seconds(cell.ours_seconds)))
-    head = [
-        "method",
-        *(["training"] if run else []),
-        *(f"{count}-shot {name}" for count in shots for name, _ in columns),
-    ]
-    rows = []
-    for line in lines:
-        trained = _lettered(line, letters) or ("not run" if line.known else "published only")
-        cells = [value(line.cells.get(count, Cell())) for count in shots for _, value in columns]
-        rows.append([_name(line, lines), *([trained] if run else []), *cells])
-    filled = [place for place in range(len(head)) if any(row[place] != NOTHING for row in rows)]
-    return [head[place] for place in filled], [[row[place] for place in filled] for row in rows]
+        untrained = {True: "not run", False: "published only"}
+        columns["training"] = [_lettered(line, letters) or untrained[line.known] for line in lines]
+    for count in shots:
+        for name, text in texts.items():
+            columns[f"{count}-shot {name}"] = [text(line.cells.get(count, Cell())) for line in lines]
+    filled = {name: cells for name, cells in columns.items() if any(cell != NOTHING for cell in cells)}
+    return list(filled), [list(row) for row in zip(*filled.values(), strict=True)]
 
 
 def _name(line: Line, others: Iterable[Line]) -> str:

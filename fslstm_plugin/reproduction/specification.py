@@ -22,39 +22,26 @@ Count = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table or figure.
+    """One table or figure."""
 
-    Args:
-        title: What it shows.
-        shows: ``"table"``, or the name of a figure of :mod:`fslstm_plugin.reporting.figures`.
-        trainings: Algorithms whose trained models every method is evaluated on; ``"pretrain"`` for the pretrained
-            backbone alone, ``"own"`` for a method's own head.
-        pretrained: Whether the paper's trainings begin from a pretrained backbone.
-        methods: Names of methods, see :func:`~fslstm_plugin.methods.parse_method`.
-        rivals: Other papers' methods with weights, each with the name of its published row. Each is trained by its own
-            recipe, on as many images as LSSVM+IAM, and evaluated on that training alone.
-        datasets: Names of data sets.
-        backbones: Names of backbones.
-        shots: Support images per class.
-        queries: Query images per class.
-        query_balances: How the queries are shared among the classes.
-        split: Where the episodes come from.
-        timed: Backbone whose time from images to answers is measured too, on its pretraining alone: a meta-training
-            changes the numbers in the weights, not how many there are.
-    """
-
-    title: str
-    shows: str
+    title: str  # What it shows.
+    shows: str  # ``"table"``, or the name of a figure of :mod:`fslstm_plugin.reporting.figures`.
+    # Algorithms whose trained models every method is evaluated on; ``"pretrain"`` for the pretrained backbone alone,
+    # ``"own"`` for a method's own head.
     trainings: Annotated[tuple[str, ...], Meta(min_length=1)]
-    pretrained: bool
+    pretrained: bool  # Whether the paper's trainings begin from a pretrained backbone.
     methods: Annotated[tuple[str, ...], Meta(min_length=1)]
+    # Other papers' methods with weights, each with the name of its published row. Each is trained by its own recipe, on
+    # as many images as LSSVM+IAM, and evaluated on that training alone.
     rivals: dict[str, str] = {}
     datasets: Annotated[tuple[str, ...], Meta(min_length=1)]
     backbones: Annotated[tuple[str, ...], Meta(min_length=1)]
-    shots: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 5)
-    queries: Annotated[tuple[Count, ...], Meta(min_length=1)] = (15,)
+    shots: Annotated[tuple[Count, ...], Meta(min_length=1)] = (1, 5)  # Support images per class.
+    queries: Annotated[tuple[Count, ...], Meta(min_length=1)] = (15,)  # Query images per class.
     query_balances: Annotated[tuple[str, ...], Meta(min_length=1)] = ("uniform",)
-    split: str = "test"
+    split: str = "test"  # Where the episodes come from.
+    # Backbone whose time from images to answers is measured too, on its pretraining alone: a meta-training changes the
+    # numbers in the weights, not how many there are.
     timed: str | None = None
 
     def __post_init__(self) -> None:

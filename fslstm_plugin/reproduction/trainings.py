@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -98,24 +97,16 @@ def wanted_training(
     rival: bool = False,
     accelerator: str = "auto",
 ) -> Training:
-    """The training of an algorithm by the recipes, at a scale.
+    """The training of an algorithm, or ``"pretrain"``, by the recipes, at a scale.
 
-    Args:
-        algorithm: A head, with ``+iam`` if wanted, or ``"pretrain"``.
-        dataset: Name of the data set.
-        backbone: Registered name.
-        scale: How much of it.
-        seed: Seed of every random choice.
-        pretrained: Whether it begins from a pretrained backbone at every scale.
-        weights: Run or weights file to begin from, in place of a pretraining on the base classes.
-        test_shots: Shots that will be tested, on which miniImageNet's training shots depend.
-        rival: Whether it is another paper's: by its own recipe, but on no more images than LSSVM+IAM at this scale, and
-            with a decay for so few steps.
-        accelerator: Lightning's, on which it is trained.
+    It begins from weights, a run or a file, if there are any, else from a pretraining on the base classes, if wanted or
+    at a scale that always has it. The shots of miniImageNet's training depend on those that will be tested. A rival,
+    another paper's, is trained by its own recipe, but on no more images than LSSVM+IAM at this scale, and with a decay
+    for so few steps.
     """
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
     amount = scale.amount_for(backbone)
-    epochs = _given(epochs=amount.pretrain_epochs)
+    epochs = {"epochs": amount.pretrain_epochs} if amount.pretrain_epochs else {}
     pretraining = pretrain_config(
         backbone, dataset=dataset, seed=seed, accelerator=accelerator, recipe=scale.recipe, given=epochs
     )
@@ -135,7 +126,7 @@ def wanted_training(
             accelerator=accelerator,
             validation=validation,
             test_shots=test_shots,
-            given=_given(queries=queries),
+            given={"queries": queries} if queries else {},
         )
 
     validation = Validation(min(2000, 2 * scale.episodes))
@@ -185,10 +176,6 @@ def _cut_short(recipe: MetaRecipe, ours: MetaRecipe) -> MetaRecipe:
         epochs=-(-whole // ours.steps_per_epoch),
         steps_per_epoch=ours.steps_per_epoch,
     )
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 # A configuration without its start, and that: a pretraining's own identity, or the path of a weights file.
@@ -241,13 +228,9 @@ def steps_done(run: Run) -> int:
         return 0
 
 
-def is_finished(run: Run, data_root: Path | None) -> bool:
-    """Whether a run has been trained to its end."""
-    return steps_done(run) >= total_steps(run.config, training_images(run.config, data_root))
-
-
-def total_steps(config: Config, images: int) -> int:
-    """Optimiser steps of a training, given its number of training images, on which a pretraining's depend."""
+def total_steps(config: Config, data_root: Path | None) -> int:
+    """Optimiser steps of a training; a pretraining's depend on its number of images."""
+    images = len(load_split(config.dataset or "", "train", data_root).labels)
     recipe = config.recipe
     each = recipe.steps_per_epoch(images) if isinstance(recipe, PretrainRecipe) else recipe.steps_per_epoch
     return min(recipe.epochs * each, config.max_steps or recipe.epochs * each)
@@ -256,7 +239,7 @@ def total_steps(config: Config, images: int) -> int:
 def finished(source: Run | Training, runs: Path, data_root: Path | None) -> Run | None:
     """A run, or that of a training, if it has been trained to its end."""
     run = source if isinstance(source, Run) else existing(source, runs)
-    return run if run is not None and is_finished(run, data_root) else None
+    return run if run is not None and steps_done(run) >= total_steps(run.config, data_root) else None
 
 
 def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool, console: Console) -> Run:
@@ -318,11 +301,6 @@ def _train(
     work = pretrain if isinstance(config, PretrainConfig) else train
     work(run, EngineOptions(training.accelerator), data_root=data_root, resume=again, console=console)
     return Run.open(run.path)
-
-
-def training_images(config: Config, data_root: Path | None) -> int:
-    """Number of training images."""
-    return len(load_split(config.dataset or "", "train", data_root).labels)
 
 
 def algorithm_of(config: Config) -> str:
