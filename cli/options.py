@@ -149,14 +149,7 @@ _WITH_RESUME = {
 
 
 def refuse_beside(context: typer.Context, option: str, allowed: set[str], why: str) -> None:
-    """Refuse options that were typed beside one with which they would do nothing.
-
-    Args:
-        context: Of the command.
-        option: The one.
-        allowed: Parameters that may accompany it, itself among them.
-        why: The others do nothing.
-    """
+    """Refuse options that were typed beside one with which they do nothing, but for parameters that are allowed."""
     for each in context.command.params:
         source = context.get_parameter_source(each.name or "")
         if source is not None and source.name == "COMMANDLINE" and each.name not in allowed:

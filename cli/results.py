@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fslstm_plugin import __version__
 
-from .command import as_options
 from .terminal import join_ranks, say
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def give_out(
     console = Console()
     console.print(ResultsTable(rows, notes))
     for sentence in statements(rows) if verbose else verdict(rows):
-        console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
+        say(console, sentence)
     for name, mine in further.items():
         console.print(TABLES[name](mine))
     content = content_of(rows, notes, further)

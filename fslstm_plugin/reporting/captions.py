@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import printable
 from ..evaluation.rows import Row
-from .groups import are_compared
-from .words import NOTHING, listed, number, signed
+from .words import NOTHING, are_compared, listed, number, share, signed
 
 TASKS = 10_000  # The paper reports the time for so many tasks.
 
@@ -67,7 +66,7 @@ def columns(rows: Sequence[Row]) -> dict[str, Callable[[Row], str]]:
         found["to the best"] = _to_best
         found["gain"] = lambda row: signed(row.gain, row.gain_ci95)
     if any(row.transductive and row.share_error is not None for row in rows):
-        found["shares"] = _shares
+        found["shares"] = lambda row: share(row.share_error)
     if any(row.seconds is not None for row in rows):
         found["s/10k"] = _seconds
     return found
@@ -76,10 +75,6 @@ def columns(rows: Sequence[Row]) -> dict[str, Callable[[Row], str]]:
 def _to_best(row: Row) -> str:
     same = row.difference == 0 and row.difference_ci95 == 0
     return "best" if same else signed(row.difference, row.difference_ci95)
-
-
-def _shares(row: Row) -> str:
-    return NOTHING if row.share_error is None else f"{row.share_error:.1f}"
 
 
 def _seconds(row: Row) -> str:

@@ -11,8 +11,7 @@ from ..evaluation.rows import Row
 from ..extras import needs_extra
 from ..storage.files import replacing
 from .figures.lines import COLOURS, STYLE
-from .groups import by_method, by_shots
-from .words import full_name
+from .words import by_method, by_shots, full_name
 
 with needs_extra("A figure", "report"):
     from matplotlib import rc_context

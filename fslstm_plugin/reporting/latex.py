@@ -8,8 +8,7 @@ from ..errors import printable
 from ..evaluation.rows import Row
 from .captions import columns, notes, setting
 from .escaping import latex_escape, latex_number
-from .groups import by_method, by_shots, is_marked, several_runs
-from .words import NOTHING, display_name
+from .words import NOTHING, by_method, by_shots, display_name, is_marked, several_runs
 
 
 def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:

@@ -19,11 +19,10 @@ from .blocks import Best, Block, Section
 from .captions import columns, notes, setting
 from .chart import chart
 from .figures.lines import COLOURS, STYLE
-from .groups import by_shots, is_marked
 from .html import svg_element
 from .results import Results
 from .statements import verdict
-from .words import NOTHING, display_name, full_name, number, reference_name
+from .words import NOTHING, by_shots, display_name, full_name, is_marked, number, reference_name
 
 with needs_extra("A report", "report"):
     from matplotlib import rc_context

@@ -9,8 +9,17 @@ from typing import NamedTuple
 from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import parse
-from .groups import by_shots, is_among_best, several_runs
-from .words import display_name, full_name, listed, number, reference_name, signed
+from .words import (
+    by_shots,
+    display_name,
+    full_name,
+    is_among_best,
+    listed,
+    number,
+    reference_name,
+    several_runs,
+    signed,
+)
 
 _HELPS = ("helps", "hurts", "no clear difference for")
 _LEADS = ("ahead with", "behind with", "no clear difference with")

@@ -14,8 +14,7 @@ from rich.text import Text
 from ..errors import printable
 from ..evaluation.rows import Row
 from .captions import columns, notes, title
-from .groups import by_method, by_shots, is_marked, several_runs
-from .words import NOTHING, close, display_name
+from .words import NOTHING, by_method, by_shots, close, display_name, is_marked, several_runs
 
 BEST_MARK = "*"
 

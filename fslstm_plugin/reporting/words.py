@@ -1,4 +1,4 @@
-"""Names and numbers as tables and sentences write them."""
+"""What tables and sentences of rows are made of: rows that belong together, names, and numbers as they are written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,46 @@ from collections.abc import Sequence
 from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import parse
-from .groups import several_runs
 
 NOTHING = "–"
 
 _WRITTEN_OUT = 1e6  # Percents are smaller; other numbers would fill the line.
+
+
+def by_shots(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    """The rows of each number of shots, which are of the same episodes."""
+    groups: dict[int, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.shots, []).append(row)
+    return groups
+
+
+def by_method(rows: Sequence[Row]) -> list[dict[int, Row]]:
+    """The rows of each method of each run, by the number of shots."""
+    lines: dict[tuple[str, str], dict[int, Row]] = {}
+    for row in rows:
+        lines.setdefault((row.run, row.method), {})[row.shots] = row
+    return list(lines.values())
+
+
+def several_runs(rows: Sequence[Row]) -> bool:
+    """Whether a method's name alone does not identify its row."""
+    return len({row.run for row in rows}) > 1
+
+
+def are_compared(rows: Sequence[Row]) -> bool:
+    """Whether there are several methods, so that one can be best."""
+    return len(rows) > len(by_shots(rows))
+
+
+def is_among_best(row: Row) -> bool:
+    """Whether a row is the best of those of the same episodes, or within noise of it."""
+    return abs(row.difference) <= row.difference_ci95
+
+
+def is_marked(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether a table of the rows marks this one as among the best."""
+    return are_compared(rows) and is_among_best(row)
 
 
 def display_name(method: str) -> str:
@@ -61,6 +96,11 @@ def signed(value: float | None, ci95: float | None) -> str:
         ('+3.10 ± 0.40', '0.00 ± 0.40', '0.00')
     """
     return f"+{number(value, ci95)}" if value is not None and round(value, 2) > 0 else number(value, ci95)
+
+
+def share(points: float | None) -> str:
+    """A mean error of classes' shares, in points, as far as known."""
+    return NOTHING if points is None else f"{points:.1f}"
 
 
 def close(text: str) -> str:

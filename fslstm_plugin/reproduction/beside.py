@@ -66,7 +66,7 @@ def shipped_pairs(name: str, measured: Sequence[Measurement]) -> list[Pair]:
     return pairs(measured, measurements.read(shipped.folder() / name))
 
 
-def block(name: str, measured: Sequence[Measurement], explained: bool = False) -> list[Block]:
+def blocks(name: str, measured: Sequence[Measurement], explained: bool = False) -> list[Block]:
     """The numbers of a reproduction beside those that are shipped, if any are; explained with models and interval."""
     found = shipped_pairs(name, measured)
     if not found:

@@ -26,24 +26,20 @@ def table(published: Sequence[PublishedValue], measured: Sequence[Measurement]) 
     shots = sorted({value.shots for value in published})
     balances = {value.query_balance for value in published}
     ours = [each for each in measured if each.query_balance in balances and each.shots in shots]
+    entries: list[tuple[str, PublishedValue | Measurement, str]] = [
+        *((value.method, value, f"published: {value.source}") for value in published),
+        *((_name(each), each, f"measured here: {each.training}, {each.episodes:,} episodes") for each in ours),
+    ]
     rows: dict[tuple[str, ...], dict[int, str]] = {}
     for method in dict.fromkeys(value.method for value in published):
-        for value in published:
-            if value.method == method:
-                line = _line(value, method, f"published: {value.source}")
-                rows.setdefault(line, {})[value.shots] = number(value.accuracy, value.ci95)
-        for each in ours:
-            if _name(each) == method:
-                line = _line(each, method, f"measured here: {each.training}, {each.episodes:,} episodes")
+        for name, each, source in entries:
+            if name == method:
+                line = method, place(each.dataset, each.backbone), each.query_balance, source
                 rows.setdefault(line, {})[each.shots] = number(each.accuracy, each.ci95)
     head = ["method", "model", "queries", *(f"{count}-shot" for count in shots), "from"]
     return head, [
         [*line[:-1], *(cells.get(count, NOTHING) for count in shots), line[-1]] for line, cells in rows.items()
     ]
-
-
-def _line(each: PublishedValue | Measurement, method: str, source: str) -> tuple[str, ...]:
-    return method, place(each.dataset, each.backbone), each.query_balance, source
 
 
 def _name(each: Measurement) -> str:

@@ -40,7 +40,7 @@ def _write_table(reproduction: Reproduction) -> None:
     lines = compare(reproduction, measured)
     rows = [row for line in lines for row in line.as_dicts()]
     folder = reproduction.folder
-    shipped = beside.block(reproduction.name, measured, explained=True)
+    shipped = beside.blocks(reproduction.name, measured, explained=True)
     write_text(folder / "table.md", rendering.markdown(reproduction, lines, measured, shipped), follow_links=False)
     write_text(folder / "table.tex", rendering.latex(reproduction, lines), follow_links=False)
     write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
@@ -76,7 +76,7 @@ def _write_lines(reproduction: Reproduction) -> None:
     write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
     write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows}, follow_links=False)
     blocks = figure_blocks(reproduction, lines, measured)
-    further = beside.block(reproduction.name, measured, explained=True)
+    further = beside.blocks(reproduction.name, measured, explained=True)
     further += rendering.origin(((each.provenance, each.seed) for each in measured), measured)
     text = [f"# {title}", "", f"![{title}](figure.png)", "", gains_over(lines)]
     text += rendering.markdown_blocks([*blocks, *further])

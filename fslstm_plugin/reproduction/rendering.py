@@ -14,7 +14,7 @@ from ..reporting.blocks import Block
 from ..reporting.escaping import latex_escape, latex_number, markdown_escape
 from ..reporting.figures.lines import Lines, Point, in_order
 from ..reporting.statements import statement
-from ..reporting.words import NOTHING, display_name, number, signed
+from ..reporting.words import NOTHING, display_name, number, share, signed
 from .comparison import Cell, Line, Trained, trained_of
 from .measurements import Measurement, Provenance
 from .specification import Published, Reproduction
@@ -72,19 +72,12 @@ def comparisons(lines: Sequence[Line], letters: Letters) -> list[tuple[str, Tabl
 
 def _comparison(lines: list[Line], letters: Letters, run: bool) -> Table:
     shots = sorted({count for line in lines for count in line.cells})
-    texts: dict[str, Callable[[Cell], str]] = {
-        "published": lambda cell: number(cell.published, cell.published_ci95),
-        "ours": lambda cell: number(cell.ours, cell.ours_ci95),
-        "difference": _difference,
-        "published s / 10k": lambda cell: _seconds(cell.published_seconds),
-        "ours s / 10k": lambda cell: _seconds(cell.ours_seconds),
-    }
     columns = {"method": [_name(line, lines) for line in lines]}
     if run:
         untrained = {True: "not run", False: "published only"}
         columns["training"] = [_lettered(line, letters) or untrained[line.known] for line in lines]
     for count in shots:
-        for name, text in texts.items():
+        for name, text in _TEXTS.items():
             columns[f"{count}-shot {name}"] = [text(line.cells.get(count, Cell())) for line in lines]
     filled = {name: cells for name, cells in columns.items() if any(cell != NOTHING for cell in cells)}
     return list(filled), [list(row) for row in zip(*filled.values(), strict=True)]
@@ -159,6 +152,15 @@ def _seconds(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.0f}"
 
 
+_TEXTS: dict[str, Callable[[Cell], str]] = {  # What is said of a cell, as the heads of columns name it.
+    "published": lambda cell: number(cell.published, cell.published_ci95),
+    "ours": lambda cell: number(cell.ours, cell.ours_ci95),
+    "difference": _difference,
+    "published s / 10k": lambda cell: _seconds(cell.published_seconds),
+    "ours s / 10k": lambda cell: _seconds(cell.ours_seconds),
+}
+
+
 ALL_AT_ONCE = "The 95 % intervals of these differences hold for all of them at once (Bonferroni)."
 
 
@@ -186,29 +188,18 @@ def said(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, l
 
 def grids(lines: Lines) -> list[tuple[str, Table]]:
     """Gains, accuracies, and errors of the shares if there are any, of each row of panels, with headings."""
-    shares = any(point.share_error is not None for point in lines.points)
+    texts: dict[str, Callable[[Point], str]] = {
+        "Gain in points": lambda point: signed(point.gain, point.gain_ci95),
+        "Accuracy in percent": lambda point: number(point.accuracy, point.accuracy_ci95),
+    }
+    if any(point.share_error is not None for point in lines.points):
+        texts["Mean absolute error of the classes' shares in points"] = lambda point: share(point.share_error)
     rows = {point.row: [each for each in lines.points if each.row == point.row] for point in lines.points}
     return [
-        (f"{what}: {row}", grid(points, lines.x_label, show))
-        for what, show in (
-            ("Gain in points", _gain),
-            ("Accuracy in percent", _accuracy),
-            *([("Mean absolute error of the classes' shares in points", _share_error)] if shares else []),
-        )
+        (f"{what}: {row}", grid(points, lines.x_label, text))
+        for what, text in texts.items()
         for row, points in rows.items()
     ]
-
-
-def _gain(point: Point) -> str:
-    return signed(point.gain, point.gain_ci95)
-
-
-def _accuracy(point: Point) -> str:
-    return number(point.accuracy, point.accuracy_ci95)
-
-
-def _share_error(point: Point) -> str:
-    return NOTHING if point.share_error is None else f"{point.share_error:.1f}"
 
 
 def grid(points: Sequence[Point], x_label: str, show: Callable[[Point], str]) -> Table:
@@ -263,8 +254,9 @@ def latex(reproduction: Reproduction, lines: Sequence[Line]) -> str:
     r"""The same as a booktabs table, ours beside the published. Needs ``\usepackage{booktabs}``."""
     specification = reproduction.specification
     shots = sorted({count for line in lines for count in line.cells})
-    times = specification.timed is not None
-    names = ["published", "ours", *(["published s / 10k", "ours s / 10k"] if times else [])]
+    names = ["published", "ours"]
+    if specification.timed is not None:
+        names += ["published s / 10k", "ours s / 10k"]
     wide, width = len(names), 1 + len(names) * len(shots)
     letters = training_letters(lines)
     text = [f"% {specification.title}", f"\\begin{{tabular}}{{l{'c' * (width - 1)}}}", "\\toprule"]
@@ -277,18 +269,12 @@ def latex(reproduction: Reproduction, lines: Sequence[Line]) -> str:
         mine = list(group)
         for line in mine:
             cells = [line.cells.get(count, Cell()) for count in shots]
-            numbers = [latex_number(shown) for cell in cells for shown in _pair(cell, times)]
+            numbers = [latex_number(_TEXTS[name](cell)) for cell in cells for name in names]
             letter = f" ({_lettered(line, letters)})" if line.trained else ""
             text.append(f"{' & '.join([latex_escape(_name(line, mine) + letter), *numbers])} \\\\")
     text += ["\\bottomrule", "\\end{tabular}"]
     text += [f"\\par {latex_escape(words)}." for words in explained(letters)]
     return "\n".join([*text, ""])
-
-
-def _pair(cell: Cell, times: bool) -> list[str]:
-    """What was published and what is ours."""
-    accuracies = [number(cell.published, cell.published_ci95), number(cell.ours, cell.ours_ci95)]
-    return accuracies + ([_seconds(cell.published_seconds), _seconds(cell.ours_seconds)] if times else [])
 
 
 def csv_lines(rows: Sequence[dict[str, Any]]) -> str:

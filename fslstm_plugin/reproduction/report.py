@@ -49,7 +49,7 @@ def _table(reproduction: Reproduction, measured: Sequence[Measurement]) -> Conte
     for training, sentences in rendering.said(measured, letters):
         heading = f"Paired differences on the same episodes: {training}"
         blocks.append(Block(heading, rendering.ALL_AT_ONCE, sentences=sentences, folded=True))
-    blocks += beside.block(reproduction.name, measured)
+    blocks += beside.blocks(reproduction.name, measured)
     blocks += rendering.origin(((each.provenance, each.seed) for each in measured), mark="")
     return [rendering.published_by(reproduction.published), rendering.explanation(lines)], blocks
 
@@ -59,6 +59,6 @@ def _figure(reproduction: Reproduction, measured: Sequence[Measurement]) -> Cont
         return [], []
     lines = lines_of(reproduction, measured)
     blocks = [Block(figure=svg_element(line_figure.draw(lines), reproduction.name))]
-    blocks += figure_blocks(reproduction, lines, measured) + beside.block(reproduction.name, measured)
+    blocks += figure_blocks(reproduction, lines, measured) + beside.blocks(reproduction.name, measured)
     blocks += rendering.origin(((each.provenance, each.seed) for each in measured), measured, mark="")
     return [gains_over(lines)], blocks

@@ -39,10 +39,7 @@ def read(folder: Path) -> Tasks | None:
 
 
 def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
-    """The first episodes of each run with IAM, in the plane; four in all, or one for each run if there are more.
-
-    They are kept as ``measured.json`` of the reproduction.
-    """
+    """Keep the first episodes of each run with IAM, in the plane: four in all, or one of each of more runs."""
     specification, tasks = reproduction.specification, []
     for part in parts:
         model = Model.of(part, specification, request, console)
