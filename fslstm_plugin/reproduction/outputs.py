@@ -21,7 +21,6 @@ with needs_extra("A figure", "report"):
     from matplotlib.figure import Figure
 
 SUPPORT = "support"
-BESIDE_PUBLISHED = "Beside what was published"
 
 
 def write(reproduction: Reproduction) -> None:
@@ -61,7 +60,7 @@ def figure_blocks(reproduction: Reproduction, lines: line_figure.Lines, measured
     if reproduction.published.values:
         head, rows = literature.table(reproduction.published.values, measured)
         words = rendering.published_by(reproduction.published)
-        blocks.append(Block(BESIDE_PUBLISHED, words, head, rows, folded=True))
+        blocks.append(Block("Beside what was published", words, head, rows, folded=True))
     return blocks
 
 
