@@ -109,4 +109,4 @@ def pretrain(
         )
         run = Run(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
     pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=console)
-    options.announce(f"Saved the backbone in {run.weights}.")
+    options.announce(f"The backbone is in {run.weights}.")

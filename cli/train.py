@@ -109,4 +109,4 @@ def train(
         )
         run = Run(new_run_folder(runs, name, f"train-{dataset}-{backbone}-{config.algorithm}"), config)
     train(run, engine, data_root=data_root, resume=resume, console=console)
-    options.announce(f"Saved the best model in {run.weights}.")
+    options.announce(f"The best model is in {run.weights}.")

@@ -258,6 +258,12 @@ class Run:
             write_json(file, content, follow_links=False)
         return file
 
+    def has_weights(self) -> bool:
+        """Whether the weights are there, and undamaged."""
+        with suppress(RunError):
+            return self.weights.is_file() and bool(self.load_weights())
+        return False
+
     def load_weights(self) -> dict[str, Tensor]:
         """The saved tensors by name; see `load_tensors`."""
         return load_tensors(self.weights)

@@ -167,5 +167,14 @@ class SaveWeights(pl.Callback):
         assert isinstance(module, Classification)
         is_last = trainer.global_step >= trainer.max_steps
         if trainer.is_global_zero and (is_last or time.monotonic() - self.saved >= SECONDS_BETWEEN_SAVES):
-            self.run.save_weights(FewShotModel.from_backbone(module.backbone))
-            self.saved = time.monotonic()
+            self._save(module)
+
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Save what a checkpoint of the last step has, if the file was lost since."""
+        assert isinstance(module, Classification)
+        if trainer.is_global_zero and not self.run.has_weights():
+            self._save(module)
+
+    def _save(self, module: Classification) -> None:
+        self.run.save_weights(FewShotModel.from_backbone(module.backbone))
+        self.saved = time.monotonic()

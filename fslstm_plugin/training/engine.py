@@ -223,6 +223,12 @@ class TrainingProgress(pl.Callback):
         self.shown = self.began = time.monotonic()
         self.first_step = trainer.global_step
         self.progress.update(self.task, total=trainer.max_steps, completed=trainer.global_step)
+        begun = f", from step {trainer.global_step:,} on" if trainer.global_step else ""
+        self.console.print(
+            f"{trainer.max_steps:,} steps of {self.units_per_step:,} {self.unit}, "
+            f"{trainer.max_steps / trainer.num_training_batches:.4g} epochs{begun}.",
+            highlight=False,
+        )
         if self.console.is_terminal:
             self.progress.start()
 
@@ -407,7 +413,11 @@ def fit(
                 storage.origin = _origin(run, data_digest)
             # A run that was stopped before its first checkpoint begins again.
             checkpoint = run.checkpoint if resume and run.checkpoint.is_file() else None
+            if first and resume and checkpoint is None:
+                progress.console.print(f"{run.path} has no checkpoint: the training begins anew.", highlight=False)
             module.to(memory_format=torch.channels_last)
             if trainer.world_size == 1 and trainer.strategy.root_device.type == "cuda":
                 module.replay()
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+            if first and not checkpoints.started:
+                progress.console.print(f"{run.path} is trained to its end: nothing was left to do.", highlight=False)

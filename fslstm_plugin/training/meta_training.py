@@ -44,20 +44,35 @@ class KeepBest(pl.Callback):
         return {"best": self.best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state from the checkpoint."""
-        self.best = state_dict["best"]
+        """Restore the state from the checkpoint; the best weights are in their file alone, which may be lost."""
+        if self.run.has_weights():
+            self.best = state_dict["best"]
+        elif state_dict["best"] >= 0:
+            self.console.print(
+                f"{self.run.weights} is missing or damaged: the best weights so far are lost, those of later "
+                "validations are kept.",
+                highlight=False,
+            )
+
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Save the last weights, if there are none: a training that is continued at its end may have lost the best."""
+        if trainer.is_global_zero and self.best < 0:
+            self._keep_if_better(trainer, module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Validate, and save if better."""
+        if trainer.is_global_zero:
+            accuracy = self._keep_if_better(trainer, module)
+            module.log("valid_accuracy", accuracy / 100, on_step=False, on_epoch=True, rank_zero_only=True)
+
+    def _keep_if_better(self, trainer: pl.Trainer, module: pl.LightningModule) -> float:
+        """The accuracy in percent."""
         assert isinstance(module, EpisodicModule)
-        if not trainer.is_global_zero:
-            return
         model = module.model.eval()
         source = self._source(model.embedding_of(model.method), model.method, module.device)
         (outcome,) = run_methods(source, self.sampler, [model.method], self.validation.episodes, module.device)
         module.train()
         accuracy = estimate(outcome.accuracies)
-        module.log("valid_accuracy", accuracy.mean / 100, on_step=False, on_epoch=True, rank_zero_only=True)
         better = accuracy.mean > self.best
         if better:
             self.best = accuracy.mean
@@ -67,6 +82,7 @@ class KeepBest(pl.Callback):
             f"{', the best so far' if better else ''}",
             highlight=False,
         )
+        return accuracy.mean
 
     def _source(self, embedding: Embedding, method: Method, device: torch.device) -> FeatureSource:
         if method.episode_statistics:

@@ -17,7 +17,8 @@ from ..storage.files import replacing
 def is_logged(trainer: pl.Trainer) -> bool:
     """Whether the step under way is one whose loss and accuracy are recorded; to log each costs a small step's time."""
     every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-    return (trainer.global_step + 1) % every == 0
+    done = trainer.global_step + 1
+    return done % every == 0 or done == trainer.max_steps
 
 
 class Metrics(pl.Callback):
@@ -45,7 +46,7 @@ class Metrics(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Record the metrics of the step."""
-        if trainer.global_step % self.every == 0:
+        if trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps:
             self._note(trainer, "train_")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:

@@ -64,14 +64,12 @@ def pretrain(
         classes = len(images.classes)
         batches = FolderBatches(images, recipe, config.seed, workers)
         digest = folder_digest(images)
-    whole = recipe.epochs * len(batches)
-    total_steps = min(whole, config.max_steps or whole)
+    total_steps = min(recipe.epochs * len(batches), config.max_steps or 2**62)
     scale_dropout(backbone, recipe.dropout)
     teacher = None if config.teacher is None else Teacher.of(Run.open(Path(config.teacher)), config, classes)
     module = Classification(backbone, classes, recipe, total_steps, None if teacher is None else teacher.divergence)
     _require_sizes(module, config)
     batches.module = module
-    report(f"{recipe.epochs} epochs in batches of {recipe.batch_size} are {whole:,} steps.")
     fit(
         module,
         batches,

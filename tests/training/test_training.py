@@ -84,6 +84,32 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_again(tmp_path, data_r
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 2
 
 
+@pytest.mark.parametrize("content", [None, b"", b"half of"])
+def test_weights_lost_after_the_end_are_written_again(content, tmp_path, data_root):
+    said = Console(file=(tmp_path / "log").open("w"), width=200)
+    for start, run in ((pretrain, pretrain_run(tmp_path / "base", 2)), (train, meta_run(tmp_path / "meta", 2))):
+        start(run, OPTIONS, data_root=data_root, console=QUIET)
+        weights = {name: value.clone() for name, value in run.load_weights().items()}  # the file is mapped
+        run.weights.unlink() if content is None else run.weights.write_bytes(content)
+        start(run, OPTIONS, data_root=data_root, resume=True, console=said)
+        again = run.load_weights()
+        assert all(again[name].equal(value) for name, value in weights.items())
+    said.file.close()
+    log = (tmp_path / "log").read_text()
+    assert log.count("is trained to its end: nothing was left to do") == 2
+    assert log.count("the best weights so far are lost") == 1
+
+
+def test_the_steps_are_told_as_they_are_and_the_last_one_with_its_loss(tmp_path, data_root):
+    run = pretrain_run(tmp_path / "run", max_steps=2)
+    with (tmp_path / "log").open("w") as file:
+        pretrain(run, OPTIONS, data_root=data_root, console=Console(file=file, width=200))
+    log = (tmp_path / "log").read_text()
+    assert log.startswith("2 steps of 48 images, 0.4 epochs.\n")
+    assert "step 2/2  loss " in log
+    assert metrics(run)[-1]["step"] == "2"
+
+
 def test_a_second_run_never_overwrites_the_first(tmp_path, data_root):
     run = meta_run(tmp_path / "run", max_steps=1)
     train(run, OPTIONS, data_root=data_root, console=QUIET)
@@ -386,7 +412,7 @@ def test_two_processes_train_on_the_same_episodes_as_one(tmp_path, spawn):
         process = spawn(*common, "--name", name, *extra)
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err
-        assert out.count("Saved the best model") == 1
+        assert out.count("The best model is in") == 1
     assert sorted(file.name for file in tmp_path.iterdir()) == ["one", "two"]
     # Without batch normalisation, whose statistics each process takes of its own images, the weights agree too.
     two, one = (torch.load(tmp_path / name / "last.ckpt", weights_only=True) for name in ("two", "one"))
