@@ -203,7 +203,7 @@ class Evaluation:
         What is measured further is of the first session.
         """
         built = [
-            (session, session.methods(as_tuned(session.run, names, self.tuned, console))) for session, names in parts
+            (session, session.methods(as_tuned(session, names, console) if self.tuned else names)) for session, names in parts
         ]
         for sentence in further.check(*built[0], self.settings) if further else ():
             say(console, sentence)
@@ -228,15 +228,16 @@ def possible(session: Session, names: Iterable[str], console: Console) -> list[s
     return found
 
 
-def as_tuned(run: Run | None, names: Sequence[str], tuned: bool, console: Console) -> list[str]:
-    """Names of methods, with what ``fslstm tune`` chose for the run in place of plain ones, each once."""
+def as_tuned(session: Session, names: Sequence[str], console: Console) -> list[str]:
+    """Names of methods, with what ``fslstm tune`` chose for run and data set in place of plain ones, each once."""
     from fslstm_plugin.evaluation.tuning import load_tuning, tuned_name
 
-    choices = load_tuning(run).choices if tuned and run is not None else {}
+    dataset = session.split.dataset
+    choices = load_tuning(session.run).choices.get(dataset, {}) if session.run is not None else {}
     found: dict[str, None] = {}
     for name in names:
         chosen = tuned_name(choices, name)
         if chosen != name and chosen not in found:
-            say(console, f"{name} is used as tuned on validation episodes: {chosen} (--no-tuned for its defaults).")
+            say(console, f"{name} is used as tuned on validation episodes of {dataset}: {chosen} (--no-tuned for its defaults).")
         found[chosen] = None
     return list(found)

@@ -46,7 +46,8 @@ def tune(
     """Choose each method's constants and feature preprocessing on validation episodes.
 
     Accuracies are averaged over the numbers of shots. The choice and every candidate's accuracy are kept in the
-    run's tuned.json; eval, compare and compare-heads then use it. With --pictures or --features, which should be of
+    run's tuned.json; eval, compare and compare-heads then use it on this data set for methods named without
+    arguments. With --pictures or --features, which should be of
     other classes than those evaluated later, the choices are printed.
     """
     from rich.console import Console

@@ -20,11 +20,11 @@ SPLIT = "val"
 
 
 class Tuning(Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of a run's ``tuned.json``: what was chosen for each method, and the results of every candidate."""
+    """Content of a run's ``tuned.json``: of each data set the choice for each method, and every candidate's results."""
 
-    choices: dict[str, str]
+    choices: dict[str, dict[str, str]]
     rows: list[Row]
-    format: Literal[2] = 2
+    format: Literal[3] = 3
 
 
 def candidates(method: Method) -> list[str]:
@@ -60,16 +60,18 @@ def evidence(choices: Mapping[str, str], rows: Sequence[Row]) -> list[str]:
 
 
 def save_choices(run: Run, choices: dict[str, str], rows: list[Row]) -> None:
-    """Keep the choices and the rows that led to them in ``tuned.json`` of the run, beside those for other methods.
+    """Keep the choices and the rows that led to them, all of one data set, in ``tuned.json`` beside earlier ones.
 
     Raises:
         RunError: If what is there is damaged.
     """
     with exclusive(subfolder(run.path, "evaluations"), seconds=60):  # another tuning of this run may end just now
         earlier = load_tuning(run)
-        tried = {row.method for row in rows}
-        kept = [row for row in earlier.rows if row.method not in tried]
-        together = Tuning({**earlier.choices, **choices}, [*kept, *rows])
+        tried = {(row.dataset, row.method) for row in rows}
+        kept = [row for row in earlier.rows if (row.dataset, row.method) not in tried]
+        dataset = rows[0].dataset
+        mine = {**earlier.choices.get(dataset, {}), **choices}
+        together = Tuning({**earlier.choices, dataset: mine}, [*kept, *rows])
         write_json(run.path / "tuned.json", to_plain(together), follow_links=False)
 
 
@@ -91,12 +93,14 @@ def load_tuning(run: Run) -> Tuning:
 
 
 def tuned_name(choices: Mapping[str, str], name: str) -> str:
-    """The choice for a method, which may have transductive modules after it; else the name itself.
+    """The choice for a method without arguments, which may have transductive modules after it; else the name itself.
 
     Example:
-        >>> [tuned_name({"rr": "rr(ridge=1)"}, name) for name in ("rr+psm", "rr+iam")]
-        ['rr(ridge=1)+psm', 'rr+iam']
+        >>> [tuned_name({"rr": "rr(ridge=1)"}, name) for name in ("rr+psm", "rr+iam", "rr(ridge=9)")]
+        ['rr(ridge=1)+psm', 'rr+iam', 'rr(ridge=9)']
     """
+    if parse(name)[0].arguments:
+        return name
     for known in sorted(choices, key=len, reverse=True):
         if name == known or (name.startswith(f"{known}+") and _only_refits(name.removeprefix(f"{known}+"))):
             return choices[known] + name.removeprefix(known)

@@ -158,7 +158,7 @@ def test_what_was_tuned_without_weights_is_not_put_before_them(trained, fslstm, 
     shutil.copytree(trained / "fslstm", run)
     assert fslstm("tune", "lssvm", "--run", run, *FEW).code == 0
     content = json.loads((run / "tuned.json").read_text())
-    (run / "tuned.json").write_text(json.dumps({**content, "choices": {"lssvm": "lssvm(ridge=7)"}}))
+    (run / "tuned.json").write_text(json.dumps({**content, "choices": {"dots": {"lssvm": "lssvm(ridge=7)"}}}))
     assert fslstm("eval", "--run", run, *FEW, "--can", "--json", tmp_path / "r.json").code == 0
     methods = {row["method"] for row in rows_of(tmp_path / "r.json")}
     assert methods == {"lssvm(ridge=7)", "lssvm+iam", "lssvm+iam+psm", "lssvm+iam+can"}
@@ -250,17 +250,18 @@ def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, 
         mine = [name for name in names if name.split("(")[0].split("+")[0] == method.split("+")[0]]
         mine = [name for name in mine if name.endswith("+iam") == method.endswith("+iam")]
         means = {name: sum(row["accuracy"] for row in rows if row["method"] == name) for name in mine}
-        assert means[content["choices"][method]] == max(means.values())
+        assert means[content["choices"]["dots"][method]] == max(means.values())
 
     result = fslstm("tune", "nn", "--run", "fslstm", "--runs", trained, *FEW)
     assert result.code == 0, result.err
     again = json.loads((trained / "fslstm" / "tuned.json").read_text())
-    assert again["choices"].keys() == {*content["choices"], "nn"}, "what was chosen earlier stays"
-    assert again["choices"].items() >= content["choices"].items()
+    before, after = content["choices"]["dots"], again["choices"]["dots"]
+    assert after.keys() == {*before, "nn"}, "what was chosen earlier stays"
+    assert after.items() >= before.items()
     assert [row for row in again["rows"] if row["head"] != "nn"] == rows
 
     evaluate = ("eval", "--run", "fslstm", "--runs", trained, *FEW, "--psm-iters", 0, "--json", tmp_path / "r.json")
-    choice = content["choices"]["lssvm+iam"]
+    choice = before["lssvm+iam"]
     result = fslstm(*evaluate, "--iam")
     assert result.code == 0, result.err
     assert {row["method"] for row in rows_of(evaluate[-1])} == {choice}
@@ -270,8 +271,13 @@ def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, 
     result = fslstm(*evaluate, "--iam", "--head", "lssvm(ridge=loo)")
     assert {row["options"]["ridge"] for row in rows_of(evaluate[-1])} == {"loo"}
     assert "LSSVM(ridge=loo)+IAM" in result.out
+    elsewhere = {**again, "choices": {"glyphs": {"lssvm": "lssvm(ridge=7)"}, "dots": {"rr(ridge=2)": "rr(ridge=3)"}}}
+    (trained / "fslstm" / "tuned.json").write_text(json.dumps(elsewhere))
+    result = fslstm("compare", "lssvm", "rr(ridge=2)", *evaluate[1:5], *FEW, "--json", tmp_path / "r.json")
+    assert "as tuned" not in result.err, "of another data set, and a number that the user gave"
+    assert {row["method"] for row in rows_of(tmp_path / "r.json")} == {"lssvm", "rr(ridge=2)"}
 
-    (trained / "fslstm" / "tuned.json").write_text('{"format": 2, "choices": {"lssvm+iam": {"head": "lssvm"}}}')
+    (trained / "fslstm" / "tuned.json").write_text('{"format": 3, "choices": {"lssvm+iam": {"head": "lssvm"}}}')
     damaged = (trained / "fslstm" / "tuned.json").read_text()
     result = fslstm(*evaluate)
     assert result.code == 1

@@ -629,7 +629,7 @@ EVALUATION = {
     "command": "fslstm eval", "version": "0", "date": "2024-01-01", "statements": [], "notes": [],
     "rows": [ROW, {**ROW, "shots": 5, "modules": []}, {**ROW, "method": "nn", "run": "b", "gain": None}],
 }  # fmt: skip
-TUNED = {"format": 2, "choices": {"lssvm": "lssvm(ridge=1,normalize)"}, "rows": [ROW]}
+TUNED = {"format": 3, "choices": {"dots": {"lssvm": "lssvm(ridge=1,normalize)"}}, "rows": [ROW]}
 
 
 # The command line: options that exist with values of all sorts, in any combination.
