@@ -133,4 +133,4 @@ def compare_heads(
     """
     psm = "psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"
     names = [f"{each}{module}" for each in head or PAPERS_HEADS for module in ("", "+can", f"+{psm}")]
-    compare(names, [run] if run else None, **more)
+    compare(names, [run] if run is not None else None, **more)

@@ -89,7 +89,7 @@ def evaluate(
         TRANSDUCTION.get(name)
     terminal.join_ranks().device(asked.device)
     console = Console(stderr=True)
-    (session,) = asked.sessions([run] if run else None, source, console)
+    (session,) = asked.sessions([run] if run is not None else None, source, console)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
     names = methods or rows_for(session.method, head, refits, iam, bn)

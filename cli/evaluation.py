@@ -90,12 +90,12 @@ class Evaluation:
     json: options.Json = None
     csv: Annotated[
         Optional[Path],
-        typer.Option(help="Also write the rows to this CSV file.", dir_okay=False, callback=options.output("CSV")),
+        typer.Option(help="Also write the rows to this CSV file.", dir_okay=False, callback=options.output("CSV file")),
     ] = None
     latex: Annotated[
         Optional[Path],
         typer.Option(
-            help="Also write a booktabs table to this file.", dir_okay=False, callback=options.output("LaTeX")
+            help="Also write a booktabs table to this file.", dir_okay=False, callback=options.output("LaTeX table")
         ),
     ] = None
     chart: Annotated[
@@ -103,7 +103,7 @@ class Evaluation:
         typer.Option(
             help="Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.",
             dir_okay=False,
-            callback=options.in_a_folder,
+            callback=options.output("chart"),
         ),
     ] = None
 
@@ -203,7 +203,8 @@ class Evaluation:
         What is measured further is of the first session.
         """
         built = [
-            (session, session.methods(as_tuned(session, names, console) if self.tuned else names)) for session, names in parts
+            (session, session.methods(as_tuned(session, names, console) if self.tuned else names))
+            for session, names in parts
         ]
         for sentence in further.check(*built[0], self.settings) if further else ():
             say(console, sentence)
@@ -238,6 +239,9 @@ def as_tuned(session: Session, names: Sequence[str], console: Console) -> list[s
     for name in names:
         chosen = tuned_name(choices, name)
         if chosen != name and chosen not in found:
-            say(console, f"{name} is used as tuned on validation episodes of {dataset}: {chosen} (--no-tuned for its defaults).")
+            say(
+                console,
+                f"{name} is used as tuned on validation episodes of {dataset}: {chosen} (--no-tuned for its defaults).",
+            )
         found[chosen] = None
     return list(found)

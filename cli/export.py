@@ -35,7 +35,7 @@ def export(
         typer.Option(
             help="File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.",
             dir_okay=False,
-            callback=options.output("Markdown"),
+            callback=options.output("card"),
             show_default=False,
         ),
     ] = None,

@@ -63,7 +63,7 @@ def fit(
             help="A page of what is printed, with the possibly mislabelled pictures.",
             show_default=False,
             dir_okay=False,
-            callback=options.output("HTML"),
+            callback=options.output("page"),
         ),
     ] = None,
 ) -> None:

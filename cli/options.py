@@ -28,10 +28,14 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
         return None
     from fslstm_plugin.data.reading.decode import picture_suffixes
 
-    if not file.parent.is_dir():
-        raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
     if file.is_file() and file.suffix.lower() in picture_suffixes():
         raise UsageError(f"{file} is a picture, and is not replaced: name another file.")
+    return _writable(file)
+
+
+def _writable(file: Path) -> Path:
+    if not file.parent.is_dir():
+        raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
     place = Path(os.path.realpath(file))
     replaced = place.is_file() or not place.exists()  # a device or a pipe is written to
     if replaced and not os.access(place.parent, os.W_OK):
@@ -40,31 +44,38 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
 
 
 _BEGINNINGS = {  # Of the files of each kind that commands write, in small letters.
-    "JSON": (b"{", b"["),
-    "HTML": (b"<!doctype html",),
-    "CSV": (b"dataset,split,",),
-    "LaTeX": (b"% needs",),
-    "Markdown": (b"---",),
+    "JSON file": (b"{", b"["),
+    "page": (b"<!doctype html",),
+    "CSV file": (b"dataset,split,",),
+    "LaTeX table": (b"% needs",),
+    "card": (b"---",),
 }
 
 
 def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
-    """A callback like `in_a_folder` that also refuses to replace a file of another kind than is written."""
+    """A callback like `in_a_folder` that refuses to replace what is there, but for an earlier one of its kind."""
 
     def checked(file: Optional[Path]) -> Optional[Path]:
-        if in_a_folder(file) is not None and file is not None and file.is_file() and file.stat().st_size:
+        if file is not None and _writable(file).is_file() and file.stat().st_size:
             try:
-                with file.open("rb") as content:
-                    begins = content.read(1024).lstrip().lower()
+                content = file.read_bytes()
             except OSError as error:
                 raise UsageError(
                     f"{file} already exists and cannot be read ({error.strerror}): name another file."
                 ) from error
-            if not begins.startswith(_BEGINNINGS[kind]):
-                raise UsageError(f"{file} already exists and is no {kind} file like this: name another file.")
+            if not _is_ours(content, kind):
+                raise UsageError(f"{file} already exists and is no {kind} of fslstm: name another file.")
         return file
 
     return checked
+
+
+def _is_ours(content: bytes, kind: str) -> bool:
+    if kind == "chart":
+        from fslstm_plugin.reporting.chart import MARK
+
+        return MARK.encode() in content
+    return content.lstrip().lower().startswith(_BEGINNINGS[kind])
 
 
 def coverage_kind(coverage: float | None, kind: str | None) -> str:
@@ -110,7 +121,7 @@ CoverageKind = Annotated[
 ]
 Json = Annotated[
     Optional[Path],
-    typer.Option("--json", help="Also write the rows to this JSON file.", dir_okay=False, callback=output("JSON")),
+    typer.Option("--json", help="Also write the rows to this JSON file.", dir_okay=False, callback=output("JSON file")),
 ]
 
 ENGINE = "Engine"  # Heading of the options that follow, and of the number of workers.

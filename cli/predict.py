@@ -62,10 +62,10 @@ def predict(
     csv: Annotated[
         Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
     ] = None,
-    json: Annotated[Optional[Path], _file("The same predictions as JSON.", "JSON")] = None,
+    json: Annotated[Optional[Path], _file("The same predictions as JSON.", "JSON file")] = None,
     label_studio: Annotated[
         Optional[Path],
-        _file("Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.", "JSON"),
+        _file("Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.", "JSON file"),
     ] = None,
     xmp: Annotated[
         bool,
@@ -76,7 +76,7 @@ def predict(
         ),
     ] = False,
     html: Annotated[
-        Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.", "HTML")
+        Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.", "page")
     ] = None,
     sort_into: Annotated[
         Optional[Path],

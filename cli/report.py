@@ -30,7 +30,7 @@ def report(
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
-    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False, callback=options.output("HTML"))] = Path(
+    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False, callback=options.output("page"))] = Path(
         "report.html"
     ),
 ) -> None:

@@ -65,7 +65,7 @@ def suggest(
             help="Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.",
             show_default=False,
             dir_okay=False,
-            callback=options.output("JSON"),
+            callback=options.output("JSON file"),
         ),
     ] = None,
 ) -> None:

@@ -18,8 +18,13 @@ with needs_extra("A figure", "report"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What would make two files of one figure differ.
-_DATED = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+MARK = "drawn by fslstm"
+# Who made the file, by which it is known as one that may be replaced, and no date, by which two files would differ.
+_METADATA = {
+    "png": {"Software": MARK},
+    "svg": {"Creator": MARK, "Date": None},
+    "pdf": {"Creator": MARK, "CreationDate": None},
+}
 _LINE, _AROUND = 0.17, 0.75  # Height of a method and of what is around them, in inches.
 _PANEL, _NAMES, _LETTERS = 1.9, 1.4, 28  # Widths of a panel and of the names in inches, of a name's line in letters.
 
@@ -40,12 +45,12 @@ def save(figure: Figure, file: Path, salt: str) -> None:
         rc_context({"svg.hashsalt": salt, "svg.fonttype": "none", "pdf.fonttype": 42}),
         replacing(file) as temporary,
     ):
-        figure.savefig(temporary, format=kind, dpi=240, metadata=_DATED[kind])
+        figure.savefig(temporary, format=kind, dpi=240, metadata=_METADATA[kind])
 
 
 def require_kind(file: Path) -> Path:
     """The file, whose name must say which kind of figure it is."""
-    if file.suffix[1:].lower() not in _DATED:
+    if file.suffix[1:].lower() not in _METADATA:
         raise UsageError(f"{file} must end in .svg, .png or .pdf, which says what kind of figure it is.")
     return file
 

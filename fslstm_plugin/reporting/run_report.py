@@ -54,7 +54,9 @@ def run_section(run: Run, training: str) -> Section:
     blocks.append(Block("Configuration", head=("setting", "value"), rows=settings, words=True))
     tuned = [(dataset, *pair) for dataset, mine in load_tuning(run).choices.items() for pair in mine.items()]
     if tuned:
-        blocks.append(Block("Tuned on validation episodes", head=("data set", "method", "choice"), rows=tuned, words=True))
+        blocks.append(
+            Block("Tuned on validation episodes", head=("data set", "method", "choice"), rows=tuned, words=True)
+        )
     rows = [row for _, results in evaluations for row in results.rows]
     return Section(
         f"Run {printable(run.name)}",

@@ -14,7 +14,7 @@ from filelock import Timeout
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 
-from ..errors import RunError, UnknownNameError, UsageError
+from ..errors import RunError, UsageError
 from ..recipes import MetaRecipe, PretrainRecipe
 from ..storage.files import exclusive, held, subfolder, write_json
 from ..storage.plain import read_plain, to_plain
@@ -192,6 +192,8 @@ class Run:
         """
         if wanted is None:
             return cls.newest(folder)
+        if not wanted:
+            raise UsageError("A run's name is empty: name a run, or leave the option out for the newest.")
         if wanted.startswith(builtin.PREFIX):
             return cls.open(builtin.place(wanted, folder))
         return cls.open(Path(wanted) if Path(wanted).is_dir() else folder / wanted)
@@ -205,21 +207,14 @@ class Run:
     @classmethod
     def find_sum(cls, wanted: str, folder: Path) -> list[Run]:
         """The run that an option names, or several whose names it joins by ``+``; see `find`."""
-        try:
-            return [cls.find(wanted, folder)]
-        except (RunError, UnknownNameError) as error:
-            fault: RunError | UnknownNameError = error
-        parts = wanted.split("+")  # of which a name may hold some
-        for count in range(1, len(parts)):
-            try:
-                first = cls.find("+".join(parts[:count]), folder)
-            except (RunError, UnknownNameError):
-                continue
-            try:
-                return [first, *cls.find_sum("+".join(parts[count:]), folder)]
-            except (RunError, UnknownNameError) as error:
-                fault = error
-        raise fault
+        words = wanted.split("+")  # of which a name may hold some
+        found: list[Run] = []
+        while words:
+            ends = range(len(words), 0, -1)
+            end = next((end for end in ends if _is_place("+".join(words[:end]), folder)), 1 if found else len(words))
+            found.append(cls.find("+".join(words[:end]), folder))
+            words = words[end:]
+        return found
 
     @property
     def name(self) -> str:
@@ -267,6 +262,13 @@ class Run:
     def load_weights(self) -> dict[str, Tensor]:
         """The saved tensors by name; see `load_tensors`."""
         return load_tensors(self.weights)
+
+
+def _is_place(wanted: str, folder: Path) -> bool:
+    """Whether an option can name a run so, even a damaged one."""
+    if wanted.startswith(builtin.PREFIX):
+        return wanted.removeprefix(builtin.PREFIX) in builtin.names()
+    return bool(wanted) and (Path(wanted).is_dir() or (folder / wanted).is_dir())
 
 
 def new_run_folder(folder: Path, name: str | None, default: str) -> Path:

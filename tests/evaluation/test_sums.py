@@ -25,6 +25,8 @@ def runs(tmp_path: Path, fslstm) -> Path:
         done = fslstm("pretrain", "--dataset", "dots", "--backbone", "tiny", "--max-steps", 3, "--batch-size", 32,
                       "--runs", tmp_path, "--name", name, "--seed", seed)  # fmt: skip
         assert done.code == 0, done.err
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{")
     return tmp_path
 
 
@@ -74,6 +76,9 @@ def test_a_sum_stands_beside_its_runs_in_a_table(fslstm, runs: Path, tmp_path: P
     ("arguments", "words"),
     [
         (("lssvm", "--run", "base+nothing"), ("no run at", "nothing")),
+        (("lssvm", "--run", "base+"), ("run's name is empty",)),
+        (("lssvm", "--run", ""), ("run's name is empty",)),
+        (("lssvm", "--run", "damaged+base"), ("damaged", "config.json")),
         (("lssvm+iam", "--run", "base+lssvm+iam"), ("lssvm+iam", "base+lssvm+iam")),
         (("lssvm(center=base)", "--run", "base+lssvm+iam"), ("base",)),
     ],

@@ -805,15 +805,15 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
     os.link(model, tmp_path / "same")
     (tmp_path / "labels.csv").write_text("path,label\nold.jpg,corrected by hand\n")
     for option, file, kind in (
-        ("--html", model, "HTML"), ("--json", new / ".." / model.name, "JSON"), ("--json", tmp_path / "same", "JSON"),
-        ("--label-studio", tmp_path / "labels.csv", "JSON"),
+        ("--html", model, "page"), ("--json", new / ".." / model.name, "JSON file"), ("--json", tmp_path / "same", "JSON file"),
+        ("--label-studio", tmp_path / "labels.csv", "JSON file"),
     ):  # fmt: skip
         done = fslstm("predict", model, new, option, file)
-        assert (done.code, done.out, f"is no {kind} file like this" in done.err) == (2, "", True), done.err
-    assert "is no JSON file like this" in fslstm("suggest", model, new, "--json", model).err
+        assert (done.code, done.out, f"is no {kind} of fslstm" in done.err) == (2, "", True), done.err
+    assert "is no JSON file of fslstm" in fslstm("suggest", model, new, "--json", model).err
     (tmp_path / "README.md").write_text("notes")
     done = fslstm("export", model, "--card", tmp_path / "README.md")
-    assert (done.code, "is no Markdown file like this" in done.err) == (2, True)
+    assert (done.code, "is no card of fslstm" in done.err) == (2, True)
     assert (tmp_path / "labels.csv").read_text().endswith("by hand\n")
     assert fslstm("predict", model, new, "--sort-into", model).code == 2
     assert model.read_bytes() == before

@@ -501,7 +501,9 @@ def test_a_run_without_evaluations_and_metrics_shows_its_configuration(run):
 
 
 def test_what_was_tuned_is_shown(run):
-    (run.path / "tuned.json").write_text(json.dumps({"choices": {"dots": {"rr": "rr(ridge=10,normalize)"}}, "rows": []}))
+    (run.path / "tuned.json").write_text(
+        json.dumps({"choices": {"dots": {"rr": "rr(ridge=10,normalize)"}}, "rows": []})
+    )
     assert "rr(ridge=10,normalize)" in Page(page_of(run)).texts("td")
 
 
