@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
-from .errors import UsageError
+from .errors import UnknownNameError, UsageError
 
 _MOST = 10**6  # Of iterations and the like.
 
 
-def is_number(value: object) -> bool:
-    """Whether a value is a real number; true and false are none.
+def one_of(kind: str, value: Any, known: Collection[str]) -> Any:
+    """The value, if it is one of those known."""
+    if value not in known:
+        raise UnknownNameError(kind, value, known)
+    return value
 
-    Example:
-        >>> is_number(0.5), is_number(True)
-        (True, False)
-    """
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number; true and false are none."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -31,19 +34,12 @@ def require(
     most: float | None = None,
     whole: bool = False,
 ) -> Any:
-    """The value, if it is a finite number within bounds.
+    """The value, if it is a finite number, or a whole one, within the bounds that are given.
 
-    Args:
-        name: Its name, as in Python.
-        value: The value.
-        above: What it must exceed. Default None: nothing.
-        least: What it must not fall below. Default None: nothing.
-        below: What it must fall below. Default None: nothing.
-        most: What it must not exceed. Default None: nothing, and a million for whole numbers, so that their work ends.
-        whole: Whether it must be a whole number. Default False.
+    A whole number is at most a million where nothing else is said, so that its work ends.
 
     Raises:
-        UsageError: If it is not.
+        UsageError: If it is not; the name is as in Python.
 
     Example:
         >>> require("ridge", 0.5, above=0)

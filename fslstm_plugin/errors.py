@@ -62,10 +62,7 @@ class StorageError(FSLSTMError):
 class UnknownNameError(UsageError):
     """A name that is not registered; the message suggests the nearest known one.
 
-    Args:
-        kind: What is unknown, for example ``"head"``.
-        name: The unknown name; what was typed may also be a number.
-        known: The names that exist.
+    What was typed may also be a number.
 
     Example:
         >>> raise UnknownNameError("head", "lsvm", ["lssvm", "svm"])
@@ -84,13 +81,7 @@ class UnknownNameError(UsageError):
 
 
 class PartError(FSLSTMError):
-    """A part that another package registered, and that cannot be used.
-
-    Args:
-        kind: What it was registered as, for example ``"head"``.
-        name: Its name.
-        package: The distribution that registered it.
-        fault: What is wrong with it.
+    """A part that another package, a distribution, registered, and that cannot be used, with what is wrong with it.
 
     Example:
         >>> raise PartError("head", "centroid", "my-package", "cannot be imported (ImportError: no module a)")

@@ -18,10 +18,7 @@ _COMPILED = ("l2l", "bench")  # Extras with learn2learn, whose source archive Py
 class MissingExtraError(FSLSTMError):
     """A package that only some commands need, and that a plain installation leaves out.
 
-    Args:
-        what: What needs it, as the beginning of a sentence.
-        package: Its name.
-        extra: The extra of this distribution that brings it.
+    The sentence begins with what needs it; the extra of this distribution brings it.
 
     Example:
         >>> raise MissingExtraError("A report", "jinja2", "report")
@@ -42,14 +39,7 @@ class MissingExtraError(FSLSTMError):
 
 @contextmanager
 def needs_extra(what: str, extra: str) -> Iterator[None]:
-    """Turn a failed import in the block into a sentence that says how to install the package.
-
-    Args:
-        what: What needs it, as the beginning of a sentence.
-        extra: The extra of this distribution that brings it.
-
-    Raises:
-        MissingExtraError: If a package is not installed.
+    """Turn a failed import in the block into a `MissingExtraError`, which says how to install the package.
 
     Example:
         >>> with needs_extra("A report", "report"):

@@ -16,8 +16,6 @@ from .checks import is_number
 from .errors import UsageError
 
 _WORDS = {"true": True, "false": False, "none": None}
-
-
 _DEEPEST = 20  # Parentheses within parentheses; two are of use.
 
 
@@ -47,11 +45,7 @@ class Part:
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """Read one part.
-
-        Raises:
-            UsageError: If it is not a word with arguments, or has an argument twice or without a name.
-        """
+        """Read one part: a word with arguments, each with a name, and once."""
         name, opening, rest = text.strip().partition("(")
         if not name or (opening and not rest.endswith(")")) or "=" in name or ")" in name:
             raise UsageError(f"'{text}' must be a name, or a name with arguments such as lssvm(ridge=10).")
@@ -87,9 +81,6 @@ def _argument(text: str) -> tuple[str, Any]:
 
 def parse(text: str) -> list[Part]:
     """The parts of a name.
-
-    Raises:
-        UsageError: If a part is missing or cannot be read, or parentheses do not match.
 
     Example:
         >>> [part.name for part in parse("lssvm(ridge=loo,normalize)+iam+psm(iterations=3)")]

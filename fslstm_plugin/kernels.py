@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from .arguments import build, options_of
-from .checks import require
-from .errors import UnknownNameError
+from .checks import one_of, require
 from .grammar import Part
 
 TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
@@ -123,11 +122,7 @@ _KERNELS: dict[str, type[Kernel]] = {"linear": Linear, "rbf": RBF, "polynomial":
 
 
 def resolve_kernel(kernel: str | Kernel) -> Kernel:
-    """The kernel itself, or the one that a text names.
-
-    Args:
-        kernel: ``"linear"``, ``"rbf"``, ``"polynomial"``, ``"cosine"``, perhaps with arguments as in
-            ``"rbf(scale=0.1)"``; or a `Kernel`.
+    """The kernel itself, or the one that a text names: linear, rbf, polynomial or cosine, perhaps with arguments.
 
     Raises:
         UnknownNameError: If no kernel has that name, or it has no argument of that name.
@@ -140,9 +135,7 @@ def resolve_kernel(kernel: str | Kernel) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     part = Part.parse(str(kernel))
-    if part.name not in _KERNELS:
-        raise UnknownNameError("kernel", part.name, _KERNELS)
-    return build(_KERNELS[part.name], part.arguments, str(part))
+    return build(_KERNELS[one_of("kernel", part.name, _KERNELS)], part.arguments, str(part))
 
 
 def _scale(scale: float | None, dim: int) -> float:

@@ -114,15 +114,12 @@ class FewShotModel(nn.Module):
             return self.scale * self.method.logits(features)
 
     def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
-        """The method's loss and logits.
+        """The method's loss and logits, see `Method.loss`.
 
         Args:
             features: A batch of episodes.
             query_labels: int64 ``(..., m)``.
             criterion: Loss of scaled logits ``(n, ways)`` and labels ``(n,)``.
-
-        Returns:
-            See `Method.loss`.
         """
 
         def of_scaled(logits: Tensor, labels: Tensor) -> Tensor:
@@ -142,10 +139,6 @@ class FewShotModel(nn.Module):
 
 class Embedding(nn.Module):
     """From images to the features of a method: the backbone, and what the method has for each image alone.
-
-    Args:
-        backbone: The backbone.
-        method: The method.
 
     Attributes:
         name: The method's, where it embeds images in a way of its own; empty for the backbone's vectors.

@@ -25,11 +25,8 @@ SMALLEST_SIDE = 16  # In pixels: the backbones halve an image four times.
 class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
     """Random crop with zero padding, colour jitter and horizontal flip, drawn for each image alone.
 
-    Args:
-        padding: Pixels of padding on each side before the crop to the old size.
-        jitter: Brightness, contrast and saturation are each scaled by a factor from [1 - jitter, 1 + jitter], in
-            this order.
-        flip: Probability of a horizontal flip.
+    The crop has the old size. Brightness, contrast and saturation are each scaled by a factor from [1 - jitter, 1 +
+    jitter], in this order.
 
     Source: paper, supplementary material, "Training scheme".
     """
@@ -302,12 +299,7 @@ def base_class_pretraining_on_gpu(image_size: int, any_size: bool = True, backbo
 
 
 def changed(kind: type[Struct], values: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """A recipe with these values, some replaced by those given; bounds are checked.
-
-    Args:
-        kind: The recipe's class.
-        values: Its fields.
-        given: Values by field of the recipe or of its augmentation.
+    """A recipe with these values, some replaced by those given for it or its augmentation; bounds are checked.
 
     Raises:
         UsageError: If a value is out of its range, or there is no augmentation to change.

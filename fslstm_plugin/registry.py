@@ -45,10 +45,8 @@ class Registry:
     """
 
     def __init__(self, kind: str, group: str, base: str, builtin: Mapping[str, str], instances: bool = False) -> None:
-        self.kind = kind
-        self.group = group
-        self._base = base
-        self._instances = instances
+        self.kind, self.group = kind, group
+        self._base, self._instances = base, instances
         self._builtin = dict(builtin)
         self._known: dict[type, str] = {}
         self._here: dict[str, Any] = {}  # of this process
@@ -183,13 +181,11 @@ class Registry:
             if place.endswith(f":{kind.__name__}") and resolve_name(place) is kind:
                 return name
         if kind not in self._known:
-            self._known[kind] = next((name for name in self._of_package(kind) if self._is(name, kind)), kind.__name__)
+            # Of the parts that the class's own package registers; to compare with others' is to import them.
+            package = kind.__module__.partition(".")[0]
+            mine = [name for name, each in self._others.items() if re.split("[.:]", each.value)[0] == package]
+            self._known[kind] = next((name for name in mine if self._is(name, kind)), kind.__name__)
         return self._known[kind]
-
-    def _of_package(self, kind: type) -> list[str]:
-        """Names that the class's own package registers; to compare with others' is to import them."""
-        package = kind.__module__.partition(".")[0]
-        return [name for name, each in self._others.items() if each.value.partition(":")[0].split(".")[0] == package]
 
     def _is(self, name: str, kind: type) -> bool:
         try:

@@ -30,11 +30,7 @@ class Interrupted(FSLSTMError):
 
 
 def listen(handler: Callable[..., None], numbers: Iterable[int] = STOP_SIGNALS) -> dict[int, Any]:
-    """Set a handler for signals, by default the stop signals.
-
-    Returns:
-        The previous handlers; none outside the main thread, where Python delivers no signals.
-    """
+    """Set a handler for signals; the previous ones, none outside the main thread, where Python delivers no signals."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.signal(number, handler) for number in numbers}

@@ -3,7 +3,7 @@
 from ..normalization import Normalization
 from .base import Backbone
 from .conv4 import Conv4
-from .dropblock import drop_block
+from .dropout import drop_block
 from .resnet12 import ResNet12
 
 __all__ = ["Backbone", "Conv4", "Normalization", "ResNet12", "drop_block"]

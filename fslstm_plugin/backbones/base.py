@@ -90,15 +90,7 @@ def initialize_convolutions(module: nn.Module) -> None:
 
 
 def build_backbone(name: str, image_size: int) -> nn.Module:
-    """A registered backbone with fresh weights.
-
-    Args:
-        name: Registered name, for example ``"conv4"``.
-        image_size: Side of the square images in pixels.
-
-    Raises:
-        UnknownNameError: If no backbone has that name.
-    """
+    """A registered backbone with fresh weights, for square images of this side in pixels."""
     return BACKBONES.get(name)(image_size=image_size)
 
 

@@ -16,10 +16,6 @@ class Convolution(nn.Conv2d):
     There, while gradients are wanted, the nine neighbours of each pixel are laid side by side and multiplied by the
     weights, whose gradient is such a product too. Evaluation is left as it is.
 
-    Args:
-        channels: Channels of the input.
-        width: Channels of the output.
-
     Example:
         >>> Convolution(3, 8)(torch.zeros(2, 3, 4, 4)).shape
         torch.Size([2, 8, 4, 4])

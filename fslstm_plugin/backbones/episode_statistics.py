@@ -11,12 +11,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @contextmanager
 def episode_statistics(model: nn.Module) -> Iterator[None]:
-    """Inside the block, batch normalisation in evaluation mode uses the statistics of the images it is given.
+    """Inside the block, a model in evaluation mode normalises batches by the statistics of the images it is given.
 
     Give it the images of one episode at a time. The running statistics do not change, and dropout stays off.
-
-    Args:
-        model: Any module in evaluation mode.
 
     Example:
         >>> import torch

@@ -14,17 +14,11 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def fold_batch_norm(module: nn.Module) -> nn.Module:
-    """A copy for evaluation in which each batch normalisation is part of the convolution before it.
+    """A copy in evaluation mode, in which each batch normalisation is part of the convolution before it.
 
-    Only neighbours within an `nn.Sequential` are folded, since only there the order of the modules is that of the
-    computation; everything else is copied as it is, others' subclasses and modules with hooks or parametrisations
-    included, which may compute something else.
-
-    Args:
-        module: Any module; it is not changed.
-
-    Returns:
-        A module in evaluation mode with the same outputs up to rounding.
+    Its outputs are the same up to rounding. Only neighbours within an `nn.Sequential` are folded, since only there the
+    order of the modules is that of the computation; everything else is copied as it is, others' subclasses and modules
+    with hooks or parametrisations included, which may compute something else.
 
     Example:
         >>> import torch

@@ -10,7 +10,7 @@ from ..normalization import Normalization
 from ..recipes import BackboneRecipe
 from .base import Backbone, initialize_convolutions
 from .convolution import Convolution
-from .dropblock import drop_block
+from .dropout import drop_block
 
 
 class _ScheduledDropBlock(_DropoutNd):
@@ -67,7 +67,6 @@ class ResNet12(Backbone):
         image_size: Side of the square images in pixels (default 84). 32 gives 2560 features, 84 gives 5760.
 
     Example:
-        >>> import torch
         >>> backbone = ResNet12(image_size=32).eval()
         >>> backbone(torch.zeros(2, 3, 32, 32)).shape, backbone.out_features
         (torch.Size([2, 2560]), 2560)

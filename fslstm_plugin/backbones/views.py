@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from ..errors import UnknownNameError
+from ..checks import one_of
 from .base import normalization_of
 
 VIEWS = ("flip",)
@@ -16,13 +16,6 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 class Mirrored(nn.Module):
     """The mean of a backbone's features of each image and of its mirror image, in two passes.
-
-    Args:
-        backbone: From images ``(batch, 3, H, W)`` to vectors ``(batch, d)``.
-
-    Attributes:
-        normalization: Of the pixels, the backbone's.
-        map_shape: Of the maps that the vectors are, where the backbone says so.
 
     Example:
         >>> import torch
@@ -42,23 +35,15 @@ class Mirrored(nn.Module):
 
 
 def seeing(backbone: ModuleT, views: str | None) -> ModuleT | Mirrored:
-    """A backbone that sees these views of an image: ``"flip"``, or None for the image alone.
-
-    Raises:
-        UnknownNameError: If there are no such views.
-    """
+    """A backbone that sees these views of an image: ``"flip"``, or None for the image alone."""
     require_known(views)
     return backbone if views is None else Mirrored(backbone)
 
 
 def require_known(views: str | None) -> None:
-    """Check the name of views.
-
-    Raises:
-        UnknownNameError: If there are none of that name.
-    """
-    if views is not None and views not in VIEWS:
-        raise UnknownNameError("view", views, VIEWS)
+    """Check the name of views."""
+    if views is not None:
+        one_of("view", views, VIEWS)
 
 
 def on_views(views: str | None) -> list[str]:
