@@ -89,8 +89,7 @@ def _default_methods(trained: str, console: Console) -> list[str]:
         terminal.say(console, f"Left out: {fault}")
     # The plugin's own backbones end in a LeakyReLU; without negative features the two are the same.
     whole = [
-        f"{name}(negative=signed)" if "negative" in dict(options_of(METHODS.get(name))) else name
-        for name in whole_methods()
+        f"{name}(negative=signed)" if "negative" in options_of(METHODS.get(name)) else name for name in whole_methods()
     ]
     refitted = (f"{head}+psm" for head in PAPERS_HEADS)
     return list(dict.fromkeys([*PAPERS_HEADS, *refitted, trained, *whole, *_WITH_AFFINITIES]))

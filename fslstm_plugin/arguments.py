@@ -4,49 +4,39 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from .errors import UnknownNameError, UsageError, is_out_of_memory
 from .grammar import BARE, Part, value_text
 
 T = TypeVar("T")
-
+SearchSpace = Mapping[str, Sequence[Any]]  # Arguments that tuning chooses, each with its candidates.
 
 _FITTED = ("support", "labels", "ways")  # What heads' constructors take to be fitted at once.
 
 
-class Option(NamedTuple):
-    """An argument of a part's constructor that has a default."""
-
-    name: str
-    default: Any
-
-
-def options(part: Callable[..., Any]) -> list[Option]:
-    """The arguments of a constructor that a name can give."""
+def options(part: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of the arguments of a constructor that a name can give."""
     parameters = inspect.signature(part).parameters
     left_out = {"adapters", *(_FITTED if "support" in parameters else ())}
-    return [
-        Option(each.name, each.default)
-        for each in parameters.values()
-        if each.default is not each.empty and each.name not in left_out
-    ]
+    return {
+        name: each.default
+        for name, each in parameters.items()
+        if each.default is not each.empty and name not in left_out
+    }
 
 
 def options_of(part: object, **changed: Any) -> dict[str, Any]:
-    """The constructor's arguments that are not their defaults, from the attributes of the same names.
-
-    Args:
-        part: The part.
-        **changed: Arguments in place of its own.
+    """The constructor's arguments that are not their defaults: those changed, or the attributes of the same names.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier
         >>> options_of(RidgeClassifier(ridge=1.0))
         {'ridge': 1.0}
     """
-    found = {name: (changed.get(name, getattr(part, name, default)), default) for name, default in options(type(part))}
-    return {name: value for name, (value, default) in found.items() if not _same(value, default)}
+    defaults = options(type(part))
+    values = {name: changed.get(name, getattr(part, name, default)) for name, default in defaults.items()}
+    return {name: value for name, value in values.items() if not _same(value, defaults[name])}
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -58,13 +48,13 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **given: Any) -> T:
-    """Call a constructor with the arguments of a name.
+    """Call a constructor with the arguments of a name, and with those that no name can give, such as ``dim``.
 
     Args:
         part: The constructor.
         arguments: From `Part.arguments`; a bare word switches a Boolean on.
         text: What was typed, for messages.
-        **given: Further arguments that no name can give, such as ``dim``.
+        **given: The others.
 
     Raises:
         UnknownNameError: If there is no such argument.
@@ -85,7 +75,7 @@ def build(part: Callable[..., T], arguments: Mapping[str, Any], text: str, **giv
 
 def _refusal(part: Callable[..., Any], values: Mapping[str, Any], text: str, error: Exception) -> str:
     """Why a constructor raised: a word in place of a number, or its own message."""
-    for name, default in options(part):
+    for name, default in options(part).items():
         if isinstance(default, (int, float)) and isinstance(values.get(name), str):
             return f"The argument '{name}' in '{text}' must be a number, but got {values[name]}."
     return f"'{text}' is not valid: {error}"
@@ -95,7 +85,7 @@ def read_arguments(
     part: Callable[..., Any], arguments: Mapping[str, Any], text: str, given: Iterable[str] = ()
 ) -> dict[str, Any]:
     """The arguments of a name as values for a constructor; see `build`."""
-    known = {name: default for name, default in options(part) if name not in given}
+    known = {name: default for name, default in options(part).items() if name not in given}
     for name in arguments:
         if name not in known:
             raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known)
@@ -121,13 +111,7 @@ def _accepted(name: str, value: Any, default: Any, text: str) -> Any:
 
 
 def part_text(name: str, part: object, words: Sequence[str] = (), **changed: Any) -> str:
-    """A part as typed: its name, and the arguments that are not their defaults.
-
-    Args:
-        name: Its registered name.
-        part: The part.
-        words: What else is among its arguments.
-        **changed: Arguments in place of its own.
+    """A part as typed: its name, the arguments that are not their defaults, and other words among them.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -75,21 +75,23 @@ class _Maker:
 
     def __init__(self, text: str, sizes: Mapping[str, Any], learned: Method | None) -> None:
         self.text, self.sizes, self.learned = text, sizes, learned
+        self.trained: Sequence[nn.Module | None] = [learned]  # Among which a part's weights may be.
 
     def method(self, part: Part) -> Method:
         kind = METHODS.get(part.name)
         plain, inside = self._split(kind, part)
         if inside and _learns(kind, part.name):
             raise UsageError(f"'{part.name}' in '{self.text}' is trained on the backbone's own features: no adapters.")
-        made = self._made(kind, plain, [self.learned] if self.learned is not None else [])
+        made = self._made(kind, plain)
         return made.after(inside) if inside else made
 
     def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
-        plain, inside = self._split(HEADS.get(first.name), first)
+        kind = HEADS.get(first.name)
+        plain, inside = self._split(kind, first)
         # Parts are trained for each other: those of another head are of no use.
-        known = self.learned if isinstance(self.learned, KernelMethod) else None
-        trained = known if known is not None and known.family == first.name else None
-        head = self._made(HEADS.get(first.name), plain, [trained.head] if trained else [])
+        if isinstance(self.learned, KernelMethod) and self.learned.family == first.name:
+            self.trained = [self.learned.head, *self.learned.adapters, self.learned.transduction]
+        head = self._made(kind, plain)
         before: list[FeatureAdapter] = []
         refits: list[TransductiveModule] = []
         bn = False
@@ -101,21 +103,20 @@ class _Maker:
                     raise UsageError(f"'{BATCH_NORM}' in '{self.text}' takes no arguments and can stand there once.")
                 bn = True
             elif part.name in ADAPTERS.names():
-                before.append(self._learned_adapter(part, first.name, trained, before))
+                before.append(self._learned_adapter(part, first.name, before))
             elif part.name in TRANSDUCTION.names():
-                found = [trained.transduction] if trained else []
-                refits.append(self._made(TRANSDUCTION.get(part.name), part, found, first.name))
+                refits.append(self._made(TRANSDUCTION.get(part.name), part, first.name))
             else:
                 raise UnknownNameError("module", part.name, {BATCH_NORM, *ADAPTERS.names(), *TRANSDUCTION.names()})
         return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
 
     def _split(self, kind: Any, part: Part) -> tuple[Part, list[FeatureAdapter]]:
         """A part without the adapters among its arguments, and these, in the order written."""
-        own = {each.name for each in options(kind)}
+        own = options(kind)
         for name in part.arguments:
             if name not in own and name not in ADAPTERS.names():
                 plain = {each for each, adapter in ADAPTERS.loadable()[0].items() if not adapter.sizes}
-                raise UnknownNameError(f"argument of {part.name}", name, own | plain)
+                raise UnknownNameError(f"argument of {part.name}", name, {*own, *plain})
         inside = [self._adapter(name, value) for name, value in part.arguments.items() if name not in own]
         return Part(part.name, {name: value for name, value in part.arguments.items() if name in own}), inside
 
@@ -130,7 +131,7 @@ class _Maker:
         elif value is not BARE and not known:
             raise UsageError(f"'{name}' in '{self.text}' takes no value.")
         else:
-            arguments = {} if value is BARE else {known[0].name: value}
+            arguments = {} if value is BARE else {next(iter(known)): value}
         adapter = build(kind, arguments, str(value) if isinstance(value, Part) else name)
         if has_weights(adapter):
             raise UsageError(
@@ -138,26 +139,21 @@ class _Maker:
             )
         return adapter
 
-    def _learned_adapter(
-        self, part: Part, head: str, trained: KernelMethod | None, before: Sequence[FeatureAdapter]
-    ) -> FeatureAdapter:
+    def _learned_adapter(self, part: Part, head: str, before: Sequence[FeatureAdapter]) -> FeatureAdapter:
         kind = ADAPTERS.get(part.name)
         if not kind.sizes:
             raise UsageError(f"'{part.name}' belongs to the head's arguments: {head}({part.name}).")
         if any(type(other) is kind for other in before):
             raise UsageError(f"'{self.text}' names '{part.name}' twice.")
-        return self._made(kind, part, trained.adapters if trained is not None else (), head)
+        return self._made(kind, part, head)
 
-    def _made(self, kind: Any, part: Part, trained: Iterable[nn.Module | None], head: str | None = None) -> Any:
-        """A part with trained weights, or a fresh one.
+    def _made(self, kind: Any, part: Part, head: str | None = None) -> Any:
+        """A part with the weights of that of its class among those trained, or a fresh one.
 
-        Args:
-            kind: Its class.
-            part: As typed.
-            trained: The parts trained with the same head.
-            head: The head that it is written after. Default None: it is the head itself, or a whole method.
+        The head is the one that it is written after. Default None: it is the head itself, or a whole method.
         """
-        mine = next((each for each in trained if each is not None and type(each) is kind and has_weights(each)), None)
+        like = (each for each in self.trained if each is not None and type(each) is kind)
+        mine = next(filter(has_weights, like), None)
         if mine is None:
             return self._fresh(kind, part, head)
         if agrees(mine, read_arguments(kind, part.arguments, str(part), kind.sizes)):

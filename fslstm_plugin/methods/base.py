@@ -341,7 +341,7 @@ def plain_options(part: Any) -> dict[str, Any]:
 def adapter_text(adapter: FeatureAdapter, **changed: Any) -> str:
     """An adapter among a method's arguments: ``normalize``, ``center=episode``, ``power(exponent=0.3,...)``."""
     name, given = ADAPTERS.name_of(adapter), options_of(adapter, **changed)
-    if len(given) == 1 and next(iter(given)) == options(type(adapter))[0].name:
+    if len(given) == 1 and next(iter(given)) == next(iter(options(type(adapter)))):
         return f"{name}={value_text(*given.values())}"
     return part_text(name, adapter, **changed)
 

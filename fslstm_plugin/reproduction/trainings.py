@@ -140,7 +140,7 @@ def wanted_training(
 def _for_shots(rival: str, shots: int) -> str:
     """The rival's name, with the shots where it is built for a number of them."""
     (part,) = parse(rival)
-    known = {option.name for option in options(METHODS.get(part.name))}
+    known = options(METHODS.get(part.name))
     return str(Part(part.name, {**part.arguments, "shots": shots})) if "shots" in known else rival
 
 

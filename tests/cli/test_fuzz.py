@@ -401,7 +401,7 @@ def method_name(random: Random) -> str:
     for registry in (random.choice([HEADS, METHODS]), *random.choices([ADAPTERS, TRANSDUCTION], k=random.randrange(3))):
         name = random.choice(registry.names())
         inside = ADAPTERS.names() if registry is HEADS else []
-        parts.append(part(name, [*(each.name for each in options(registry.get(name))), *inside]))
+        parts.append(part(name, [*options(registry.get(name)), *inside]))
     return "+".join(parts)
 
 

@@ -56,7 +56,7 @@ TIED = {"dpgn": "dpgn(shots=2,width=16)", "sib": "sib(queries=3)"}  # To the sha
 
 def briefly(name: str) -> str:
     """A method with three of its steps or iterations."""
-    counted = [option.name for option in options(METHODS.get(name)) if option.name in ("steps", "iterations")]
+    counted = [option for option in options(METHODS.get(name)) if option in ("steps", "iterations")]
     return f"{name}({counted[0]}=3)" if counted else name
 
 

@@ -44,7 +44,7 @@ def _tried(rows: Sequence[NamedRow]) -> Iterator[_Tried]:
         constant = letter = None
         if row.head in HEADS.names() and (found := HEADS.get(row.head).constant) is not None:
             name, letter = found
-            value = row.options.get(name, dict(options(HEADS.get(row.head)))[name])
+            value = row.options.get(name, options(HEADS.get(row.head))[name])
             constant = float(value) if isinstance(value, (int, float)) else None
         if not row.options and not row.adapters:  # its own gain is over another head
             yield _Tried(model, row, constant, letter, 0.0, 0.0)
