@@ -81,16 +81,12 @@ class EpisodeFeatures:
         base_mean: Tensor | None = None,
         map_shape: tuple[int, int, int] | None = None,
     ) -> EpisodeFeatures:
-        """The same for features that lie together and need no check.
+        """The same for features that lie together, ``(..., n + m, d)``, the support first; nothing is checked.
 
-        Args:
-            points: Features of support and queries ``(..., n + m, d)``, the support first.
-            targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type.
-            base_mean: Mean feature of the base classes; see `EpisodeFeatures`.
-            map_shape: Shape of the maps; see `EpisodeFeatures`.
+        Targets are one-hot labels ``(..., n, ways)`` in the Gram matrix's type; for the rest see `EpisodeFeatures`.
         """
         count = points.shape[-2] - targets.shape[-2]
-        return _Made(lambda: points, targets, count, base_mean, map_shape)
+        return EpisodeFeatures.looked_up(lambda: points, count, targets, base_mean, map_shape)
 
     @staticmethod
     def looked_up(
@@ -100,15 +96,7 @@ class EpisodeFeatures:
         base_mean: Tensor | None = None,
         map_shape: tuple[int, int, int] | None = None,
     ) -> EpisodeFeatures:
-        """The same for features that are looked up when they are needed, and again after `release`.
-
-        Args:
-            look_up: Gives features of support and queries ``(..., n + m, d)``, the support first.
-            num_query: Number m of queries.
-            targets: See `from_points`.
-            base_mean: See `from_points`.
-            map_shape: See `from_points`.
-        """
+        """The same as `from_points`, for m queries, of points that are looked up when needed, also after `release`."""
         return _Made(look_up, targets, num_query, base_mean, map_shape)
 
     def _set(
@@ -221,7 +209,15 @@ class EpisodeFeatures:
             gram: The new Gram matrices from these ones, where they follow without features. Default None: they are
                 multiplied out.
         """
-        return _Derived(self, change, gram)
+        product = None if gram is None else lambda whole: gram(self.gram if whole else self.support_gram)
+        return _Made(
+            lambda: change(_single_at_least(self.points)),
+            self.targets,
+            self.num_query,
+            self.base_mean,
+            self.map_shape,
+            product,
+        )
 
     @staticmethod
     def join(parts: Sequence[EpisodeFeatures]) -> EpisodeFeatures:
@@ -243,7 +239,7 @@ def _single_at_least(points: Tensor) -> Tensor:
 
 
 class _Made(EpisodeFeatures):
-    """Features of support and queries that lie together, made when they are needed."""
+    """Features of support and queries that lie together, made when they are needed; perhaps the Gram matrices too."""
 
     def __init__(
         self,
@@ -252,42 +248,27 @@ class _Made(EpisodeFeatures):
         num_query: int,
         base_mean: Tensor | None,
         map_shape: tuple[int, int, int] | None,
+        gram_of: Callable[[bool], EpisodeGram] | None = None,
     ) -> None:
-        self._make = make
+        self._make, self._gram_of = make, gram_of
         self._set(targets, num_query, base_mean, map_shape)
 
     @cached_property
     def points(self) -> Tensor:
         return self._make()
 
+    def _product(self, whole: bool) -> EpisodeGram:
+        return super()._product(whole) if self._gram_of is None else self._gram_of(whole)
+
+    @property
+    def has_own_product(self) -> bool:
+        return self._gram_of is None
+
     def release(self) -> None:
         super().release()
         for kept in ("points", "support", "query"):
             with suppress(AttributeError):  # not made yet
                 delattr(self, kept)
-
-
-class _Derived(_Made):
-    """Features that are made of others; see `EpisodeFeatures.derived`."""
-
-    def __init__(
-        self,
-        origin: EpisodeFeatures,
-        change: Callable[[Tensor], Tensor],
-        gram: Callable[[EpisodeGram], EpisodeGram] | None,
-    ) -> None:
-        self._origin, self._gram_of = origin, gram
-        made = lambda: change(_single_at_least(origin.points))  # noqa: E731
-        super().__init__(made, origin.targets, origin.num_query, origin.base_mean, origin.map_shape)
-
-    def _product(self, whole: bool) -> EpisodeGram:
-        if self._gram_of is None:
-            return super()._product(whole)
-        return self._gram_of(self._origin.gram if whole else self._origin.support_gram)
-
-    @property
-    def has_own_product(self) -> bool:
-        return self._gram_of is None
 
 
 class _Joined(EpisodeFeatures):

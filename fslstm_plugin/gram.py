@@ -22,14 +22,11 @@ _ILL_CONDITIONED = 1e-4  # Smallest eigenvalue over the mean diagonal; networks'
 
 
 def require_resolved(points: Tensor, precision: float) -> None:
-    """Refuse features that are so far from the origin that rounding hides what tells them apart.
-
-    Args:
-        points: ``(n, d)``, double precision.
-        precision: Of a squared distance, as a share of the squared norms.
+    """Refuse features ``(n, d)`` that are so far from the origin that rounding hides what tells them apart.
 
     Raises:
-        UsageError: If that is more than a tenth of the mean squared distance to their mean.
+        UsageError: If the precision of a squared distance, which is given as a share of the squared norms, is more than
+            a tenth of the mean squared distance to their mean.
 
     Example:
         >>> require_resolved(torch.eye(3, dtype=torch.float64) + 1e9, 1e-16)
@@ -90,13 +87,7 @@ class EpisodeGram:
 
     @classmethod
     def from_points(cls, points: Tensor, support_size: int, transductive: bool = False) -> EpisodeGram:
-        """The same as `from_features`, for features that lie together.
-
-        Args:
-            points: Features of support and queries ``(..., n + m, d)``, the support first.
-            support_size: The number n.
-            transductive: See `from_features`.
-        """
+        """The same as `from_features`, for features that lie together, ``(..., n + m, d)``, n of support first."""
         exact = small_matrix_dtype(points.device)
         # All in one product: a larger one is so much faster that half of it may be computed twice.
         rows = points.shape[-2] if transductive else support_size
@@ -119,14 +110,10 @@ class EpisodeGram:
     @classmethod
     def cat(cls, grams: Sequence[EpisodeGram]) -> EpisodeGram:
         """One batch of the episodes of several, along the first dimension; all with the query block, or none."""
+        blocks = zip(*((gram.support, gram.cross, gram.query_norms) for gram in grams), strict=True)
+        support, cross, query_norms = map(torch.cat, blocks)
         queries = [gram.query for gram in grams if gram.query is not None]
-        return cls(
-            torch.cat([gram.support for gram in grams]),
-            torch.cat([gram.cross for gram in grams]),
-            torch.cat([gram.query_norms for gram in grams]),
-            grams[0].dim,
-            torch.cat(queries) if queries else None,
-        )
+        return cls(support, cross, query_norms, grams[0].dim, torch.cat(queries) if queries else None)
 
     def normalized(self) -> EpisodeGram:
         """The Gram matrix of the same features at unit length; a zero vector stays zero.
@@ -138,7 +125,7 @@ class EpisodeGram:
             tensor([[0.7071, 0.7071]], dtype=torch.float64)
         """
         left = self.query_norms.clamp(min=TINY).rsqrt()
-        right = _diagonal(self.support).clamp(min=TINY).rsqrt()
+        right = torch.linalg.diagonal(self.support).clamp(min=TINY).rsqrt()
         return EpisodeGram(
             self.support * right.unsqueeze(-1) * right.unsqueeze(-2),
             self.cross * left.unsqueeze(-1) * right.unsqueeze(-2),
@@ -149,10 +136,7 @@ class EpisodeGram:
 
     @property
     def whole(self) -> Tensor:
-        """The inner products of all points with all, ``(..., n + m, n + m)``, the support first.
-
-        Raises:
-            UsageError: If the query block is missing.
+        """The inner products of all points with all, ``(..., n + m, n + m)``, the support first; see `query_block`.
 
         Example:
             >>> EpisodeGram.from_features(torch.eye(2), torch.ones(1, 2), transductive=True).whole
@@ -185,7 +169,7 @@ class EpisodeGram:
             The Gram matrix with p more support points, after the present ones.
 
         Raises:
-            UsageError: If the query block is missing.
+            UsageError: See `query_block`.
         """
         query = self.query_block
         mix = mix.to(query.dtype)
@@ -193,22 +177,10 @@ class EpisodeGram:
         return self._with(mix @ self.cross, queries_new, mix @ queries_new)
 
     def append_queries(self, indices: Tensor) -> EpisodeGram:
-        """Extend the support by copies of queries.
-
-        Args:
-            indices: Which queries ``(..., p)``, int64.
-
-        Returns:
-            The Gram matrix with p more support points, after the present ones.
-
-        Raises:
-            UsageError: If the query block is missing.
-        """
+        """Extend the support by copies of queries, whose indices are int64 ``(..., p)``; see `append`."""
         query = self.query_block
-        rows = query.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, query.shape[-1]))
-        own = rows.gather(-1, indices.unsqueeze(-2).expand(*indices.shape, indices.shape[-1]))
-        crossing = self.cross.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, self.cross.shape[-1]))
-        return self._with(crossing, rows.mT, own)
+        rows, crossing = (each.take_along_dim(indices.unsqueeze(-1), -2) for each in (query, self.cross))
+        return self._with(crossing, rows.mT, rows.take_along_dim(indices.unsqueeze(-2), -1))
 
     def _with(self, new_support: Tensor, queries_new: Tensor, new_new: Tensor) -> EpisodeGram:
         """Larger by new points, whose products with support, queries and each other are given."""
@@ -229,7 +201,7 @@ class EpisodeGram:
         if isinstance(kernel, Linear):  # An absent point's products are zero already.
             return self.support
         present = (targets.sum(-1, keepdim=True) > 0).to(self.support)
-        norms = _diagonal(self.support)
+        norms = torch.linalg.diagonal(self.support)
         return kernel(self.support, norms, norms, self.dim) * present * present.mT
 
     def cross_kernel(self, kernel: Kernel, targets: Tensor) -> Tensor:
@@ -237,14 +209,14 @@ class EpisodeGram:
         if isinstance(kernel, Linear):
             return self.cross
         present = (targets.sum(-1, keepdim=True) > 0).to(self.support)
-        values = kernel(self.cross, self.query_norms, _diagonal(self.support), self.dim) * present.mT
+        values = kernel(self.cross, self.query_norms, torch.linalg.diagonal(self.support), self.dim) * present.mT
         if isinstance(kernel, RBF) and values.numel() and values_known():
             alone = int((values.detach() == 0).all(-1).sum())
             if alone:
                 warnings.warn(
                     f"{alone} queries are so far from every support point that {kernel} is 0 for all of them, and says "
                     "nothing about their class: normalise the features, or give a smaller scale, as in "
-                    f"rbf(scale={0.1 / float(_diagonal(self.support).mean()):.1g}).",
+                    f"rbf(scale={0.1 / float(torch.linalg.diagonal(self.support).mean()):.1g}).",
                     FarAwayWarning,
                     stacklevel=2,
                 )
@@ -260,7 +232,7 @@ def _products(points: Tensor, rows: int) -> list[Tensor]:
     """The first rows' products with all points ``(..., n, d)``, and every point's squared norm, in their precision."""
     product = points[..., :rows, :] @ points.mT
     others = torch.linalg.vector_norm(points[..., rows:, :], dim=-1).square()
-    return [product, torch.cat([_diagonal(product), others], -1)]
+    return [product, torch.cat([torch.linalg.diagonal(product), others], -1)]
 
 
 def _lost_to_rounding(products: Tensor, support_size: int) -> Tensor:
@@ -272,9 +244,9 @@ def _lost_to_rounding(products: Tensor, support_size: int) -> Tensor:
     """
     own = products[..., :support_size, :support_size]
     offset = own.mean((-2, -1))
-    close_together = _diagonal(own).mean(-1) - offset < 0.01 * offset
+    close_together = torch.linalg.diagonal(own).mean(-1) - offset < 0.01 * offset
     shifted = products.clone()
-    diagonal = _diagonal(shifted)
+    diagonal = torch.linalg.diagonal(shifted)
     diagonal.sub_(_ILL_CONDITIONED * diagonal.mean(-1, keepdim=True))
     # The smallest eigenvalue is above the shift exactly where the shifted matrix has a Cholesky factor.
     return close_together | (torch.linalg.cholesky_ex(shifted).info != 0)
@@ -302,7 +274,3 @@ def small_matrix_dtype(device: torch.device) -> torch.dtype:
 def _symmetric(matrix: Tensor) -> Tensor:
     """Both triangles alike: a product's may differ by rounding, and a solver that reads one of them stalls."""
     return (matrix + matrix.mT) / 2
-
-
-def _diagonal(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1)

@@ -26,9 +26,6 @@ _SHOTS = 3 * ((3, 1, 2), (1, 1, 1), (2, 5, 1))  # Of each class, in successive e
 _DIM, _QUERIES, _WAYS = 12, 7, 3
 _MAP = (3, 2, 2)
 
-Answer = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-"""From support ``(..., n, d)``, labels, queries ``(..., m, d)`` and ways to logits ``(..., m, ways)``."""
-
 
 class SmallEpisodes(NamedTuple):
     """A batch of episodes in double precision, the classes in no order."""
@@ -38,16 +35,14 @@ class SmallEpisodes(NamedTuple):
     query: Tensor
 
 
+Answer = Callable[[SmallEpisodes], Tensor]  # Its logits ``(..., m, ways)``.
+
+
 class Tied(NamedTuple):
-    """The only shape of episodes that a method can take.
+    """The only shape of episodes that a method can take."""
 
-    Args:
-        shots: Support points of each of 3 classes.
-        queries: Queries of an episode.
-    """
-
-    shots: tuple[int, int, int]
-    queries: int
+    shots: tuple[int, int, int]  # Support points of each of 3 classes.
+    queries: int  # Of an episode.
 
 
 class SmallBackbone(nn.Module):
@@ -122,53 +117,63 @@ def check_head(make: Callable[[], Head]) -> None:
     head.eval()
     name = type(head).__name__
 
-    def answer(support: Tensor, labels: Tensor, query: Tensor, ways: int) -> Tensor:
-        return head.fit_(support, labels, ways)(query)
+    def answer(episodes: SmallEpisodes) -> Tensor:
+        return head.fit_(episodes.support, episodes.labels, _WAYS)(episodes.query)
 
     for seed, shots in enumerate(_SHOTS):
-        _check_shape_and_order(name, answer, seed, shots)
+        _check_order(name, answer, small_episodes(seed, shots), seed)
         _check_weights(name, head, seed, shots)
-    _check_batches(name, answer)
+    batch = small_episodes(4, batch=(2, 3))
+    _check_batch(name, answer, batch)
+    first = batch.labels[0, 0]
+    for_all, each = (answer(batch._replace(labels=labels)) for labels in (first, first.expand_as(batch.labels)))
+    _same(name, "labels (n,) must be those of every episode", for_all, each)
     _check_precisions(name, answer)
     _check_state(name, head, make)
     head.double()
     _check_gradients(name, answer)
 
 
-def _check_shape_and_order(name: str, answer: Answer, seed: int, shots: tuple[int, ...]) -> None:
-    support, labels, query = small_episodes(seed, shots)
-    logits = answer(support, labels, query, _WAYS)
-    expected = (_QUERIES, _WAYS)
+def _check_order(name: str, answer: Answer, episodes: SmallEpisodes, seed: int, classes_are_alike: bool = True) -> None:
+    """Of one episode: shape and repetition, and that nothing depends on the order of anything."""
+    support, labels, query = episodes
+    logits = answer(episodes)
+    expected = (len(query), _WAYS)
     assert logits.shape == expected, f"{name}: logits must have the shape {expected}, but got {tuple(logits.shape)}."
-    _same(name, "the same episode must get the same logits again", answer(support, labels, query, _WAYS), logits, 0)
+    assert logits.isfinite().all(), f"{name}: logits must be finite."
+    _same(name, "the same episode must get the same logits again", answer(episodes), logits, 0)
     generator = torch.Generator().manual_seed(seed)
-    points, queries, classes = (torch.randperm(size, generator=generator) for size in (len(labels), _QUERIES, _WAYS))
-    moved = answer(support[points], labels[points], query, _WAYS)
+    points, queries, classes = (torch.randperm(size, generator=generator) for size in (len(labels), len(query), _WAYS))
+    moved = answer(SmallEpisodes(support[points], labels[points], query))
     _same(name, "the order of the support points must not matter", moved, logits)
-    moved = answer(support, labels, query[queries], _WAYS)
+    moved = answer(SmallEpisodes(support, labels, query[queries]))
     _same(name, "queries in another order must get the same logits in that order", moved, logits[queries])
-    moved = answer(support, classes[labels], query, _WAYS)
-    _same(name, "renumbered classes must get the same logits", moved[:, classes], logits)
+    if classes_are_alike:
+        moved = answer(SmallEpisodes(support, classes[labels], query))
+        _same(name, "renumbered classes must get the same logits", moved[:, classes], logits)
 
 
-def _check_batches(name: str, answer: Answer) -> None:
-    support, labels, query = small_episodes(4, batch=(2, 3))
-    logits = answer(support, labels, query, _WAYS)
+def _check_batch(name: str, answer: Answer, episodes: SmallEpisodes) -> None:
+    logits = answer(episodes)
     for place in ((0, 0), (1, 2)):
-        alone = answer(support[place], labels[place], query[place], _WAYS)
+        alone = answer(_at(episodes, place))
         _same(name, "an episode of a batch must get the logits that it gets alone", logits[place], alone)
-    for_all = answer(support, labels[0, 0], query, _WAYS)
-    each = answer(support, labels[0, 0].expand_as(labels), query, _WAYS)
-    _same(name, "labels (n,) must be those of every episode", for_all, each)
+
+
+def _at(episodes: SmallEpisodes, place: int | tuple[int, ...]) -> SmallEpisodes:
+    return SmallEpisodes(*(each[place] for each in episodes))
+
+
+def _in(dtype: torch.dtype, episodes: SmallEpisodes) -> SmallEpisodes:
+    return episodes._replace(support=episodes.support.to(dtype), query=episodes.query.to(dtype))
 
 
 def _check_precisions(name: str, answer: Answer) -> None:
-    episodes = small_episodes(5)
     for dtype, tolerance in ((torch.float32, 1e-3), (torch.bfloat16, 3e-2)):
-        support, query = episodes.support.to(dtype), episodes.query.to(dtype)
-        logits = answer(support, episodes.labels, query, _WAYS)
+        episodes = _in(dtype, small_episodes(5))
+        logits = answer(episodes)
         assert logits.dtype == dtype, f"{name}: logits of {dtype} queries must be {dtype}, but got {logits.dtype}."
-        exact = answer(support.double(), episodes.labels, query.double(), _WAYS)
+        exact = answer(_in(torch.float64, episodes))
         what = f"{dtype} features must get nearly the logits of the same numbers in double precision"
         _same(name, what, logits, exact, tolerance)
 
@@ -177,7 +182,7 @@ def _check_gradients(name: str, answer: Answer) -> None:
     support, labels, query = small_episodes(6, batch=(2,))
 
     def logits(support: Tensor, query: Tensor) -> Tensor:
-        return answer(support, labels, query, _WAYS)
+        return answer(SmallEpisodes(support, labels, query))
 
     leaves = support.requires_grad_(), query.requires_grad_()
     if not logits(*leaves).requires_grad:  # A head without gradients, for evaluation only.
@@ -272,13 +277,27 @@ def check_method(
     _check_single_precision(name, deepcopy(method), draw(6), single_precision)
     _check_training(name, deepcopy(method), draw(8, batch=(2,)))
     method.double()
+
+    def answer(episodes: SmallEpisodes) -> Tensor:
+        features, untouched = _features(episodes), _features(episodes)
+        logits = method.logits(features)
+        same = torch.equal(features.support, untouched.support) and torch.equal(features.query, untouched.query)
+        assert same, f"{name}: the features must not be changed."
+        return logits
+
     for seed, shots in enumerate(_SHOTS):
-        _check_order(name, method, draw(seed, shots) if tied is None else draw(seed), seed, tied is None)
-    _check_joining(name, method, draw(4, batch=(2, 3)))
+        episodes = draw(seed, shots) if tied is None else draw(seed)
+        _check_order(name, answer, episodes, seed, classes_are_alike=tied is None)
+    batch = draw(4, batch=(2, 3))
+    _check_batch(name, answer, batch)
+    _check_joining(name, method, batch)
     if tied is None:
-        _check_single_queries(name, method, transductive)
+        logits, beside_others = _single_queries(name, answer, draw(5))
     else:
-        _check_changed_queries(name, method, draw(5), draw(10).query)
+        episodes = draw(5)
+        changed = torch.cat([episodes.query[:1], draw(10).query[1:]])
+        logits, beside_others = (answer(episodes._replace(query=each))[:1] for each in (changed, episodes.query))
+    _check_dependence(name, method, logits, beside_others, transductive)
     _check_feature_gradients(name, method, draw(7, batch=(2,)))
     if method.why_no_leave_one_out is None:
         _check_leave_one_out(name, method, draw(11))
@@ -292,79 +311,42 @@ def _features(episodes: SmallEpisodes) -> EpisodeFeatures:
     return EpisodeFeatures(support, query, episodes.labels, _WAYS, base_mean=mean, map_shape=_MAP)
 
 
-def _check_order(name: str, method: Method, episodes: SmallEpisodes, seed: int, classes_are_alike: bool) -> None:
-    support, labels, query = episodes
-    features = _features(episodes)
-    logits = method.logits(features)
-    expected = (len(query), _WAYS)
-    assert logits.shape == expected, f"{name}: logits must have the shape {expected}, but got {tuple(logits.shape)}."
-    assert logits.isfinite().all(), f"{name}: logits must be finite."
-    untouched = _features(episodes)
-    same = torch.equal(features.support, untouched.support) and torch.equal(features.query, untouched.query)
-    assert same, f"{name}: the features must not be changed."
-    _same(name, "the same episode must get the same logits again", method.logits(untouched), logits, 0)
-    generator = torch.Generator().manual_seed(seed)
-    points, queries, classes = (torch.randperm(size, generator=generator) for size in (len(labels), len(query), _WAYS))
-    moved = method.logits(_features(SmallEpisodes(support[points], labels[points], query)))
-    _same(name, "the order of the support points must not matter", moved, logits)
-    moved = method.logits(_features(SmallEpisodes(support, labels, query[queries])))
-    _same(name, "queries in another order must get the same logits in that order", moved, logits[queries])
-    if classes_are_alike:
-        moved = method.logits(_features(SmallEpisodes(support, classes[labels], query)))
-        _same(name, "renumbered classes must get the same logits", moved[:, classes], logits)
-
-
 def _check_joining(name: str, method: Method, episodes: SmallEpisodes) -> None:
+    parts = [_features(_at(episodes, place)) for place in range(2)]
+    for part in parts:
+        assert part.gram.query is not None  # Evaluation computes it for each part before it joins them.
     logits = method.logits(_features(episodes))
-    for place in ((0, 0), (1, 2)):
-        alone = method.logits(_features(SmallEpisodes(*(each[place] for each in episodes))))
-        _same(name, "an episode of a batch must get the logits that it gets alone", logits[place], alone)
-    parts = [_features(SmallEpisodes(*(each[place] for each in episodes))) for place in range(2)]
-    joined = method.logits(EpisodeFeatures.join([_with_gram(part) for part in parts]))
+    joined = method.logits(EpisodeFeatures.join(parts))
     _same(name, "features that were joined must get the logits of their parts", joined, logits.flatten(0, 1))
 
 
-def _with_gram(features: EpisodeFeatures) -> EpisodeFeatures:
-    """The same, with what evaluation computes for each part before it joins them."""
-    assert features.gram.query is not None
-    return features
-
-
-def _check_single_queries(name: str, method: Method, transductive: bool) -> None:
-    support, labels, query = small_episodes(5)
-    logits = method.logits(_features(SmallEpisodes(support, labels, query)))
-    each = SmallEpisodes(support.expand(_QUERIES, -1, -1), labels.expand(_QUERIES, -1), query.unsqueeze(-2))
-    alone = method.logits(_features(each))
+def _single_queries(name: str, answer: Answer, episodes: SmallEpisodes) -> tuple[Tensor, Tensor]:
+    """The logits of each query alone, and beside the others."""
+    support, labels, query = episodes
+    alone = answer(SmallEpisodes(support.expand(_QUERIES, -1, -1), labels.expand(_QUERIES, -1), query.unsqueeze(-2)))
     expected = (_QUERIES, 1, _WAYS)
     assert alone.shape == expected, f"{name}: single queries must get logits {expected}, but got {tuple(alone.shape)}."
     assert alone.isfinite().all(), f"{name}: the logits of a single query must be finite."
+    return alone.squeeze(-2), answer(episodes)
+
+
+def _check_dependence(name: str, method: Method, logits: Tensor, beside_others: Tensor, transductive: bool) -> None:
+    """Whether queries get other logits beside other queries if, and only if, the method says so."""
     if not method.is_transductive:
         what = "is_transductive is False, so a query's logits must not depend on the other queries"
-        _same(name, what, alone.squeeze(-2), logits)
+        _same(name, what, logits, beside_others)
     elif transductive and not method.episode_statistics:  # whose dependence is the backbone's
-        depends = not torch.allclose(alone.squeeze(-2), logits, rtol=1e-6, atol=1e-9)
-        assert depends, f"{name}: is_transductive is True, but a query's logits do not depend on the other queries."
-
-
-def _check_changed_queries(name: str, method: Method, episodes: SmallEpisodes, others: Tensor) -> None:
-    logits = method.logits(_features(episodes))
-    changed = torch.cat([episodes.query[:1], others[1:]])
-    moved = method.logits(_features(episodes._replace(query=changed)))
-    if not method.is_transductive:
-        what = "is_transductive is False, so a query's logits must not depend on the other queries"
-        _same(name, what, moved[:1], logits[:1])
-    else:
-        depends = not torch.allclose(moved[0], logits[0], rtol=1e-6, atol=1e-9)
+        depends = not torch.allclose(logits, beside_others, rtol=1e-6, atol=1e-9)
         assert depends, f"{name}: is_transductive is True, but a query's logits do not depend on the other queries."
 
 
 def _check_single_precision(name: str, method: Method, episodes: SmallEpisodes, tolerance: float) -> None:
-    single = SmallEpisodes(episodes.support.float(), episodes.labels, episodes.query.float())
-    double = SmallEpisodes(single.support.double(), episodes.labels, single.query.double())
+    single = _in(torch.float32, episodes)
     logits = method.float().logits(_features(single))
     assert logits.is_floating_point(), f"{name}: logits must be floating-point numbers, but got {logits.dtype}."
+    exact = method.double().logits(_features(_in(torch.float64, single)))
     what = "single precision must get nearly the logits of the same numbers in double precision"
-    _same(name, what, logits.double(), method.double().logits(_features(double)), tolerance)
+    _same(name, what, logits.double(), exact, tolerance)
 
 
 def _check_feature_gradients(name: str, method: Method, episodes: SmallEpisodes) -> None:
@@ -381,8 +363,8 @@ def _check_feature_gradients(name: str, method: Method, episodes: SmallEpisodes)
 
 
 def _check_leave_one_out(name: str, method: Method, episodes: SmallEpisodes) -> None:
-    if "loo" in map(str, vars(method.fixed_head or method).values()):
-        return  # It chooses its constant by all points, of which fits without one may choose another.
+    if method.fixed_head is not None and method.fixed_head.tunes_itself:
+        return
     support, labels, _ = episodes
     found = method.leave_one_out(_features(episodes), of_each_class=False)
     for point in (labels.bincount()[labels] > 1).nonzero().flatten().tolist():
@@ -395,14 +377,13 @@ def _check_leave_one_out(name: str, method: Method, episodes: SmallEpisodes) -> 
 def _check_training(name: str, method: Method, episodes: SmallEpisodes) -> None:
     if not has_weights(method):
         return
-    single = SmallEpisodes(episodes.support.float(), episodes.labels, episodes.query.float())
     num_query = episodes.query.shape[-2]
     labels = (torch.arange(num_query) % _WAYS).expand(2, -1)
 
     def criterion(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
-    loss, logits = method.float().train().loss(_features(single), labels, criterion)
+    loss, logits = method.float().train().loss(_features(_in(torch.float32, episodes)), labels, criterion)
     assert loss.shape == (), f"{name}: the loss must be one number, but has the shape {tuple(loss.shape)}."
     expected = (2, num_query, _WAYS)
     assert logits.shape == expected, f"{name}: loss must give logits {expected} too, but got {tuple(logits.shape)}."

@@ -24,6 +24,7 @@ class FeatureAdapter(nn.Module, ABC):
         is_label_free: Whether no label enters and support and queries are treated alike. Default True.
         needs_gram: Whether the new features are made of the Gram matrices, the queries' own block included. Default
             False.
+        needs_base_mean: Whether the mean feature of the base classes is needed. Default False.
         is_static: See `Method`. Default False.
         sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the
             features, or ``"backbone"``, the backbone. Default none: it has no weights.
@@ -32,16 +33,13 @@ class FeatureAdapter(nn.Module, ABC):
     is_transductive: bool = False
     is_label_free: bool = True
     needs_gram: bool = False
+    needs_base_mean: bool = False
     is_static: bool = False
     sizes: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
-        """The same episodes with other features.
-
-        Args:
-            features: A batch of episodes; it must not be changed.
-        """
+        """The same batch of episodes, which must not be changed, with other features."""
 
     @property
     def key(self) -> Hashable:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
@@ -49,24 +49,23 @@ class BalancedAffinities(FeatureAdapter):
 
     is_transductive = True
     needs_gram = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"reg": (0.05, 0.1, 0.2, 0.3, 0.5)}
+    search_space: ClassVar[SearchSpace] = {"reg": (0.05, 0.1, 0.2, 0.3, 0.5)}
 
     def __init__(self, reg: float = 0.2, iterations: int = 10, scale: bool = True) -> None:
         super().__init__()
-        require("reg", reg, above=0)
-        self.reg, self.iterations, self.scale = reg, require("iterations", iterations, least=1, whole=True), scale
+        self.reg = require("reg", reg, above=0)
+        self.iterations = require("iterations", iterations, least=1, whole=True)
+        self.scale = scale
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`; the new features are in the Gram matrix's precision."""
-        return EpisodeFeatures.from_points(self._rows(features.gram.normalized().whole), features.targets)
-
-    def _rows(self, cosines: Tensor) -> Tensor:
+        cosines = features.gram.normalized().whole
         itself = torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
         costs = (1 - cosines).masked_fill(itself, _NONE_ON_ITSELF)
         plan = _balanced(-costs / self.reg, self.iterations)
         if self.scale:
             plan = plan / plan.amax((-2, -1), keepdim=True)
-        return plan.masked_fill(itself, 1)
+        return EpisodeFeatures.from_points(plan.masked_fill(itself, 1), features.targets)
 
 
 def _balanced(logits: Tensor, iterations: int) -> Tensor:

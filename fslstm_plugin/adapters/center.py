@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, UsageError
+from ..checks import one_of
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
@@ -27,7 +28,6 @@ class Center(FeatureAdapter):
         UnknownNameError: If there is no such mean.
 
     Example:
-        >>> import torch
         >>> features = EpisodeFeatures(torch.eye(2), torch.eye(2), torch.tensor([0, 1]))
         >>> Center("episode").adapt(features).query
         tensor([[ 0.5000, -0.5000],
@@ -36,15 +36,8 @@ class Center(FeatureAdapter):
 
     def __init__(self, mean: str = "base") -> None:
         super().__init__()
-        if mean not in _MEANS:
-            raise UnknownNameError("mean to center by", str(mean), _MEANS)
-        self.mean = mean
-        self.is_transductive = mean == "episode"
-
-    @property
-    def needs_base_mean(self) -> bool:
-        """Whether the base classes' mean is needed."""
-        return self.mean == "base"
+        self.mean = one_of("mean to center by", mean, _MEANS)
+        self.is_transductive, self.needs_base_mean = mean == "episode", mean == "base"
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`.

@@ -31,7 +31,6 @@ class InverseAttentionModule(FeatureAdapter):
         UsageError: If an argument is outside its range.
 
     Example:
-        >>> import torch
         >>> iam = InverseAttentionModule(dim=16).eval()
         >>> iam(torch.rand(5, 16), torch.arange(5), torch.rand(75, 16), ways=5).shape
         torch.Size([5, 16])
@@ -44,13 +43,9 @@ class InverseAttentionModule(FeatureAdapter):
 
     def __init__(self, dim: int, reduction: int = 8, dropout: float = 0.5) -> None:
         super().__init__()
-        require("dropout", dropout, least=0, below=1)
-        require("reduction", reduction, least=1, most=dim, whole=True)
-        self.reduction, self.dropout = reduction, dropout
-        self.query_map = _bottleneck(dim, reduction)
-        self.key_map = _bottleneck(dim, reduction)
-        self.value_map = _bottleneck(dim, reduction)
-        self.output_map = _bottleneck(dim, reduction)
+        self.dropout = require("dropout", dropout, least=0, below=1)
+        self.reduction = require("reduction", reduction, least=1, most=dim, whole=True)
+        self.query_map, self.key_map, self.value_map, self.output_map = (_bottleneck(dim, reduction) for _ in range(4))
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, support: Tensor, labels: Tensor, query: Tensor, ways: int | None = None) -> Tensor:
@@ -79,21 +74,12 @@ class InverseAttentionModule(FeatureAdapter):
         def adjusted(points: Tensor) -> Tensor:
             points = points.to(self.norm.weight.dtype)
             support, query = points.tensor_split([features.num_support], dim=-2)
-            return torch.cat([self.adjust(support, features.targets, query), query], -2)
+            return torch.cat([self._adjust(support, features.targets, query), query], -2)
 
         return features.derived(adjusted)
 
-    def adjust(self, support: Tensor, targets: Tensor, query: Tensor) -> Tensor:
-        """Adjust the support of a batch of episodes, without any check of the input.
-
-        Args:
-            support: Features ``(..., n, d)``.
-            targets: One-hot labels ``(..., n, ways)``.
-            query: Features ``(..., m, d)``.
-
-        Returns:
-            The adjusted support ``(..., n, d)``.
-        """
+    def _adjust(self, support: Tensor, targets: Tensor, query: Tensor) -> Tensor:
+        """The adjusted support ``(..., n, d)``; the targets are one-hot labels ``(..., n, ways)``."""
         scores = self.query_map(support) @ self.key_map(query).mT / support.shape[-1] ** 0.5
         members = targets.to(scores.dtype)
         # All that follows is linear in the attention weights up to the class mean, so average them first.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require
-from ..errors import UnknownNameError, UsageError
+from ..checks import one_of, require
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
@@ -33,7 +33,6 @@ class Power(FeatureAdapter):
         UsageError: If an argument is outside its range.
 
     Example:
-        >>> import torch
         >>> features = EpisodeFeatures(torch.eye(2) * 4, torch.eye(2), torch.tensor([0, 1]))
         >>> Power().adapt(features).support.round(decimals=2)
         tensor([[2., 0.],
@@ -42,10 +41,8 @@ class Power(FeatureAdapter):
 
     def __init__(self, exponent: float = 0.5, negative: str = "refuse") -> None:
         super().__init__()
-        require("exponent", exponent, above=0)
-        if negative not in _NEGATIVE:
-            raise UnknownNameError("way with negative features", str(negative), _NEGATIVE)
-        self.exponent, self.negative = exponent, negative
+        self.exponent = require("exponent", exponent, above=0)
+        self.negative = one_of("way with negative features", negative, _NEGATIVE)
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`.

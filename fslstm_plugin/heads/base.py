@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..arguments import options_of
+from ..arguments import SearchSpace, options_of
 from ..errors import UsageError
 from ..gram import EpisodeGram, small_matrix_dtype
 from ..grammar import value_text
@@ -35,15 +35,10 @@ class Dual(NamedTuple):
 
 
 class SolvedSystem(NamedTuple):
-    """What a head's leave-one-out needs of the support alone.
+    """What a head's leave-one-out needs of the support alone."""
 
-    Attributes:
-        inverse: Of the system's matrix ``(..., n, n)``.
-        solution: ``(..., n, ways)``.
-    """
-
-    inverse: Tensor
-    solution: Tensor
+    inverse: Tensor  # Of the system's matrix ``(..., n, n)``.
+    solution: Tensor  # ``(..., n, ways)``.
 
 
 class Head(nn.Module, ABC):
@@ -83,8 +78,11 @@ class Head(nn.Module, ABC):
     is_transductive: ClassVar[bool] = False
     is_static: bool = False  # see `Method`
     sizes: ClassVar[tuple[str, ...]] = ()  # see `FeatureAdapter`
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    search_space: ClassVar[SearchSpace] = {}
     constant: ClassVar[tuple[str, str] | None] = None  # Argument that regularises, and its letter in figures.
+    # Why `leave_one_out` has no closed form; None where it has one.
+    why_no_leave_one_out: str | None = "its solution does not follow from one solution for all points"
+    tunes_itself: bool = False  # Whether it chooses a constant by the support: fits to fewer points may choose another.
 
     def __init__(
         self,
@@ -139,11 +137,8 @@ class Head(nn.Module, ABC):
     def learn(self, gram: EpisodeGram, targets: Tensor, start: Dual | None = None) -> Dual:
         """The first half of `predict`: what `solve` makes of the support's kernel matrices.
 
-        Args:
-            gram: See `predict`.
-            targets: See `predict`.
-            start: The solution for the first of these points, perhaps with other weights. A head that iterates may
-                begin there; it changes the time, not the solution. Default None.
+        A head that iterates may begin at ``start``, the solution for the first of these points, perhaps with other
+        weights. That changes the time, not the solution. Default None.
         """
         return self.solve(gram.support_kernel(self.kernel, targets), targets)
 
@@ -154,9 +149,7 @@ class Head(nn.Module, ABC):
     def reduced(self, gram: EpisodeGram, targets: Tensor) -> tuple[Head, EpisodeGram, Tensor]:
         """An equal problem that is quicker to solve again and again, each time with other points made of queries.
 
-        Args:
-            gram: See `predict`; with the queries' own block.
-            targets: See `predict`.
+        The Gram matrices have the queries' own block.
 
         Returns:
             A head, Gram matrices and labels, by default these: whatever averages or copies of queries are appended to
@@ -164,17 +157,8 @@ class Head(nn.Module, ABC):
         """
         return self, gram, targets
 
-    @property
-    def why_no_leave_one_out(self) -> str | None:
-        """Why `leave_one_out` has no closed form; None where it has one."""
-        return "its solution does not follow from one solution for all points"
-
     def require_leave_one_out(self) -> None:
-        """Refuse where `leave_one_out` has no closed form.
-
-        Raises:
-            UsageError: Naming the head and the reason.
-        """
+        """Refuse where `leave_one_out` has no closed form, naming the reason."""
         if self.why_no_leave_one_out is not None:
             raise UsageError(f"{type(self).__name__} has no closed-form leave-one-out: {self.why_no_leave_one_out}.")
 
@@ -202,12 +186,7 @@ class Head(nn.Module, ABC):
     def solved_system(self, gram: EpisodeGram, targets: Tensor) -> SolvedSystem | None:
         """What `leave_one_out_with_queries` can be given, where queries of one support come in parts.
 
-        Args:
-            gram: See `predict`; of the support alone.
-            targets: See `leave_one_out`.
-
-        Returns:
-            The system; None, by default, if there is none that does not depend on the queries.
+        It follows from the support's Gram matrices. None, by default, if there is none that all queries share.
         """
         return None
 
@@ -217,7 +196,7 @@ class Head(nn.Module, ABC):
         """The same of the support with one query among it, for each query and each class that it may be of.
 
         Args:
-            gram: See `predict`.
+            gram: See `leave_one_out`.
             targets: See `leave_one_out`.
             of_own_class: Whether the query is only taken for a point of the same class as the one that is left out,
                 which costs ``ways`` times less with some heads. Default False.
@@ -225,20 +204,12 @@ class Head(nn.Module, ABC):
 
         Returns:
             The margins of the points and of the query, for some queries after the others, so that memory is bounded.
-
-        Raises:
-            UsageError: If there is no closed form.
         """
         self.require_leave_one_out()
         raise NotImplementedError
 
     def fit_(self, support: Tensor, labels: Tensor, ways: int | None = None) -> Self:
-        """Take a support set; the system is solved later, together with the queries.
-
-        Args:
-            support: Features ``(..., n, d)``.
-            labels: int64 in [0, ways): ``(..., n)``, or ``(n,)`` for all episodes.
-            ways: Number of classes; default the greatest label + 1.
+        """Take a support set, see `Head`; the system is solved later, together with the queries.
 
         Returns:
             The head itself.
@@ -278,16 +249,11 @@ class Head(nn.Module, ABC):
 
 
 def weight_roots(targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Square roots of the points' weights, which turn w equal points into one without any special case.
+    """Square roots ``(..., n, 1)`` of the points' weights, and the one-hot rows times them ``(..., n, ways)``.
 
-    With b the sum of w equal coefficients, ``K b + (ridge / w) b = y``. For ``b = sqrt(w) x`` that is
-    ``(sqrt(w) K sqrt(w) + ridge) x = sqrt(w) y``: symmetric, and right for w = 0 as well.
-
-    Args:
-        targets: One-hot rows times weights ``(..., n, ways)``.
-
-    Returns:
-        The roots ``(..., n, 1)``, and the one-hot rows times the roots ``(..., n, ways)``.
+    They turn w equal points into one without any special case. With b the sum of w equal coefficients, ``K b + (ridge /
+    w) b = y``. For ``b = sqrt(w) x`` that is ``(sqrt(w) K sqrt(w) + ridge) x = sqrt(w) y``: symmetric, and right for
+    w = 0 as well.
 
     Example:
         >>> weight_roots(torch.tensor([[4.0, 0.0], [0.0, 0.0]]))
@@ -300,14 +266,7 @@ def weight_roots(targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def one_hot(labels: Tensor, ways: int) -> Tensor:
-    """One-hot targets in the precision of the Gram matrices.
-
-    Args:
-        labels: Integers in [0, ways), ``(...)``.
-        ways: Number of classes.
-
-    Returns:
-        ``(..., ways)``.
+    """One-hot targets ``(..., ways)`` of labels ``(...)`` in [0, ways), in the precision of the Gram matrices.
 
     Example:
         >>> one_hot(torch.tensor([1, 0]), 2)

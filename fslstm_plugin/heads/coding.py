@@ -109,13 +109,7 @@ def random_code(ways: int, seed: int = 0) -> Tensor:
 
 
 def check_coding(code: Tensor) -> Tensor:
-    """Check a caller's own coding matrix ``(ways, columns)``.
-
-    Returns:
-        The matrix as float64.
-
-    Raises:
-        UsageError: If entries other than -1, 0, 1 occur, a column lacks a sign, or two classes share a code.
+    """A caller's own coding matrix ``(ways, columns)`` as float64, if it is one.
 
     Example:
         >>> check_coding(torch.tensor([[1, 1], [-1, 1]]))

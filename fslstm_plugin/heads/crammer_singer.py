@@ -329,7 +329,7 @@ def _solve_unknown(hessian: Tensor, part: Tensor, missing: Tensor, unknown: Tens
     first = points * part.unsqueeze(-1)
     rows = hessian.flatten(0, 1).index_select(0, (first + point).flatten()).unflatten(0, point.shape)
     matrix = rows.gather(2, point.unsqueeze(1).expand(-1, size, -1)) * (direction @ direction.mT)
-    matrix.diagonal(dim1=-2, dim2=-1).add_(1 - present)
+    torch.linalg.diagonal(matrix).add_(1 - present)
     right = missing.flatten(1).gather(1, entry) * present
     change = torch.cholesky_solve(right.unsqueeze(-1), torch.linalg.cholesky_ex(matrix)[0]).squeeze(-1)
     return F.pad(change, (0, 1)).gather(1, place).view(missing.shape)
@@ -380,12 +380,12 @@ def _feasible(alpha: Tensor, targets: Tensor, C: float) -> Tensor:
 
 def _curvature(hessian: Tensor) -> Tensor:
     """About the middle of the spectrum, ``(b, 1, 1)``: the mean eigenvalue without the points' common mean."""
-    return (hessian.diagonal(dim1=-2, dim2=-1).mean(-1) - hessian.mean((-2, -1))).view(-1, 1, 1)
+    return (torch.linalg.diagonal(hessian).mean(-1) - hessian.mean((-2, -1))).view(-1, 1, 1)
 
 
 def _add_identity(matrix: Tensor, factor: Tensor | float) -> Tensor:
     matrix = matrix.clone()
-    matrix.diagonal(dim1=-2, dim2=-1).add_(factor.squeeze(-1) if isinstance(factor, Tensor) else factor)
+    torch.linalg.diagonal(matrix).add_(factor.squeeze(-1) if isinstance(factor, Tensor) else factor)
     return matrix
 
 

@@ -26,12 +26,9 @@ def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights:
     Args:
         matrix: Symmetric positive semidefinite ``(..., n, n)``.
         right: Targets ``(..., n, L)``.
-        ridges: Positive ``(..., r)``.
+        ridges: Positive ``(..., r)``, of which each has an error.
         weights: How many equal points each stands for ``(..., n)``; 0 for an absent one, whose row, column and
             right-hand side are zero.
-
-    Returns:
-        ``(..., r)``.
 
     Example:
         >>> leave_one_out_errors(torch.eye(2), torch.ones(2, 1), torch.tensor([1.0, 2.0]), torch.ones(2))
@@ -46,20 +43,14 @@ def leave_one_out_errors(matrix: Tensor, right: Tensor, ridges: Tensor, weights:
 
 
 def choose_ridge(kernel: Tensor, matrix: Tensor, right: Tensor, weights: Tensor) -> Tensor:
-    """The ridge with the least leave-one-out error, of 15 from 1e-4 to 1e3 times the kernel's mean diagonal.
+    """The ridge ``(...)`` with the least leave-one-out error, of 15 from 1e-4 to 1e3 times the kernel's mean diagonal.
 
     Features multiplied by s have candidates multiplied by ``s^2``. What does not follow the scale is the bias constant
     in the matrix: a free bias beside small features, and none beside large ones. With ``bias_weight`` multiplied by
     ``1 / s^2``, the choice and every prediction are the same at any scale.
 
-    Args:
-        kernel: The support's own kernel matrix ``(..., n, n)``, weighted as the matrix is; its diagonal is the scale.
-        matrix: See `leave_one_out_errors`.
-        right: See `leave_one_out_errors`.
-        weights: See `leave_one_out_errors`.
-
-    Returns:
-        ``(...)``; its gradient is that of the mean diagonal, the choice of the multiple being held fixed.
+    The kernel matrix ``(..., n, n)``, whose diagonal is the scale, is weighted as the matrix is, for which as for the
+    rest see `leave_one_out_errors`. The gradient is that of the mean diagonal, the multiple being held fixed.
     """
     ridges = candidate_ridges(kernel, matrix, weights)
     with torch.no_grad():
@@ -69,7 +60,7 @@ def choose_ridge(kernel: Tensor, matrix: Tensor, right: Tensor, weights: Tensor)
 
 def candidate_ridges(kernel: Tensor, matrix: Tensor, weights: Tensor) -> Tensor:
     """What `choose_ridge` chooses from ``(..., r)``, in ascending order."""
-    own, whole = (each.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) for each in (kernel, matrix))
+    own, whole = (torch.linalg.diagonal(each).sum(-1, keepdim=True) for each in (kernel, matrix))
     # Features of zeros alone have no scale, and a ridge below the rounding of the bias constant does not help.
     least = torch.finfo(matrix.dtype).eps / _FACTORS[0] * whole
     scale = torch.maximum(own, least.detach()) / weights.sum(-1, keepdim=True)
@@ -80,9 +71,6 @@ def one_of_each_class(targets: Tensor) -> tuple[Tensor, Tensor]:
     """Groups of points that leave together, one of each class, so that the classes stay as balanced as they were.
 
     With a point alone its class has a point less than the others, which by itself makes it less likely.
-
-    Args:
-        targets: One-hot labels ``(..., n, ways)``.
 
     Returns:
         For each point and class, the one that leaves with it, int64 ``(..., n, ways)``: itself, or of another class

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import SingularError, UsageError
@@ -32,7 +33,7 @@ def solve_smoother(
         kernel: K with rows and columns weighted by the roots, ``(..., n, n)``.
         right: ``(..., n, L)``.
         ridge: Above 0; a number or ``(..., 1, 1)``.
-        offset: The number c. Default 0: no bias.
+        offset: The number c; 0 for no bias.
         roots: See `weight_roots`, ``(..., n, 1)``. Default None: all 1.
 
     Returns:
@@ -79,52 +80,29 @@ def _primal(kernel: Tensor, right: Tensor, roots: Tensor, ridge: Tensor, offset:
     if offset:
         points = torch.cat([points, roots], -1)
         corner = (ridge / offset).expand(*kernel.shape[:-2], 1, 1)
-        penalty = torch.cat([_padded(penalty, below=1), _padded(corner, above=rank)], -1)
+        penalty = F.pad(penalty, (0, 1, 0, 1)) + F.pad(corner, (rank, 0, rank, 0))
     weights = torch.cholesky_solve(points.mT @ right, cholesky(points.mT @ points + penalty))
     alpha = roots * (basis @ weights[..., :rank, :])
     return alpha, weights[..., rank, :] if offset else torch.zeros_like(alpha[..., 0, :])
 
 
-def half_solved(
-    kernel: Tensor, right: Tensor, ridge: float, offset: float = 0.0, roots: Tensor | None = None
-) -> Tensor:
-    """``L^-1 right``, L the Cholesky factor of the system of `solve_smoother`.
+def half_solved(kernel: Tensor, right: Tensor, ridge: float, offset: float, roots: Tensor) -> Tensor:
+    """``L^-1 right`` ``(..., n, L)``, L the Cholesky factor of the system of `solve_smoother`; differentiable.
 
     What eliminating the system's points leaves of a form between columns of ``right`` is less by the products of
     these.
 
-    Args:
-        kernel: See `solve_smoother`.
-        right: See `solve_smoother`.
-        ridge: See `solve_smoother`.
-        offset: See `solve_smoother`.
-        roots: See `solve_smoother`.
-
-    Returns:
-        ``(..., n, L)``, differentiable.
-
     Example:
-        >>> half_solved(torch.eye(1), torch.tensor([[4.0]]), ridge=3.0)
+        >>> half_solved(torch.eye(1), torch.tensor([[4.0]]), ridge=3.0, offset=0.0, roots=torch.ones(1, 1))
         tensor([[2.]])
     """
-    if roots is None:
-        roots = torch.ones_like(kernel[..., :1])
     return torch.linalg.solve_triangular(cholesky(_system(kernel, ridge, offset, roots)), right, upper=False)
 
 
 def inverse_smoother(kernel: Tensor, ridge: Tensor | float, offset: float = 0.0) -> Tensor:
-    """The inverses of ``K + c 11^T + ridge I``, accurate also where rounding of K reaches the ridge.
+    """The inverses ``(..., n, n)`` of ``K + c 11^T + ridge I``, accurate also where rounding of K reaches the ridge.
 
-    Args:
-        kernel: K ``(..., n, n)``.
-        ridge: See `solve_smoother`.
-        offset: The number c. Default 0.
-
-    Returns:
-        ``(..., n, n)``, differentiable.
-
-    Raises:
-        SingularError: See `solve_smoother`.
+    They are differentiable; for the arguments and errors see `solve_smoother`.
 
     Example:
         >>> inverse_smoother(torch.ones(2, 2), ridge=1.0)
@@ -157,7 +135,7 @@ def require_above_rounding(kernel: Tensor, ridge: float) -> None:
         ...
         fslstm_plugin.errors.UsageError: The features are so small that beside a ridge of 0.1 nothing is left of them...
     """
-    greatest = _diagonal(kernel).amax() if kernel.numel() else kernel.new_zeros(())
+    greatest = torch.linalg.diagonal(kernel).amax() if kernel.numel() else kernel.new_zeros(())
     if 0 < greatest < torch.finfo(kernel.dtype).eps ** 0.5 * ridge:
         raise UsageError(
             f"The features are so small that beside a ridge of {ridge:g} nothing is left of them but rounding: scale "
@@ -175,7 +153,7 @@ def _spectral_inverse(kernel: Tensor, ridge: Tensor, offset: float) -> Tensor:
 
 def _system(kernel: Tensor, ridge: Tensor | float, offset: float, roots: Tensor) -> Tensor:
     matrix = torch.addcmul(kernel, roots, roots.mT, value=offset)
-    _diagonal(matrix).add_(ridge.squeeze(-1) if isinstance(ridge, Tensor) else ridge)
+    torch.linalg.diagonal(matrix).add_(ridge.squeeze(-1) if isinstance(ridge, Tensor) else ridge)
     return matrix
 
 
@@ -197,21 +175,16 @@ def _factor(matrix: Tensor) -> tuple[Tensor, Tensor | None]:
     factor, failed = torch.linalg.cholesky_ex(matrix)
     # The squared diagonal of a factor holds what the points before leave of each.
     inaccurate = (failed != 0) | ~keeps_digits(
-        _diagonal(matrix.detach()).sum(-1), _diagonal(factor.detach()).amin(-1).square()
+        torch.linalg.diagonal(matrix.detach()).sum(-1), torch.linalg.diagonal(factor.detach()).amin(-1).square()
     )
     return factor, inaccurate if inaccurate.any() else None
 
 
 def keeps_digits(trace: Tensor, least: Tensor | float) -> Tensor:
-    """Whether solutions of positive definite systems have half the digits of their precision at least.
+    """Whether solutions of positive definite systems ``(...)`` have half the digits of their precision at least.
 
-    Args:
-        trace: Of their matrices, ``(...)``.
-        least: The least that a point has left when others are accounted for, by which rounding of the matrix is
-            divided, ``(...)``.
-
-    Returns:
-        bool ``(...)``.
+    Rounding of their matrices, which have this trace, is divided by the least that a point has left when others are
+    accounted for.
     """
     precision = torch.finfo(trace.dtype).eps
     return precision * trace < precision**0.5 * least
@@ -229,22 +202,16 @@ def _eigenvalues(kernel: Tensor) -> tuple[Tensor, Tensor]:
     # Rounding of products in single precision, of which some kernels are made, shows below 0 as much as above.
     below = -2 * values[..., :1]
     least = torch.maximum(kernel.shape[-1] * torch.finfo(kernel.dtype).eps * values[..., -1:], below)
-    if (below[..., 0] > 2 * torch.finfo(torch.float32).eps * _diagonal(kernel).sum(-1)).any():
+    if (below[..., 0] > 2 * torch.finfo(torch.float32).eps * torch.linalg.diagonal(kernel).sum(-1)).any():
         raise _singular()
     return torch.where(values > least, values, 0), vectors
 
 
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors of symmetric matrices.
+    """Eigenvalues ``(..., n)``, ascending, and eigenvectors ``(..., n, n)`` of symmetric matrices; differentiable.
 
     A GPU decomposes those of a batch with more than 32 rows one at a time and, as long as they are small, takes longer
-    for each than a processor: these go there.
-
-    Args:
-        matrix: ``(..., n, n)``.
-
-    Returns:
-        ``(..., n)`` and ``(..., n, n)``, differentiable, on the matrices' device.
+    for each than a processor: these go there and back.
 
     Example:
         >>> eigh(torch.diag(torch.tensor([3.0, 1.0])))[0]
@@ -264,17 +231,9 @@ def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
-    """Solve ``matrix x = right`` for symmetric positive definite matrices by one Cholesky factorisation.
+    """The solution ``(..., n, r)`` of ``matrix x = right`` for positive definite matrices, by `cholesky`.
 
-    Args:
-        matrix: ``(..., n, n)``.
-        right: ``(..., n, r)``; leading dimensions broadcast.
-
-    Returns:
-        ``(..., n, r)``, differentiable (autograd's rule for it is the implicit function theorem).
-
-    Raises:
-        SingularError: See `cholesky`.
+    Leading dimensions broadcast. It is differentiable: autograd's rule for it is the implicit function theorem.
 
     Example:
         >>> solve_spd(torch.eye(2) * 4, torch.ones(2, 1)).squeeze(-1)
@@ -284,16 +243,10 @@ def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """The Cholesky factors of matrices that are positive definite but for rounding in their own precision.
+    """The lower Cholesky factors of matrices ``(..., n, n)``, positive definite but for rounding in their precision.
 
     Matrices without a factor, and only those, have their diagonal raised by that rounding: the precision times the
     trace (where values can be read, see `values_known`; elsewhere a failure gives NaN).
-
-    Args:
-        matrix: ``(..., n, n)``.
-
-    Returns:
-        ``(..., n, n)``, lower triangular.
 
     Raises:
         SingularError: If a matrix has no factor even so.
@@ -305,7 +258,7 @@ def cholesky(matrix: Tensor) -> Tensor:
     """
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if values_known() and failed.any():
-        diagonal = _diagonal(matrix.detach())
+        diagonal = torch.linalg.diagonal(matrix.detach())
         rounding = torch.finfo(matrix.dtype).eps * diagonal.sum(-1, keepdim=True) * (failed != 0).unsqueeze(-1)
         factor, failed = torch.linalg.cholesky_ex(matrix + torch.diag_embed(rounding.expand(diagonal.shape)))
         if failed.any():
@@ -317,12 +270,3 @@ def _singular() -> SingularError:
     return SingularError(
         "A kernel matrix is not positive definite: check the features for NaN, scale them down, or raise the ridge."
     )
-
-
-def _diagonal(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1)
-
-
-def _padded(block: Tensor, above: int = 0, below: int = 0) -> Tensor:
-    """With rows of zeros above and below."""
-    return torch.nn.functional.pad(block, (0, 0, above, below))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..checks import require
-from ..errors import UnknownNameError, UsageError
+from ..arguments import SearchSpace
+from ..checks import one_of, require
+from ..errors import UsageError
 from ..gram import EpisodeGram
 from ..kernels import Kernel
 from ..tracing import values_known
@@ -36,10 +36,9 @@ class LSSVMClassifier(SmootherHead):
     10, but the implementation adds 0.1 I. Bias weight: the objective halves b^2, which makes it 1, but
     equation and implementation have 2.
 
+    For the other arguments see `Head`.
+
     Args:
-        support: See `Head`.
-        labels: See `Head`.
-        ways: See `Head`.
         ridge: ``1 / gamma``, in units of a squared feature norm, above 0; default 0.1. The right value
             depends on the features' scale. ``"loo"`` chooses it for each episode (with a code that has 0, for each
             binary problem) by the leave-one-out error of the support, see `leave_one_out_errors`; gradients take the
@@ -53,7 +52,6 @@ class LSSVMClassifier(SmootherHead):
             ``"hamming"``, ``sign(f) M^T``, whose gradient is zero, for evaluation only. Classes that it makes equal, as
             all are whose every score is negative, are put in the order of their soft scores, by 0.001 at most.
         gamma: The paper's weight of the squared errors, in place of the default ridge. Default None.
-        kernel: See `Head`.
 
     Raises:
         UsageError: If an argument is outside its range, gamma and another ridge than the default or ``1 / gamma``
@@ -65,7 +63,7 @@ class LSSVMClassifier(SmootherHead):
         tensor([[ 1., -1.]])
     """
 
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"ridge": (*POWERS_OF_TEN, _LEAVE_ONE_OUT)}
+    search_space: ClassVar[SearchSpace] = {"ridge": (*POWERS_OF_TEN, _LEAVE_ONE_OUT)}
     constant = ("ridge", "ρ")
 
     def __init__(
@@ -82,23 +80,29 @@ class LSSVMClassifier(SmootherHead):
         kernel: str | Kernel = "linear",
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        if decoding not in _DECODINGS:
-            raise UnknownNameError("decoding", decoding, _DECODINGS)
-        require("bias_weight", bias_weight, above=0)
+        self.decoding = one_of("decoding", decoding, _DECODINGS)
+        self.bias_weight = require("bias_weight", bias_weight, above=0)
+        self.offset = 1 / bias_weight
         if gamma is not None:
             require("gamma", gamma, above=0)
             if ridge not in (_DEFAULT_RIDGE, 1 / gamma):
                 raise UsageError(f"ridge is 1 / gamma: give one of them, not ridge={ridge} and gamma={gamma}.")
             ridge = 1 / gamma
-        self.ridge = _check_ridge(ridge)
-        self.bias_weight = bias_weight
+        if isinstance(ridge, str) and ridge != _LEAVE_ONE_OUT:
+            raise UsageError(f"The ridge must be a number above 0 or '{_LEAVE_ONE_OUT}', but got '{ridge}'.")
+        self.ridge = ridge if ridge == _LEAVE_ONE_OUT else require("ridge", ridge, above=0)
+        self.tunes_itself = ridge == _LEAVE_ONE_OUT
+        self.is_static = not self.tunes_itself  # It is chosen by values.
         self.coding = check_coding(coding) if isinstance(coding, Tensor) else coding
-        self.decoding = decoding
         if isinstance(coding, Tensor):
             self._leaves_out = bool((coding == 0).any())
         else:
             coding_matrix(coding, 3)  # An unknown name should fail here, not at the first episode.
             self._leaves_out = coding == "one-vs-one"
+        if self._leaves_out:
+            self.why_no_leave_one_out = "a coding that has 0 leaves other points out of each of its binary problems"
+        elif decoding == "hamming":
+            self.why_no_leave_one_out = "the signs that Hamming decoding takes are not linear"
 
     def code(self, ways: int, device: torch.device | None = None) -> Tensor:
         """The coding matrix ``(ways, L)`` for that many classes.
@@ -111,18 +115,6 @@ class LSSVMClassifier(SmootherHead):
         if len(self.coding) != ways:
             raise UsageError(f"The coding matrix is for {len(self.coding)} ways, but the episode has {ways}.")
         return self.coding
-
-    @property
-    def why_no_leave_one_out(self) -> str | None:
-        """See `Head.why_no_leave_one_out`."""
-        if self._leaves_out:
-            return "a coding that has 0 leaves other points out of each of its binary problems"
-        return "the signs that Hamming decoding takes are not linear" if self.decoding == "hamming" else None
-
-    @property
-    def offset(self) -> float:
-        """See `SmootherHead.offset`."""
-        return 1 / self.bias_weight
 
     def codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """See `SmootherHead.codes`."""
@@ -169,13 +161,3 @@ class LSSVMClassifier(SmootherHead):
         column = signs.mT.gather(-1, order).unsqueeze(-1)
         alpha, bias = self._solution(systems, column.abs(), column)
         return Dual(torch.zeros_like(signs.mT).scatter(-1, order, alpha.squeeze(-1)).mT, bias.squeeze(-1))
-
-
-def _check_ridge(ridge: float | str) -> float | str:
-    """The ridge, if it is one."""
-    if ridge == _LEAVE_ONE_OUT:
-        return ridge
-    if isinstance(ridge, str):
-        raise UsageError(f"The ridge must be a number above 0 or '{_LEAVE_ONE_OUT}', but got '{ridge}'.")
-    require("ridge", ridge, above=0)
-    return ridge

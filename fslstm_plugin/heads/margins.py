@@ -12,15 +12,10 @@ _NUMBERS = 10**6  # In the largest tensor of a part: more fall out of a CPU's ca
 
 
 class Margins(NamedTuple):
-    """How much better another class fits a point than its own does.
+    """How much better another class fits a point than its own does."""
 
-    Attributes:
-        own: Logit of the point's own class; minus infinity where that has no other point.
-        other: Greatest logit of the other classes.
-    """
-
-    own: Tensor
-    other: Tensor
+    own: Tensor  # Logit of the point's own class; minus infinity where that has no other point.
+    other: Tensor  # Greatest logit of the other classes.
 
     @property
     def difference(self) -> Tensor:
@@ -68,15 +63,12 @@ def margins_of_each_class(logits: Tensor) -> Margins:
 
 
 def margins_beside_queries(absent: Tensor, present: Tensor, labels: Tensor) -> Margins:
-    """Margins where a query changes the logit of its own class alone.
+    """Margins ``(..., m, n, ways)``, for each class that a query may be of, whose logit alone it changes.
 
     Args:
         absent: Logit of each class for each point, the query being of another class ``(..., m or 1, n, ways)``.
         present: The same, the query being of that class ``(..., m, n, ways)``.
         labels: Classes of the points ``(..., n)``.
-
-    Returns:
-        ``(..., m, n, ways)``, for each class that the query may be of.
     """
     places = labels[..., None, :, None].expand(*present.shape[:-1], 1)
     absent = absent.expand_as(present).clone()

@@ -25,20 +25,16 @@ class PrototypeClassifier(Head):
     Source: the paper's section on base learners (NN), after Snell et al., "Prototypical networks for few-shot
     learning", 2017; dividing by d is the published implementation's.
 
-    Args:
-        support: See `Head`.
-        labels: See `Head`.
-        ways: See `Head`.
-        kernel: See `Head`.
+    For the arguments see `Head`.
 
     Example:
-        >>> import torch
         >>> head = PrototypeClassifier(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
         >>> head(torch.tensor([[0.0, 2.0]]))
         tensor([[-2., -4.]])
     """
 
     is_static = True
+    why_no_leave_one_out = None
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
         """Twice the class averages, and the prototypes' squared norms: ``2 q.p - p.p``."""
@@ -58,11 +54,6 @@ class PrototypeClassifier(Head):
         average = targets / counts.unsqueeze(-2)
         means = replace(gram, support=average.mT @ gram.support @ average, cross=gram.cross @ average)
         return self, means, torch.diag_embed(counts)
-
-    @property
-    def why_no_leave_one_out(self) -> str | None:
-        """See `Head.why_no_leave_one_out`."""
-        return None
 
     def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
         """See `Head.leave_one_out`; from the sums of the classes, less the points left out."""
@@ -121,7 +112,7 @@ class _Sums(NamedTuple):
 
 def _without_each(kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> _Sums:
     """Each point ``(..., n, 1)`` beside the classes' sums ``(..., n, ways)`` without it, or one of each class."""
-    norms = kernel.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+    norms = torch.linalg.diagonal(kernel).unsqueeze(-1)
     inner = kernel @ targets
     squares = (targets * inner).sum(-2, keepdim=True)
     if of_each_class:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..arguments import SearchSpace
 from ..checks import require
 from ..kernels import Kernel
 from .base import POWERS_OF_TEN
@@ -22,12 +22,10 @@ class RidgeClassifier(SmootherHead):
     Source: the paper's section on base learners (RR), after Bertinetto et al., "Meta-learning with
     differentiable closed-form solvers", 2019; the factor 2 is the published implementation's.
 
+    For the other arguments see `Head`.
+
     Args:
-        support: See `Head`.
-        labels: See `Head`.
-        ways: See `Head`.
         ridge: Regularisation in units of a squared feature norm, above 0; default 50.
-        kernel: See `Head`.
 
     Raises:
         UsageError: If the ridge is not above 0, or as in `Head`.
@@ -38,7 +36,7 @@ class RidgeClassifier(SmootherHead):
         tensor([[3., 1.]])
     """
 
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"ridge": POWERS_OF_TEN}
+    search_space: ClassVar[SearchSpace] = {"ridge": POWERS_OF_TEN}
     constant = ("ridge", "λ")
 
     def __init__(
@@ -51,8 +49,7 @@ class RidgeClassifier(SmootherHead):
         kernel: str | Kernel = "linear",
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        require("ridge", ridge, above=0)
-        self.ridge: float = ridge
+        self.ridge: float = require("ridge", ridge, above=0)
 
     def codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """See `SmootherHead.codes`."""

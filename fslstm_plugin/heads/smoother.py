@@ -35,28 +35,15 @@ class SmootherHead(Head):
     """
 
     ridge: float | str
-
-    @property
-    def why_no_leave_one_out(self) -> str | None:
-        """See `Head.why_no_leave_one_out`."""
-        return None
-
-    @property
-    def is_static(self) -> bool:  # type: ignore[override]
-        """See `Method`; a ridge that is chosen by values is not."""
-        return not isinstance(self.ridge, str)
-
-    @property
-    def offset(self) -> float:
-        """The number c; default 0."""
-        return 0.0
+    offset: float = 0.0  # The number c.
+    is_static = True
+    why_no_leave_one_out: str | None = None
 
     @abstractmethod
     def codes(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """What one-hot labels are multiplied with to be Y ``(ways, L)``, and B to be the logits ``(L, ways)``.
 
-        Args:
-            targets: One-hot labels ``(..., n, ways)``, whose type and device the codes have.
+        They have the type and device of the labels ``(..., n, ways)``.
         """
 
     def solve(self, kernel: Tensor, targets: Tensor) -> Dual:
@@ -89,7 +76,7 @@ class SmootherHead(Head):
         """Whether points are eliminated one by one without loss; not if the ridge depends on all of them."""
         if isinstance(self.ridge, str) or not isinstance(self.kernel, Linear) or not values_known():
             return False
-        trace = _diagonal(gram.support).sum(-1) + gram.query_norms.sum(-1)
+        trace = torch.linalg.diagonal(gram.support).sum(-1) + gram.query_norms.sum(-1)
         return bool(keeps_digits(trace.detach(), self.ridge).all())
 
     def _solution(self, kernel: Tensor, roots: Tensor, right: Tensor) -> Dual:
@@ -108,7 +95,19 @@ class SmootherHead(Head):
     def leave_one_out(self, gram: EpisodeGram, targets: Tensor, *, of_each_class: bool = False) -> Tensor:
         """See `Head.leave_one_out`."""
         self.require_leave_one_out()
-        return self._left_out(gram.support_kernel(self.kernel, targets), targets, of_each_class)
+        kernel = gram.support_kernel(self.kernel, targets)
+        encode, decode = self.codes(targets)
+        right = targets @ encode
+        ridge = self._ridge_of(kernel, 1.0, right, torch.ones_like(kernel[..., 0]))
+        if not isinstance(ridge, Tensor):
+            require_above_rounding(kernel, ridge)
+        inverse = inverse_smoother(kernel, ridge, self.offset)
+        solution = inverse @ right
+        if of_each_class:
+            error = errors_together(inverse, solution, targets)
+        else:
+            error = solution / torch.linalg.diagonal(inverse).unsqueeze(-1)
+        return (right - error) @ decode
 
     def solved_system(self, gram: EpisodeGram, targets: Tensor) -> SolvedSystem | None:
         """See `Head.solved_system`; None for a ridge that depends on the queries."""
@@ -138,17 +137,6 @@ class SmootherHead(Head):
         encode, decode = self.codes(targets)
         return encode @ decode
 
-    def _left_out(self, kernel: Tensor, targets: Tensor, of_each_class: bool = False) -> Tensor:
-        encode, decode = self.codes(targets)
-        right = targets @ encode
-        ridge = self._ridge_of(kernel, 1.0, right, torch.ones_like(kernel[..., 0]))
-        if not isinstance(ridge, Tensor):
-            require_above_rounding(kernel, ridge)
-        inverse = inverse_smoother(kernel, ridge, self.offset)
-        solution = inverse @ right
-        error = errors_together(inverse, solution, targets) if of_each_class else _errors(inverse, solution)
-        return (right - error) @ decode
-
     def _bordered(
         self, system: SolvedSystem, cross: Tensor, own: Tensor, targets: Tensor, of_own_class: bool
     ) -> Iterator[WithQueries]:
@@ -159,7 +147,7 @@ class SmootherHead(Head):
         solved = column @ inverse
         # What the support leaves of a query is never less than the ridge, but rounding can take it away.
         left = (own + self.offset + ridge - (column * solved).sum(-1, keepdim=True)).clamp(min=ridge)
-        diagonal = _diagonal(inverse).unsqueeze(-2) + solved.square() / left
+        diagonal = torch.linalg.diagonal(inverse).unsqueeze(-2) + solved.square() / left
         weight = (solved / left / diagonal).unsqueeze(-1)
         predicted = column @ solution
         for part in query_parts(cross.shape[-2], targets.numel()):
@@ -234,21 +222,10 @@ class _WithoutSupport(Head):
         return Dual(alpha, torch.zeros_like(alpha[..., 0, :]))
 
 
-def _errors(inverse: Tensor, solution: Tensor) -> Tensor:
-    """Of each point when it is left out ``(..., n, L)``."""
-    return solution / _diagonal(inverse).unsqueeze(-1)
-
-
 def errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tensor:
-    """Of each point when one of each class is left out: ``(C^-1)_SS^-1 B_S`` of those that leave, its own row.
+    """Of each point ``(..., n, L)`` when one of each class leaves: its row of ``(C^-1)_SS^-1 B_S`` of these, S.
 
-    Args:
-        inverse: ``C^-1``, ``(..., n, n)``.
-        solution: B ``(..., n, L)``.
-        targets: One-hot labels ``(..., n, ways)``, every point present once.
-
-    Returns:
-        ``(..., n, L)``.
+    The inverse is ``C^-1``, the solution B; the targets are one-hot ``(..., n, ways)``, every point present once.
     """
     points, leave = one_of_each_class(targets)
     size = inverse.shape[-1]
@@ -265,13 +242,9 @@ def errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tenso
 
 
 def _only_own_changes(code: Tensor) -> Tensor | None:
-    """How much more a label changes the logit of its class than those of the others, where it does so equally.
+    """How much more a label changes the logit of its class than those of the others; None if not equally.
 
-    Args:
-        code: What the label of each class adds to each logit ``(ways, ways)``.
-
-    Returns:
-        A number; None if it changes some of the other logits differently.
+    The code says what the label of each class adds to each logit ``(ways, ways)``.
     """
     step = code[0, 0] - code[0, -1]
     return step if torch.equal(code, code[0, -1] + step * _eye(code)) else None
@@ -285,7 +258,3 @@ def _stacked(found: Iterable[Margins]) -> Margins:
 
 def _eye(kernel: Tensor) -> Tensor:
     return torch.eye(kernel.shape[-1], dtype=kernel.dtype, device=kernel.device)
-
-
-def _diagonal(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1)

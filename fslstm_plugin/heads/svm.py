@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..arguments import SearchSpace
 from ..checks import require
 from ..gram import EpisodeGram
 from ..kernels import Kernel
@@ -21,12 +21,10 @@ class SVMClassifier(Head):
     Source: the paper's section on base learners (SVM), after Lee et al., "Meta-learning with
     differentiable convex optimization", 2019. `solve_crammer_singer` solves all episodes of a batch together.
 
+    For the other arguments see `Head`.
+
     Args:
-        support: See `Head`.
-        labels: See `Head`.
-        ways: See `Head`.
         C: Upper bound of a coefficient, above 0; default 0.1.
-        kernel: See `Head`.
         tolerance: Relative duality gap to reach, above 0; default 1e-6.
         max_iterations: Limit for each of the solver's methods, at least 1; default 60.
 
@@ -42,7 +40,7 @@ class SVMClassifier(Head):
         tensor([[ 0.2000, -0.2000]])
     """
 
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"C": POWERS_OF_TEN[:5]}
+    search_space: ClassVar[SearchSpace] = {"C": POWERS_OF_TEN[:5]}
     constant = ("C", "C")
 
     def __init__(
@@ -57,9 +55,8 @@ class SVMClassifier(Head):
         max_iterations: int = 60,
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        require("C", C, above=0)
-        require("tolerance", tolerance, above=0)
-        self.C, self.tolerance = C, tolerance
+        self.C = require("C", C, above=0)
+        self.tolerance = require("tolerance", tolerance, above=0)
         self.max_iterations = require("max_iterations", max_iterations, least=1, whole=True)
 
     def solve(self, kernel: Tensor, targets: Tensor, start: Dual | None = None) -> Dual:

@@ -11,19 +11,15 @@ from ..tracing import values_known
 
 
 def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> tuple[Tensor, int]:
-    """Check a labelled support set.
+    """Check a labelled support set, values only where they can be read (see `values_known`).
 
     Args:
         support: Features ``(..., n, d)``.
         labels: Integers in [0, ways), ``(..., n)`` or one ``(n,)`` for all episodes.
-        ways: Number of classes; default the greatest label + 1, where values can be read (see `values_known`).
+        ways: Number of classes; default the greatest label + 1.
 
     Returns:
         The labels as int64 of shape ``(..., n)``, and the number of classes.
-
-    Raises:
-        UsageError: If a shape, type or device is wrong; or, where values can be read, if a value is wrong or a class
-            has no support point.
 
     Example:
         >>> check_support(torch.zeros(2, 3, 8), torch.tensor([1, 0, 1]))
@@ -58,11 +54,7 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
 
 
 def check_query(support: Tensor, query: Tensor) -> None:
-    """Check that queries ``(..., m, d)`` belong to the same episodes as the support ``(..., n, d)``.
-
-    Raises:
-        UsageError: If shape, type, device or values are wrong.
-    """
+    """Check that queries ``(..., m, d)`` belong to the same episodes as the support ``(..., n, d)``."""
     _check_features("query", query)
     if query.shape[:-2] != support.shape[:-2] or query.shape[-1] != support.shape[-1]:
         raise UsageError(
@@ -73,11 +65,7 @@ def check_query(support: Tensor, query: Tensor) -> None:
 
 
 def require_tensor(what: str, value: Tensor) -> None:
-    """Refuse what is no tensor, such as a list or an array.
-
-    Raises:
-        UsageError: If it is none.
-    """
+    """Refuse what is no tensor, such as a list or an array."""
     if not isinstance(value, Tensor):
         raise UsageError(f"{what} must be a torch.Tensor, but got a {type(value).__name__}: use torch.as_tensor.")
 
@@ -99,9 +87,8 @@ def _check_features(what: str, features: Tensor) -> None:
         )
     if features.shape[-1] == 0:
         raise UsageError(f"The {what} set has no features: its shape is {_shape(features.shape)}.")
-    if not values_known():
-        return
-    if features.sum().isfinite():  # one pass; a sum of finite numbers may overflow, and is then examined closely
+    # One pass; a sum of finite numbers may overflow, and is then examined closely.
+    if not values_known() or features.sum().isfinite():
         return
     bad = features.numel() - int(features.isfinite().sum())
     if bad:

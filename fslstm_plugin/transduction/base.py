@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
-from ..heads import Head, one_hot
-from ..heads.validation import check_query, check_support
+from ..heads import Head
 
 
 class TransductiveModule(nn.Module, ABC):
@@ -57,7 +57,5 @@ class TransductiveModule(nn.Module, ABC):
                 f"{type(self).__name__} needs a head that it can refit, but got {type(head).__name__}: "
                 "subclass fslstm_plugin.heads.Head."
             )
-        labels, ways = check_support(support, labels, ways)
-        check_query(support, query)
-        gram = EpisodeGram.from_features(support, query, transductive=True)
-        return self.refine(head, gram, one_hot(labels, ways)).to(query.dtype)
+        features = EpisodeFeatures(support, query, labels, ways)
+        return self.refine(head, features.gram, features.targets).to(query.dtype)

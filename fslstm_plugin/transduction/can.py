@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require
-from ..errors import UnknownNameError
+from ..checks import one_of, require
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule
@@ -43,12 +42,9 @@ class CandidateSelection(TransductiveModule):
 
     def __init__(self, fraction: float = 35 / 75, iterations: int = 2, score: str = "logit") -> None:
         super().__init__()
-        require("fraction", fraction, above=0, most=1)
-        if score not in _SCORES:
-            raise UnknownNameError("score", score, _SCORES)
-        self.fraction = fraction
+        self.fraction = require("fraction", fraction, above=0, most=1)
+        self.score = one_of("score", score, _SCORES)
         self.iterations = require("iterations", iterations, least=0, whole=True)
-        self.score = score
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """See `TransductiveModule.refine`."""

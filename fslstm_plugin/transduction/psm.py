@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require
-from ..errors import UnknownNameError
+from ..checks import one_of, require
 from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule
@@ -49,26 +48,15 @@ class PseudoSupportModule(TransductiveModule):
 
     def __init__(self, iterations: int = 10, prior: str = "uniform") -> None:
         super().__init__()
-        if prior not in _PRIORS:
-            raise UnknownNameError("prior", str(prior), _PRIORS)
+        self.prior = one_of("prior", prior, _PRIORS)
         self.iterations = require("iterations", iterations, least=0, whole=True)
-        self.prior = prior
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
         """See `TransductiveModule.refine`."""
         return self.trajectory(head, gram, targets)[-1]
 
     def trajectory(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:
-        """The logits after each refit, in one pass.
-
-        Args:
-            head: See `refine`.
-            gram: See `refine`.
-            targets: See `refine`.
-
-        Returns:
-            ``(iterations + 1, ..., m, ways)``; the first are the plain head's.
-        """
+        """The logits after each refit, in one pass: ``(iterations + 1, ..., m, ways)``, the plain head's first."""
         shots, ways = targets.sum(-2), targets.shape[-1]
         head, gram, targets = head.reduced(gram, targets)
         dual = head.learn(gram, targets)
