@@ -8,35 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .classifier.estimator import FewShotClassifier
-    from .errors import FSLSTMError
-    from .evaluation.evaluate import evaluate
-    from .features import EpisodeFeatures
-    from .heads import Head
-    from .methods.base import Method
-    from .methods.kernel import KernelMethod
-    from .model import FewShotModel
-    from .naming import parse_method
-    from .pretrained import open_backbone
-    from .testing import check_head, check_method
+    from .classifier.estimator import FewShotClassifier as FewShotClassifier
+    from .errors import FSLSTMError as FSLSTMError
+    from .evaluation.evaluate import evaluate as evaluate
+    from .features import EpisodeFeatures as EpisodeFeatures
+    from .heads import Head as Head
+    from .methods.base import Method as Method
+    from .methods.kernel import KernelMethod as KernelMethod
+    from .model import FewShotModel as FewShotModel
+    from .naming import parse_method as parse_method
+    from .pretrained import open_backbone as open_backbone
+    from .testing import check_head as check_head
+    from .testing import check_method as check_method
 
 __version__ = "0.2.0"
-
-__all__ = [
-    "EpisodeFeatures",
-    "FSLSTMError",
-    "FewShotClassifier",
-    "FewShotModel",
-    "Head",
-    "KernelMethod",
-    "Method",
-    "check_head",
-    "check_method",
-    "evaluate",
-    "open_backbone",
-    "parse_method",
-    "register",
-]
 
 _EXPORTS = {
     "EpisodeFeatures": "features",
@@ -52,6 +37,7 @@ _EXPORTS = {
     "open_backbone": "pretrained",
     "parse_method": "naming",
 }
+__all__ = sorted([*_EXPORTS, "register"])
 
 
 def __getattr__(name: str) -> Any:
@@ -79,6 +65,6 @@ def register() -> None:
         >>> fslstm_plugin.register()
         >>> from learn2learn.algorithms import LightningFSLSTM
     """
-    from .learn2learn.registration import register_all
+    from .learn2learn import register_all
 
     register_all()

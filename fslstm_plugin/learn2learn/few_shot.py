@@ -32,7 +32,25 @@ _NEAR = 0.85  # Similarity from which an unknown option counts as a misspelt one
 _STANDARD = MetaRecipe(augmentation=Augmentation.published(84), lr=0.1, method_lr=0.1)
 
 
-class LightningFewShot(EpisodicModule, LightningEpisodicModule):
+class _TaskOptions:
+    """The options of :meth:`LightningFewShot.add_model_specific_args` that are no head's, with their defaults."""
+
+    train_ways: int = 5
+    train_shots: int = 1
+    train_queries: int = 1
+    test_ways: int = 5
+    test_shots: int = 1
+    test_queries: int = 1
+    lr: float = 0.001
+    scheduler_step: int = 20
+    scheduler_decay: float = 1.0
+    label_smoothing: float = 0.1
+    iam_reduction: int = 8
+    iam_dropout: float = 0.5
+    psm_iterations: int = 0
+
+
+class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
     """A model trained on episodes: a backbone, and a head with the Inverse Attention Module, or any other method.
 
     It trains with learn2learn's ``EpisodicBatcher`` and tasksets, with the options of :meth:`add_model_specific_args`
@@ -70,36 +88,8 @@ class LightningFewShot(EpisodicModule, LightningEpisodicModule):
 
     head_name: ClassVar[str] = "lssvm"
     head_options: ClassVar[tuple[str, ...]] = ()
-    task_options: ClassVar[tuple[str, ...]] = (
-        "train_ways",
-        "train_shots",
-        "train_queries",
-        "test_ways",
-        "test_shots",
-        "test_queries",
-        "lr",
-        "scheduler_step",
-        "scheduler_decay",
-        "label_smoothing",
-        "iam_reduction",
-        "iam_dropout",
-        "psm_iterations",
-    )
-
-    train_ways: int = 5
-    train_shots: int = 1
-    train_queries: int = 1
-    test_ways: int = 5
-    test_shots: int = 1
-    test_queries: int = 1
-    lr: float = 0.001
-    scheduler_step: int = 20
-    scheduler_decay: float = 1.0
-    label_smoothing: float = 0.1
+    task_options: ClassVar[tuple[str, ...]] = tuple(_TaskOptions.__annotations__)
     iam: bool = False
-    iam_reduction: int = 8
-    iam_dropout: float = 0.5
-    psm_iterations: int = 0
     feature_size: int | None = None
 
     on_progress_bar = True
@@ -218,10 +208,10 @@ class LightningFewShot(EpisodicModule, LightningEpisodicModule):
     def _refined(self) -> FewShotModel:
         """The model as in testing: with the Pseudo Support Module, if that is wanted."""
         method = self.model.method
-        refined = method.refitted_by(PseudoSupportModule(self.psm_iterations)) if self.psm_iterations else method
-        if refined is method:
+        if not self.psm_iterations or not isinstance(method, KernelMethod) or method.transduction is not None:
             return self.model
-        model = FewShotModel(self.model.backbone, refined)
+        psm = PseudoSupportModule(self.psm_iterations)
+        model = FewShotModel(self.model.backbone, KernelMethod(method.head, method.adapters, psm))
         model.scale = self.model.scale
         return model
 

@@ -16,11 +16,7 @@ from ..registry import DATASETS
 
 
 class SplitImages(Dataset):
-    """A split as learn2learn's data sets are: one image and its label at a time.
-
-    Args:
-        split: The split.
-        device: Where its images are kept; None, the default, leaves them memory-mapped.
+    """A split as learn2learn's data sets are: one image and its label at a time; on no device they are memory-mapped.
 
     Example:
         >>> images = torch.zeros(2, 8, 8, 3, dtype=torch.uint8)
@@ -60,16 +56,11 @@ def tasksets(
 ) -> tuple[tuple[Any, ...], tuple[list[Any], ...]]:
     """What learn2learn's ``get_tasksets`` expects of a benchmark.
 
-    Args:
-        dataset: A registered name.
-        train_ways: Classes of a training task.
-        train_samples: Images per class of a training task, shots and queries together.
-        test_ways: Classes of a validation or test task.
-        test_samples: Images per class of a validation or test task.
-        root: Where the data sets are. learn2learn always passes one, so its default, ``~/data``, counts as not given,
-            and :func:`~fslstm_plugin.data.root.data_root` decides.
-        device: Where the images are kept; None, the default, leaves them memory-mapped.
-        **kwargs: Options of other benchmarks, ignored as learn2learn's own do.
+    Samples are images per class, shots and queries together; validation is as testing. On no device the images
+    stay memory-mapped. Options of other benchmarks are ignored, as learn2learn's own do.
+
+    learn2learn always passes a root, so its default, ``~/data``, counts as not given, and
+    :func:`~fslstm_plugin.data.root.data_root` decides.
 
     Returns:
         The train, validation and test data sets, and the transforms of their tasks. Images are float32
