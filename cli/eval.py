@@ -102,17 +102,19 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
     Adapters are used, or not, or both where `iam` is None; `bn` is batch norm with the episode's own statistics.
     """
     from fslstm_plugin.grammar import Part
+    from fslstm_plugin.methods.kernel import KernelMethod
 
-    if trained.head_text is None and head is None:
+    kernel = trained if isinstance(trained, KernelMethod) else None
+    if kernel is None and head is None:
         if iam is not None or bn or refits not in ([], ["psm"]):  # PSM is the default
             raise UsageError(
                 f"The run was trained with {trained}, which takes neither IAM, nor batch norm's statistics, nor a "
                 "transductive module."
             )
         return [str(trained)]
-    text = head if head is not None else str(trained.head_text)
-    same = Part.parse(text).name == trained.family
-    learned, refit = (trained.learned_texts, trained.refit_texts) if same else ((), ())
+    text = kernel.head_text if kernel is not None and head is None else str(head)
+    same = kernel is not None and Part.parse(text).name == kernel.family
+    learned, refit = (kernel.learned_texts, kernel.refit_texts) if kernel is not None and same else ((), ())
     if iam and not learned:
         raise UsageError(
             f"There is no IAM for {text} in this run: train with --algorithm {Part.parse(text).name}+iam for --iam."

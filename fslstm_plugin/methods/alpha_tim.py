@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from ..adapters import Normalize
+from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
-from .base import Method
-from .shared.batches import in_chunks
-from .shared.tim_gd import descend
+from .shared.tim_gd import InformationMethod
 
 
-class AlphaTIM(Method):
+class AlphaTIM(InformationMethod):
     r"""`TIM` by Adam, with Tsallis' entropies ``H(p) = (1 - sum_c p_c^alpha) / (alpha - 1)`` in place of Shannon's.
 
     Prior over the classes: pushes towards equal shares, but weakly, the less the greater alpha is. Use this when the
@@ -48,8 +45,7 @@ class AlphaTIM(Method):
                 [0.0000, 1.0000]])
     """
 
-    is_transductive = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"alpha": (1.5, 2.0, 3.0, 5.0, 7.0)}
+    search_space: ClassVar[SearchSpace] = {"alpha": (1.5, 2.0, 3.0, 5.0, 7.0)}
 
     def __init__(
         self,
@@ -61,37 +57,17 @@ class AlphaTIM(Method):
         conditional_weight: float = 1.0,
         learning_rate: float = 1e-4,
     ) -> None:
-        super().__init__([Normalize()])
-        if alpha is not None:
-            require("alpha", alpha, above=1)
-        require("temperature", temperature, above=0)
-        require("support_weight", support_weight, above=0)
-        require("learning_rate", learning_rate, above=0)
-        require("marginal_weight", marginal_weight, least=0)
-        require("conditional_weight", conditional_weight, least=0)
-        self.alpha = alpha
+        super().__init__(temperature, support_weight, marginal_weight, conditional_weight, learning_rate)
+        self.alpha = None if alpha is None else require("alpha", alpha, above=1)
         self.steps = require("steps", steps, least=0, whole=True)
-        self.temperature, self.learning_rate = temperature, learning_rate
-        self.support_weight = support_weight
-        self.marginal_weight, self.conditional_weight = marginal_weight, conditional_weight
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in the features' precision, single at least."""
         features = self.prepare(features)
-        alpha = self._published_alpha(features.num_support / features.ways) if self.alpha is None else self.alpha
-        solve = partial(
-            descend,
-            slope=partial(self._slope, alpha),
-            steps=self.steps,
-            learning_rate=self.learning_rate,
-            temperature=self.temperature,
-            support_weight=self.support_weight,
-        )
-        return in_chunks(solve, features.points, features.targets, caches=2)
-
-    @staticmethod
-    def _published_alpha(shots: float) -> float:
-        return 2.0 if shots < 2 else 5.0 if shots < 5 else 7.0
+        shots = features.num_support / features.ways
+        published = 2.0 if shots < 2 else 5.0 if shots < 5 else 7.0
+        alpha = published if self.alpha is None else self.alpha
+        return self.descended(features, partial(self._slope, alpha), self.steps)
 
     def _slope(self, alpha: float, p: Tensor, log_p: Tensor) -> Tensor:
         """See `descend`: of Tsallis' entropies."""

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from ..adapters import FeatureAdapter
-from ..arguments import options, options_of, part_text
+from ..arguments import SearchSpace, options, options_of, part_text
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import value_text
 from ..heads import Head
 from ..heads.margins import WithQueries
+from ..recipes import MetaRecipe
 from ..registry import ADAPTERS, METHODS
 from .shared.leaving_out import moved_logits, with_queries
 
-if TYPE_CHECKING:
-    from ..recipes import MetaRecipe
-    from ..transduction import TransductiveModule
-
 Criterion = Callable[[Tensor, Tensor], Tensor]
-
-
 Gram = Literal["none", "support", "all"]
-
-
 LSSVM = "lssvm"  # The paper's head, which plain heads are measured against.
 
 
@@ -62,6 +55,8 @@ class Method(nn.Module, ABC):
         is_static: Whether its loss takes the same operations for every batch of a shape where no values are known, and
             waits for none of them, so that a GPU may record a training. Default False.
         is_head: Whether it is a head, with nothing around it but adapters without weights. Default False.
+        why_no_leave_one_out: Why `leave_one_out` has no closed form, independent of the queries; None where it has one.
+            Only what has one can be chosen by `choose_method`.
 
     Example:
         >>> class Nearest(Method):
@@ -81,11 +76,13 @@ class Method(nn.Module, ABC):
     uses_gram: Gram = "none"
     episode_statistics: bool = False
     follows_autocast: bool = False
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    search_space: ClassVar[SearchSpace] = {}
     plain: str | None = "nn"
     fills_classes_equally: ClassVar[bool] = False
     is_static: bool = False
     is_head: bool = False
+    why_no_leave_one_out: str | None = "it has no closed form for leaving out a point"
+    _changes: ClassVar[Sequence[tuple[str, ...]]] = ((),)  # Adapters that tuning tries where there are none.
 
     def __init__(self, adapters: Iterable[FeatureAdapter] = ()) -> None:
         super().__init__()
@@ -157,39 +154,20 @@ class Method(nn.Module, ABC):
         return type(self).embed is not Method.embed
 
     def training_images(self, images: Tensor) -> Tensor:
-        """Change the images of training episodes before they are embedded; by default not at all.
-
-        Args:
-            images: ``(batch, n + m, 3, H, W)``, the support first.
-        """
+        """The images ``(batch, n + m, 3, H, W)`` of training episodes, the support first, as they are embedded."""
         return images
 
     def why_not_shape(self, ways: int, num_support: int, num_query: int) -> str | None:
         """Which other shape of episodes the method was built for, in words; by default every shape is accepted.
 
-        Args:
-            ways: Classes of an episode.
-            num_support: Support images of all classes together.
-            num_query: Query images of all classes together.
+        The numbers of support and query images are those of all classes together.
         """
         return None
 
     def require_shape(self, features: EpisodeFeatures) -> None:
-        """Refuse episodes of a shape that the method was not built for.
-
-        Raises:
-            UsageError: As `why_not_shape` says.
-        """
+        """Refuse episodes of a shape that the method was not built for, as `why_not_shape` says."""
         if (why := self.why_not_shape(features.ways, features.num_support, features.num_query)) is not None:
             raise UsageError(why)
-
-    @property
-    def why_no_leave_one_out(self) -> str | None:
-        """Why `leave_one_out` has no closed form, independent of the queries; None where it has one.
-
-        Only what has one can be chosen by `choose_method`.
-        """
-        return "it has no closed form for leaving out a point"
 
     @property
     def why_no_prediction_sets(self) -> str | None:
@@ -222,12 +200,7 @@ class Method(nn.Module, ABC):
     def leave_one_out_with_queries(
         self, features: EpisodeFeatures, *, of_own_class: bool = False
     ) -> Iterator[WithQueries]:
-        """See `Head.leave_one_out_with_queries`; by default from `leave_one_out` of the support joined by each query.
-
-        Args:
-            features: A batch of episodes as the backbone gave them.
-            of_own_class: Whether the query is only taken for a point of the same class. Default False.
-        """
+        """See `Head.leave_one_out_with_queries`; by default by `leave_one_out` of the support joined by each query."""
         return with_queries(self, features, of_own_class)
 
     @property
@@ -254,7 +227,7 @@ class Method(nn.Module, ABC):
     @property
     def needs_base_mean(self) -> bool:
         """Whether the mean feature of the base classes is needed."""
-        return any(getattr(adapter, "needs_base_mean", False) for adapter in self.adapters)
+        return any(adapter.needs_base_mean for adapter in self.adapters)
 
     @property
     def family(self) -> str:
@@ -266,32 +239,13 @@ class Method(nn.Module, ABC):
         """Names of what surrounds the head: ``("iam", "psm")``."""
         return ()
 
-    def refitted_by(self, module: TransductiveModule) -> Method:
-        """The method with a transductive module after it, where it can have one and has none; else itself."""
-        return self
-
-    @property
-    def head_text(self) -> str | None:
-        """The head with its arguments and the adapters among them; None of what no module can follow."""
-        return None
-
-    @property
-    def learned_texts(self) -> tuple[str, ...]:
-        """The adapters with weights, as they are written after the head."""
-        return ()
-
-    @property
-    def refit_texts(self) -> tuple[str, ...]:
-        """The transductive module, if there is one, which is written last."""
-        return ()
-
     def description(self) -> dict[str, Any]:
         """The method in the words of a `Row`."""
         return {
             "method": str(self),
             "head": self.family,
             "modules": list(self.module_names),
-            "options": plain_options(self),
+            "options": plain_options(self._part),
             "adapters": list(self.adapter_texts),
             "transductive": self.is_transductive,
             "iterations": None,
@@ -310,7 +264,7 @@ class Method(nn.Module, ABC):
     @property
     def adapter_texts(self) -> tuple[str, ...]:
         """The adapters that stand among the arguments, as typed."""
-        return tuple(adapter_text(part) for part in self.adapters[: self._named])
+        return tuple(adapter_text(part) for part in self._inner)
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -321,15 +275,30 @@ class Method(nn.Module, ABC):
     def variants(self) -> list[str]:
         """Names of this method with every other combination of arguments that ``fslstm tune`` may choose."""
         found = [
-            part_text(self.family, self, texts, **values)
-            for values in ({}, *combinations_of(self))
-            for texts in adapter_choices(self.adapters[: self._named])
+            "+".join([part_text(self.family, self._part, words, **values), *self._around])
+            for values in ({}, *combinations_of(self._part))
+            for words in (product(*map(_choices, self._inner)) if self._inner else self._changes)
         ]
         return [name for name in found if name != str(self)]
 
+    @property
+    def _part(self) -> nn.Module:
+        """What the arguments in the name belong to."""
+        return self
+
+    @property
+    def _inner(self) -> Sequence[FeatureAdapter]:
+        """The adapters among the arguments."""
+        return self.adapters[: self._named]
+
+    @property
+    def _around(self) -> tuple[str, ...]:
+        """What is written after the arguments."""
+        return ()
+
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
-        return part_text(self.family, self, self.adapter_texts)
+        return "+".join([part_text(self.family, self._part, self.adapter_texts), *self._around])
 
 
 def plain_options(part: Any) -> dict[str, Any]:
@@ -346,10 +315,9 @@ def adapter_text(adapter: FeatureAdapter, **changed: Any) -> str:
     return part_text(name, adapter, **changed)
 
 
-def adapter_choices(adapters: Iterable[FeatureAdapter]) -> list[tuple[str, ...]]:
-    """Adapters as typed, with every combination of the arguments that tuning may choose."""
-    each = ([adapter_text(one, **values) for values in ({}, *combinations_of(one))] for one in adapters)
-    return list(product(*each))
+def _choices(adapter: FeatureAdapter) -> list[str]:
+    """An adapter as typed, with every combination of the arguments that tuning may choose."""
+    return [adapter_text(adapter, **values) for values in ({}, *combinations_of(adapter))]
 
 
 def combinations_of(part: Any) -> list[dict[str, Any]]:

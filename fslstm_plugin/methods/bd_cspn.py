@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
-from .shared.preprocessing import cl2n
-from .shared.prototypes import class_means, root, squared_distances
+from .shared.prototypes import cl2n, class_means, root, squared_distances
 
 
 class BDCSPN(Method):
@@ -49,12 +48,12 @@ class BDCSPN(Method):
 
     is_transductive = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"temperature": (10.0, 30.0, 50.0)}
+    search_space: ClassVar[SearchSpace] = {"temperature": (10.0, 30.0, 50.0)}
 
     def __init__(self, temperature: float = 10.0, shifted: bool = False, center: str | None = "base") -> None:
         super().__init__(cl2n(center))
-        require("temperature", temperature, above=0)
-        self.temperature, self.shifted, self.center = temperature, shifted, center
+        self.temperature = require("temperature", temperature, above=0)
+        self.shifted, self.center = shifted, center
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
@@ -66,15 +65,10 @@ class BDCSPN(Method):
 
 
 def rectified_prototypes(gram: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The prototypes of `BDCSPN`, and how it shifts the queries, as combinations of the points where they were.
+    """The prototypes of `BDCSPN` ``(..., ways, n + m)``, and how it shifts the queries ``(n + m,)``.
 
-    Args:
-        gram: Inner products of all points ``(..., n + m, n + m)``.
-        targets: One-hot labels ``(..., n, ways)``.
-        temperature: See `BDCSPN`.
-
-    Returns:
-        Combinations ``(..., ways, n + m)`` and ``(n + m,)``.
+    Both are combinations of the points where they were, whose inner products are ``(..., n + m, n + m)``; the targets
+    are one-hot labels ``(..., n, ways)``.
     """
     num_support, num_query = targets.shape[-2], gram.shape[-1] - targets.shape[-2]
     moved = (torch.arange(gram.shape[-1], device=gram.device) >= num_support).to(gram)
@@ -82,7 +76,7 @@ def rectified_prototypes(gram: Tensor, targets: Tensor, temperature: float) -> t
 
     means = class_means(targets, num_query)
     inner, along = means @ gram, shift @ gram
-    lengths = root(gram.diagonal(dim1=-2, dim2=-1) + moved * (2 * along + along @ shift.unsqueeze(-1)))
+    lengths = root(torch.linalg.diagonal(gram) + moved * (2 * along + along @ shift.unsqueeze(-1)))
     mean_lengths = root((inner * means).sum(-1, keepdim=True))
     cosines = (inner + moved * (inner @ shift).unsqueeze(-1)) / (mean_lengths * lengths.unsqueeze(-2))
 

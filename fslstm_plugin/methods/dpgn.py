@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..backbones import ResNet12
-from ..checks import require
-from ..errors import UnknownNameError, UsageError
+from ..checks import one_of, require
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..recipes import Augmentation, MetaRecipe
 from .base import Criterion, Method
@@ -126,13 +126,11 @@ class DPGN(Method):
                 f"dpgn takes the maps of a backbone's last two stages, but {type(backbone).__name__} has no stages: "
                 "use conv4 or resnet12."
             )
-        if node_loss not in _NODE_LOSSES:
-            raise UnknownNameError("node loss", node_loss, _NODE_LOSSES)
-        self.ways, self.shots = require("ways", ways, least=2, whole=True), require("shots", shots, least=1, whole=True)
-        self.queries, self.width = (
-            require("queries", queries, least=1, whole=True),
-            require("width", width, least=1, whole=True),
-        )
+        self.node_loss = one_of("node loss", node_loss, _NODE_LOSSES)
+        self.ways = require("ways", ways, least=2, whole=True)
+        self.shots = require("shots", shots, least=1, whole=True)
+        self.queries = require("queries", queries, least=1, whole=True)
+        self.width = require("width", width, least=1, whole=True)
         self.generations, self.metric, self.loss_generations = generations, metric, loss_generations
         self.generation_weight, self.node_weight = generation_weight, node_weight
         self.distribution_weight = distribution_weight
@@ -143,7 +141,7 @@ class DPGN(Method):
         _require_valid(self.settings, dropout)
         if node_loss == "as-released" and queries > 1:
             raise UsageError(f"The node loss as released is for one query per class in a graph, but got {queries}.")
-        self.dropout, self.node_loss = dropout, node_loss
+        self.dropout = dropout
         area = (sizes.image_size // 16) ** 2
         self.middle_vector, self.last_vector = (
             nn.Sequential(nn.Linear(channels * area, width), nn.BatchNorm1d(width)) for channels in sizes.widths[2:]
@@ -200,19 +198,18 @@ class DPGN(Method):
     def graphs(self, features: EpisodeFeatures) -> tuple[Tensor, Tensor, Tensor]:
         """The graphs of a batch of episodes, and which queries are in which.
 
-        Returns:
-            Their points ``(E, n, 2 width)``, one-hot labels ``(E, support, ways)`` of their support, sorted by class,
-            and the places of their queries in the episode ``(..., graphs, queries)``.
+        Their points are ``(E, n, 2 width)``, one-hot labels ``(E, support, ways)`` of their support, sorted by class,
+        and the places of their queries in the episode ``(..., graphs, queries)``.
         """
         self.require_shape(features)
         if (features.targets.sum(-2) != self.shots).any():
             raise UsageError(f"dpgn needs {self.shots} support images of every class, but their numbers differ.")
         by_class = features.labels.argsort(dim=-1, stable=True)
-        members = features.targets.to(features.support).gather(-2, by_class.unsqueeze(-1).expand_as(features.targets))
-        support = features.support.gather(-2, by_class.unsqueeze(-1).expand_as(features.support))
+        members = features.targets.to(features.support).take_along_dim(by_class.unsqueeze(-1), -2)
+        support = features.support.take_along_dim(by_class.unsqueeze(-1), -2)
         ranked = features.query.mean(-1).argsort(dim=-1, stable=True)
         order = ranked.unflatten(-1, (self.ways * self.queries, -1)).mT  # Round-robin: neighbours are alike.
-        query = features.query.gather(-2, order.flatten(-2).unsqueeze(-1).expand_as(features.query))
+        query = features.query.take_along_dim(order.flatten(-2).unsqueeze(-1), -2)
         query = query.unflatten(-2, order.shape[-2:])
         graphs = query.shape[:-2]
         support, members = (each.unsqueeze(-3).expand(*graphs, *each.shape[-2:]) for each in (support, members))
@@ -228,7 +225,11 @@ class DPGN(Method):
         loss = self.edge_loss(generation, members, labels)
         if self.settings.node_weight:
             scores = class_sums(generation.dissimilarities, members)
-            loss = loss + self.settings.node_weight * self.node_loss_of(scores, labels)
+            if self.node_loss == "classes":
+                node_loss = F.cross_entropy(scores.flatten(0, -2), labels.flatten())
+            else:  # For each class the queries are told apart, with that of the class, the only one, as the right one.
+                node_loss = F.cross_entropy(scores, labels.argsort(dim=-1))
+            loss = loss + self.settings.node_weight * node_loss
         return loss
 
     def edge_loss(self, generation: Generation, members: Tensor, labels: Tensor) -> Tensor:
@@ -244,13 +245,6 @@ class DPGN(Method):
             losses = losses + self.settings.distribution_weight * of_distributions
         alike, unlike = asked * same, asked * (1 - same)
         return (losses * alike).sum() / alike.sum() + (losses * unlike).sum() / unlike.sum()
-
-    def node_loss_of(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of the points' similarities to the classes ``(E, queries, ways)``."""
-        if self.node_loss == "classes":
-            return F.cross_entropy(scores.flatten(0, -2), labels.flatten())
-        # For each class the queries are told apart, with that of the class, the only one, as the right one.
-        return F.cross_entropy(scores, labels.argsort(dim=-1))
 
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
         """See `Method.recipe`: 100,000 steps of Adam."""
@@ -289,18 +283,12 @@ def _undealt(scores: Tensor, order: Tensor) -> Tensor:
 
 
 def _require_valid(settings: _Published, dropout: float) -> None:
-    """Refuse settings out of their ranges.
-
-    Raises:
-        UsageError: Naming the first of them.
-    """
+    """Refuse settings out of their ranges."""
     require("generations", settings.generations, least=1, whole=True)
     require("loss_generations", settings.loss_generations, least=1, whole=True)
     if settings.loss_generations > settings.generations:
         raise UsageError(f"There are {settings.generations} generations, but {settings.loss_generations} in the loss.")
-    if settings.metric not in ("l1", "l2"):
-        raise UnknownNameError("metric", settings.metric, ("l1", "l2"))
+    one_of("metric", settings.metric, ("l1", "l2"))
     require("dropout", dropout, least=0, below=1)
-    names = ("generation_weight", "node_weight", "distribution_weight")
-    for name in names:
+    for name in ("generation_weight", "node_weight", "distribution_weight"):
         require(name, getattr(settings, name), least=0)

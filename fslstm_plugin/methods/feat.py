@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ..backbones import ResNet12
-from ..checks import require
-from ..errors import UnknownNameError
+from ..checks import one_of, require
 from ..features import EpisodeFeatures
 from ..recipes import Augmentation, MetaRecipe
 from .base import Criterion, Method
@@ -96,18 +95,13 @@ class FEAT(Method):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        if variant not in _VARIANTS:
-            raise UnknownNameError("variant", variant, _VARIANTS)
-        given = {"temperature": temperature, "aux_temperature": aux_temperature}
-        for name, value in given.items():
-            if value is not None:
-                require(name, value, above=0)
-        require("balance", 0.0 if balance is None else balance, least=0)
-        require("attention_dropout", attention_dropout, least=0, below=1)
-        require("dropout", dropout, least=0, below=1)
-        self.variant, self.is_transductive = variant, variant != "inductive"
-        self.temperature, self.balance, self.aux_temperature = temperature, balance, aux_temperature
-        self.attention_dropout, self.dropout = attention_dropout, dropout
+        self.variant = one_of("variant", variant, _VARIANTS)
+        self.is_transductive = variant != "inductive"
+        self.temperature = None if temperature is None else require("temperature", temperature, above=0)
+        self.aux_temperature = None if aux_temperature is None else require("aux_temperature", aux_temperature, above=0)
+        self.balance = None if balance is None else require("balance", balance, least=0)
+        self.attention_dropout = require("attention_dropout", attention_dropout, least=0, below=1)
+        self.dropout = require("dropout", dropout, least=0, below=1)
         self.is_resnet = isinstance(backbone, ResNet12)
         map_shape = getattr(backbone, "map_shape", None)
         dim = dim if map_shape is None else map_shape[0]
@@ -119,10 +113,9 @@ class FEAT(Method):
 
     def constants(self, features: EpisodeFeatures) -> _Published:
         """The loss's constants: those given, others as published for the backbone and the shots."""
-        many = features.num_support >= 5 * features.ways
-        given = _Published(self.balance, self.temperature, self.aux_temperature)  # type: ignore[arg-type]  # or None
-        pairs = zip(given, _PUBLISHED[self.is_resnet, many], strict=True)
-        return _Published(*(published if value is None else value for value, published in pairs))
+        published = _PUBLISHED[self.is_resnet, features.num_support >= 5 * features.ways]
+        given = {name: value for name in _Published._fields if (value := getattr(self, name)) is not None}
+        return published._replace(**given)
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`."""
@@ -146,15 +139,9 @@ class FEAT(Method):
         return _similarities(points, centres) / self.constants(features).aux_temperature
 
     def adapt(self, points: Tensor, others: Tensor, seen: Tensor | None = None) -> Tensor:
-        """The set-to-set function E.
+        """The set-to-set function E of points ``(..., m, d)`` that look at others ``(..., l, d)``.
 
-        Args:
-            points: ``(..., m, d)``.
-            others: What they look at, ``(..., l, d)``.
-            seen: Which points look at which others, Boolean ``(..., m, l)``. Default None: all at all.
-
-        Returns:
-            ``(..., m, d)``.
+        A Boolean ``(..., m, l)`` says which look at which. Default None: all at all.
         """
         scores = self.query_map(points) @ self.key_map(others).mT / points.shape[-1] ** 0.5
         if seen is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..adapters import Center, Normalize, Power
+from ..arguments import SearchSpace
 from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
@@ -69,7 +69,7 @@ class ILPC(Method):
     is_transductive = True
     fills_classes_equally = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"neighbours": (10, 15, 20, 30), "alpha": (0.5, 0.8, 0.9)}
+    search_space: ClassVar[SearchSpace] = {"neighbours": (10, 15, 20, 30), "alpha": (0.5, 0.8, 0.9)}
 
     def __init__(
         self,
@@ -86,21 +86,20 @@ class ILPC(Method):
     ) -> None:
         root = [Power(negative="signed"), Normalize(), Center("episode")]
         super().__init__([*(root if power else []), Normalize()])
-        require("alpha", alpha, above=0, below=1)
-        require("momentum", momentum, least=0, below=1)
-        require("learning_rate", learning_rate, above=0, most=_FASTEST)
-        require("weight_decay", weight_decay, least=0)
+        self.alpha = require("alpha", alpha, above=0, below=1)
+        self.momentum = require("momentum", momentum, least=0, below=1)
+        self.learning_rate = require("learning_rate", learning_rate, above=0, most=_FASTEST)
+        self.weight_decay = require("weight_decay", weight_decay, least=0)
         if weight_decay * learning_rate > 1:
             raise UsageError(
                 f"weight_decay can be at most 1 / learning_rate in ilpc, {1 / learning_rate:g}, but got {weight_decay}."
             )
-        self.power, self.alpha = power, alpha
+        self.power = power
         self.neighbours = require("neighbours", neighbours, least=1, whole=True)
         self.exponent = require("exponent", exponent, least=1, whole=True)
         self.per_class = require("per_class", per_class, least=1, whole=True)
         self.least = None if least is None else require("least", least, least=1, whole=True)
         self.steps = require("steps", steps, least=1, whole=True)
-        self.learning_rate, self.momentum, self.weight_decay = learning_rate, momentum, weight_decay
 
     @torch.no_grad()
     def logits(self, features: EpisodeFeatures) -> Tensor:
@@ -137,16 +136,13 @@ class ILPC(Method):
         return one_hot(predicted, ways)
 
     def losses(self, gram: Tensor, known: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of each point, averaged over the course of the linear classifier's training.
+        """Cross entropy ``(episodes, points)``, averaged over the course of the linear classifier's training.
 
         Args:
             gram: ``(episodes, points, points)``.
             known: One-hot labels ``(episodes, ways, points)``, zeros for points without: its weights start at these
                 classes' means, of unit length.
             labels: One-hot labels of all points, which it is trained by.
-
-        Returns:
-            ``(episodes, points)``.
         """
         count = gram.shape[-1]
         mean = class_means(known.mT)
@@ -169,13 +165,8 @@ class ILPC(Method):
 def neighbour_graph(gram: Tensor, neighbours: int, exponent: int) -> Tensor:
     """The normalised weights between points: of each and its nearest, their cosine to a power, added both ways.
 
-    Args:
-        gram: Inner products ``(episodes, points, points)`` of points of unit length.
-        neighbours: How many of a point; at most all the others.
-        exponent: Of the cosine.
-
-    Returns:
-        The same shape, symmetric, with a zero diagonal.
+    They have the shape of the cosines ``(episodes, points, points)``, are symmetric, and 0 on the diagonal. A point has
+    as many neighbours as there are others at most.
     """
     diagonal = torch.eye(gram.shape[-1], dtype=torch.bool, device=gram.device)
     similar = gram.masked_fill(diagonal, -torch.inf)
@@ -193,13 +184,8 @@ def neighbour_graph(gram: Tensor, neighbours: int, exponent: int) -> Tensor:
 def propagate(graph: Tensor, labels: Tensor, alpha: float) -> Tensor:
     """The shares of the classes in each point: ``(I - alpha graph)^-1`` of the labels, by conjugate gradients.
 
-    Args:
-        graph: ``(episodes, points, points)``.
-        labels: One-hot ``(episodes, ways, points)``, zeros for points without.
-        alpha: Share of what a point takes from its neighbours.
-
-    Returns:
-        ``(episodes, ways, points)``, at least 0; sums over the classes are 1.
+    The graph is ``(episodes, points, points)``. Labels are one-hot ``(episodes, ways, points)``, zeros for points
+    without; the shares, of the same shape, are at least 0, and sum to 1 over the classes.
     """
     found, residual, direction = torch.zeros_like(labels), labels, torch.zeros_like(labels)
     enough = _SOLVED * labels.norm(dim=-1, keepdim=True)
@@ -219,13 +205,12 @@ def propagate(graph: Tensor, labels: Tensor, alpha: float) -> Tensor:
 def balance(plan: Tensor, quota: Tensor) -> Tensor:
     """Scale rows and columns in turn until queries sum to 1 and classes to their quotas (Sinkhorn and Knopp).
 
+    Each episode stops by itself.
+
     Args:
         plan: ``(episodes, ways, m)``, at least 0; zeros for queries that take no part.
         quota: ``(episodes, ways, 1)``. It may be 0 or below, and is used as it is: the class's entries then become 0,
             or negative.
-
-    Returns:
-        The same shape. Each episode stops by itself.
     """
     sums = torch.zeros_like(plan[..., :1, :])
     for _ in range(_SWEEPS):
@@ -245,15 +230,9 @@ def _divided(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 
 def cleanest(losses: Tensor, candidates: Tensor, per_class: int) -> Tensor:
-    """The candidates of each class with the smallest losses.
+    """So many candidates of each class at most, with the smallest losses ``(episodes, m)``, the first of equals.
 
-    Args:
-        losses: ``(episodes, m)``.
-        candidates: bool ``(episodes, ways, m)``, each query in at most one class.
-        per_class: How many of a class at most; between equal losses the query that comes first.
-
-    Returns:
-        bool ``(episodes, ways, m)``.
+    Candidates, and what is left of them, are bool ``(episodes, ways, m)``, each query in at most one class.
     """
     ranked = torch.where(candidates, losses.unsqueeze(-2), torch.inf).sort(dim=-1, stable=True).indices[..., :per_class]
     return torch.zeros_like(candidates).scatter(-1, ranked, True) & candidates

@@ -13,13 +13,9 @@ from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..heads import Head
 from ..heads.margins import WithQueries
-from ..registry import ADAPTERS, HEADS, TRANSDUCTION
+from ..registry import ADAPTERS, HEADS, TRANSDUCTION, Registry
 from ..transduction import TransductiveModule
-from .base import LSSVM, Gram, Method, adapter_choices, adapter_text, combinations_of, plain_options
-
-# Changes of a head's features that tuning tries.
-_CHANGES = (("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
-
+from .base import LSSVM, Gram, Method
 
 BATCH_NORM = "bn"
 
@@ -42,6 +38,8 @@ class KernelMethod(Method):
         ('rr(ridge=1,normalize)+psm(iterations=3)', True)
     """
 
+    _changes = ((), ("normalize",), ("center", "normalize"), ("power(negative=signed)", "normalize"))
+
     def __init__(
         self,
         head: Head,
@@ -50,26 +48,15 @@ class KernelMethod(Method):
         episode_statistics: bool = False,
     ) -> None:
         super().__init__(adapters)
-        self.head = head
-        self.transduction = transduction
-        self.episode_statistics = episode_statistics
-
-    @property
-    def is_transductive(self) -> bool:  # type: ignore[override]
-        """Whether one of its parts is."""
-        parts = (self.head, *self.adapters, self.transduction)
-        return self.episode_statistics or any(part is not None and part.is_transductive for part in parts)
-
-    @property
-    def is_static(self) -> bool:  # type: ignore[override]
-        """See `Method`; where head and adapters are, and nothing refits the head."""
-        parts = (self.head, *self.adapters)
-        return self.transduction is None and not self.episode_statistics and all(part.is_static for part in parts)
-
-    @property
-    def uses_gram(self) -> Gram:  # type: ignore[override]
-        """See `Method`; refitting needs the queries' own block."""
-        return "support" if self.transduction is None else "all"
+        self.head, self.transduction, self.episode_statistics = head, transduction, episode_statistics
+        parts, is_plain = (head, *self.adapters), transduction is None and not episode_statistics
+        self.is_transductive = episode_statistics or any(part.is_transductive for part in (*parts, *self._refits))
+        self.why_no_leave_one_out = head.why_no_leave_one_out
+        if self.is_transductive:
+            self.why_no_leave_one_out = "what it predicts for a query depends on the other queries"
+        self.is_static = is_plain and all(part.is_static for part in parts)
+        self.is_head = is_plain and not any(part.sizes for part in self.adapters)
+        self.uses_gram: Gram = "support" if transduction is None else "all"  # Refitting needs the queries' own block.
 
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `Method.prepare`.
@@ -88,13 +75,6 @@ class KernelMethod(Method):
         if self.transduction is None:
             return self.head.predict(features.support_gram, features.targets)
         return self.transduction.refine(self.head, features.gram, features.targets)
-
-    @property
-    def why_no_leave_one_out(self) -> str | None:
-        """See `Method`; where the head has the closed form and nothing is transductive."""
-        if self.is_transductive:
-            return "what it predicts for a query depends on the other queries"
-        return self.head.why_no_leave_one_out
 
     @property
     def why_no_prediction_sets(self) -> str | None:
@@ -127,34 +107,22 @@ class KernelMethod(Method):
         """See `Method`; the head alone."""
         return self if self.transduction is None else KernelMethod(self.head, self.adapters)
 
-    def refitted_by(self, module: TransductiveModule) -> Method:
-        """See `Method.refitted_by`."""
-        return self if self.transduction is not None else KernelMethod(self.head, self.adapters, module)
-
-    @property
-    def is_head(self) -> bool:  # type: ignore[override]
-        """See `Method`."""
-        return not self.module_names
-
     def description(self) -> dict[str, Any]:
         """See `Method.description`."""
-        iterations = getattr(self.transduction, "iterations", None)
-        return super().description() | {"options": plain_options(self.head), "iterations": iterations}
+        return super().description() | {"iterations": getattr(self.transduction, "iterations", None)}
 
     @property
     def is_registered(self) -> bool:
         """See `Method`."""
-        refits = [] if self.transduction is None else [TRANSDUCTION.name_of(self.transduction) in TRANSDUCTION.names()]
-        adapters = [ADAPTERS.name_of(each) in ADAPTERS.names() for each in self.adapters]
-        return all([self.family in HEADS.names(), *adapters, *refits])
+        parts: dict[Registry, Iterable[nn.Module]]
+        parts = {HEADS: [self.head], ADAPTERS: self.adapters, TRANSDUCTION: self._refits}
+        return all(registry.name_of(each) in registry.names() for registry in parts for each in parts[registry])
 
     @property
     def untrained_parts(self) -> tuple[str, ...]:
         """See `Method`; refitting without weights, and batch-norm statistics of an episode."""
-        refit = self.transduction
-        bn = (BATCH_NORM,) if self.episode_statistics else ()
-        is_trained = refit is None or next(refit.parameters(), None) is not None
-        return bn if is_trained else (*bn, TRANSDUCTION.name_of(refit))
+        untrained = (part for part in self._refits if next(part.parameters(), None) is None)
+        return (*self._bn, *(TRANSDUCTION.name_of(part) for part in untrained))
 
     @property
     def family(self) -> str:
@@ -164,60 +132,47 @@ class KernelMethod(Method):
     @property
     def module_names(self) -> tuple[str, ...]:
         """See `Method`; episode batch norm, adapters with weights, and the transductive module."""
-        return tuple(name for name, _ in self._around())
-
-    @property
-    def adapter_texts(self) -> tuple[str, ...]:
-        """The adapters without weights, as they stand among the head's arguments."""
-        return tuple(adapter_text(part) for part in self.adapters if not part.sizes)
-
-    @property
-    def learned_texts(self) -> tuple[str, ...]:
-        """See `Method`."""
-        return tuple(part_text(ADAPTERS.name_of(part), part) for part in self._learned())
-
-    @property
-    def refit_texts(self) -> tuple[str, ...]:
-        """See `Method`."""
-        refit = self.transduction
-        return () if refit is None else (part_text(TRANSDUCTION.name_of(refit), refit),)
+        return tuple(text.partition("(")[0] for text in self._around)
 
     @property
     def head_text(self) -> str:
-        """See `Method`."""
+        """The head with its arguments and the adapters among them."""
         return part_text(self.family, self.head, self.adapter_texts)
+
+    @property
+    def learned_texts(self) -> tuple[str, ...]:
+        """The adapters with weights, as they are written after the head."""
+        return tuple(part_text(ADAPTERS.name_of(part), part) for part in self.adapters if part.sizes)
+
+    @property
+    def refit_texts(self) -> tuple[str, ...]:
+        """The transductive module, if there is one, which is written last."""
+        return tuple(part_text(TRANSDUCTION.name_of(part), part) for part in self._refits)
 
     @property
     def references(self) -> tuple[str, ...]:
         """See `Method`: the same without its last module, or its head alone; a head's defaults; LSSVM."""
-        around = [text for _, text in self._around()]
-        if around:
+        if around := self._around:
             return tuple(dict.fromkeys(["+".join([self.head_text, *around[:-1]]), self.head_text, self.family]))
         own = (self.family,) if self.head_text != self.family else ()
         return tuple(name for name in (*own, LSSVM) if name != self.head_text)
 
-    def _around(self) -> list[tuple[str, str]]:
-        """Names and texts of what is written after the head."""
-        bn = [(BATCH_NORM, BATCH_NORM)] if self.episode_statistics else []
-        parts: list[tuple[str, nn.Module]] = [(ADAPTERS.name_of(part), part) for part in self._learned()]
-        parts += [] if self.transduction is None else [(TRANSDUCTION.name_of(self.transduction), self.transduction)]
-        return bn + [(name, part_text(name, part)) for name, part in parts]
+    @property
+    def _part(self) -> nn.Module:
+        return self.head
 
-    def _learned(self) -> list[FeatureAdapter]:
-        """The adapters with weights."""
-        return [part for part in self.adapters if part.sizes]
+    @property
+    def _inner(self) -> list[FeatureAdapter]:
+        return [part for part in self.adapters if not part.sizes]
 
-    def variants(self) -> list[str]:
-        """See `Method`; the head's arguments and its adapters', or where it has no adapter, changes of the features."""
-        around = [text for _, text in self._around()]
-        plain = [part for part in self.adapters if not part.sizes]
-        found = [
-            "+".join([part_text(self.family, self.head, words, **values), *around])
-            for values in ({}, *combinations_of(self.head))
-            for words in (adapter_choices(plain) if plain else ((), *_CHANGES))
-        ]
-        return [name for name in found if name != str(self)]
+    @property
+    def _around(self) -> tuple[str, ...]:
+        return (*self._bn, *self.learned_texts, *self.refit_texts)
 
-    def __str__(self) -> str:
-        """The name that `parse_method` reads."""
-        return "+".join([self.head_text, *(text for _, text in self._around())])
+    @property
+    def _bn(self) -> tuple[str, ...]:
+        return (BATCH_NORM,) if self.episode_statistics else ()
+
+    @property
+    def _refits(self) -> list[TransductiveModule]:
+        return [] if self.transduction is None else [self.transduction]

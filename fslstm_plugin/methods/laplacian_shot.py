@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .bd_cspn import rectified_prototypes
-from .shared.preprocessing import cl2n
-from .shared.prototypes import class_means, squared_distances
+from .shared.prototypes import cl2n, class_means, squared_distances
 
 
 class LaplacianShot(Method):
@@ -53,7 +52,7 @@ class LaplacianShot(Method):
 
     is_transductive = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"weight": (0.1, 0.3, 0.5, 0.7, 0.8, 1.0, 1.2, 1.5)}
+    search_space: ClassVar[SearchSpace] = {"weight": (0.1, 0.3, 0.5, 0.7, 0.8, 1.0, 1.2, 1.5)}
 
     def __init__(
         self,
@@ -66,12 +65,12 @@ class LaplacianShot(Method):
         center: str | None = "base",
     ) -> None:
         super().__init__(cl2n(center))
-        require("weight", weight, least=0)
-        require("temperature", temperature, above=0)
-        require("tolerance", tolerance, above=0)
-        self.weight, self.neighbours = weight, require("neighbours", neighbours, least=1, whole=True)
-        self.rectify, self.temperature, self.center = rectify, temperature, center
-        self.iterations, self.tolerance = require("iterations", iterations, least=0, whole=True), tolerance
+        self.weight = require("weight", weight, least=0)
+        self.temperature = require("temperature", temperature, above=0)
+        self.tolerance = require("tolerance", tolerance, above=0)
+        self.neighbours = require("neighbours", neighbours, least=1, whole=True)
+        self.iterations = require("iterations", iterations, least=0, whole=True)
+        self.rectify, self.center = rectify, center
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
@@ -103,23 +102,18 @@ class LaplacianShot(Method):
 
 
 def nearest_others(gram: Tensor, count: int) -> Tensor:
-    """Which other points are nearest to each, the first of equals.
+    """Indices ``(..., m, count)``, int64, of the other points nearest to each, nearest first, and first of equals.
 
-    Args:
-        gram: Inner products ``(..., m, m)``.
-        count: How many; fewer where there are fewer.
-
-    Returns:
-        Indices ``(..., m, count)``, int64, the nearest first.
+    The inner products are ``(..., m, m)``; there are fewer than the count where there are fewer others.
 
     Example:
         >>> points = torch.tensor([[0.0], [1.0], [3.0]])
         >>> nearest_others(points @ points.mT, 1).squeeze(-1)
         tensor([1, 0, 1])
     """
-    norms = gram.detach().diagonal(dim1=-2, dim2=-1)
+    norms = torch.linalg.diagonal(gram.detach())
     remoteness = norms.unsqueeze(-2) - 2 * gram.detach()  # The squared distance but for the point's own norm.
-    remoteness.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+    torch.linalg.diagonal(remoteness).fill_(torch.inf)
     found = torch.empty(*gram.shape[:-1], 0, dtype=torch.int64, device=gram.device)
     for _ in range(min(count, gram.shape[-1] - 1)):
         nearest = remoteness.argmin(-1, keepdim=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..adapters import FeatureAdapter
+from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
@@ -75,12 +75,12 @@ class PADDLE(Method):
 
     is_transductive = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"weight": (0.25, 0.5, 1.0)}
+    search_space: ClassVar[SearchSpace] = {"weight": (0.25, 0.5, 1.0)}
 
     def __init__(self, weight: float = 1.0, iterations: int = 100) -> None:
         super().__init__([MinMax()])
-        require("weight", weight, least=0)
-        self.weight, self.iterations = weight, require("iterations", iterations, least=1, whole=True)
+        self.weight = require("weight", weight, least=0)
+        self.iterations = require("iterations", iterations, least=1, whole=True)
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""

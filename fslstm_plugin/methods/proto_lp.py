@@ -8,15 +8,13 @@ from torch import Tensor
 from ..checks import require
 from ..features import EpisodeFeatures
 from ..heads.linalg import eigh
-from .base import Gram
-from .shared.preprocessing import PowerMethod
 from .shared.prototypes import class_means, complete_squares
-from .shared.sinkhorn import balanced_plan, log_plan
+from .shared.sinkhorn import TransportMethod, log_plan
 
 _NOTHING = 1e-12  # Square below which a length among unit vectors is rounding.
 
 
-class ProtoLP(PowerMethod):
+class ProtoLP(TransportMethod):
     r"""Prototypes as nodes of a graph over which the labels spread to the queries, that move to what they receive.
 
     On square roots of unit length, projected on their first principal directions (uncentred), centred together, and of
@@ -56,10 +54,6 @@ class ProtoLP(PowerMethod):
         tensor([1, 0])
     """
 
-    is_transductive = True
-    fills_classes_equally = True
-    uses_gram: Gram = "all"
-
     def __init__(
         self,
         directions: int = 40,
@@ -72,16 +66,10 @@ class ProtoLP(PowerMethod):
         exponent: float = 0.5,
         negative: str = "refuse",
     ) -> None:
-        super().__init__(exponent, negative)
-        require("scale", scale, above=0)
-        require("tolerance", tolerance, above=0)
-        require("balance_tolerance", balance_tolerance, above=0)
-        require("step", step, above=0, most=1)
-        require("mixing", mixing, above=0, most=1)
+        super().__init__(scale, iterations, step, tolerance, exponent, negative)
+        self.balance_tolerance = require("balance_tolerance", balance_tolerance, above=0)
+        self.mixing = require("mixing", mixing, above=0, most=1)
         self.directions = require("directions", directions, least=1, whole=True)
-        self.iterations = require("iterations", iterations, least=0, whole=True)
-        self.scale, self.step, self.mixing = scale, step, mixing
-        self.tolerance, self.balance_tolerance = tolerance, balance_tolerance
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
@@ -101,18 +89,14 @@ class ProtoLP(PowerMethod):
 
     def _plan(self, prototypes: Tensor, query: Tensor) -> Tensor:
         squared = complete_squares(prototypes @ query.mT, prototypes.square().sum(-1), query.square().sum(-1))
-        return balanced_plan(squared, self.scale, self.tolerance)
+        return self.plan(squared)
 
 
 def principal_coordinates(gram: Tensor, directions: int) -> Tensor:
-    """Coordinates of points along their first principal directions, uncentred.
+    """Coordinates ``(..., N, directions)`` of points along their first principal directions, uncentred.
 
-    Args:
-        gram: Inner products ``(..., N, N)`` of vectors of about unit length.
-        directions: How many; all where there are fewer points.
-
-    Returns:
-        ``(..., N, directions)``; a direction without extent, as where there are fewer features, is 0.
+    The inner products ``(..., N, N)`` are those of vectors of about unit length. There are as many directions as points
+    at most; one without extent, as where there are fewer features, is 0.
 
     Example:
         >>> points = torch.tensor([[3.0, 0.0], [-4.0, 0.0]])
@@ -126,15 +110,7 @@ def principal_coordinates(gram: Tensor, directions: int) -> Tensor:
 
 
 def propagated(known: Tensor, labelled: Tensor) -> Tensor:
-    """What labels and plan become by spreading over the prototypes.
-
-    Args:
-        known: Z, labels and plan ``(..., ways, n + m)``.
-        labelled: Y, labels ``(..., ways, n)``.
-
-    Returns:
-        F ``(..., ways, n + m)``.
-    """
+    """F ``(..., ways, n + m)``: what Z, the labels Y ``(..., ways, n)`` and the plan, becomes by spreading."""
     sizes = torch.diag_embed(labelled.sum(-1))
     laplacian = torch.eye(sizes.shape[-1]).to(sizes) - known @ (known / known.sum(-1, keepdim=True)).mT
     return torch.linalg.solve(sizes + laplacian, sizes).mT @ known
@@ -143,14 +119,7 @@ def propagated(known: Tensor, labelled: Tensor) -> Tensor:
 def balanced(spread: Tensor, labelled: Tensor, tolerance: float, sweeps: int = 1000) -> Tensor:
     """Scale points to sum 1 and classes to equal sums as `sinkhorn` does, the support reset to its labels each sweep.
 
-    Args:
-        spread: ``(..., ways, n + m)``; entries may be negative.
-        labelled: Labels ``(..., ways, n)``.
-        tolerance: See `sinkhorn`.
-        sweeps: See `sinkhorn`.
-
-    Returns:
-        ``(..., ways, n + m)``.
+    What is spread, ``(..., ways, n + m)``, may be negative; the labels are ``(..., ways, n)``.
     """
     ways, num_support = labelled.shape[-2:]
     before = torch.zeros_like(spread[..., :1, :])

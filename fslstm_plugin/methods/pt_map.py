@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from ..checks import require
 from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
-from .base import Gram
-from .shared.preprocessing import PowerMethod
 from .shared.prototypes import class_means, squared_distances
-from .shared.sinkhorn import balanced_plan, log_plan
+from .shared.sinkhorn import TransportMethod, log_plan
 
 _NOTHING = 1e-12  # Squared length of a centred unit vector below which only rounding is left.
 
 
-class PTMAP(PowerMethod):
+class PTMAP(TransportMethod):
     r"""Assign the same number of queries to each class by optimal transport, move the prototypes there, again.
 
     On square roots of unit length, support and queries each less their own mean and of unit length again: the plan P is
-    ``exp(-scale ||q_j - p_c||^2)`` with rows and columns scaled to sums 1 and m / ways (`balanced_plan`); prototypes
+    ``exp(-scale ||q_j - p_c||^2)`` with rows and columns scaled to sums 1 and m / ways (`sinkhorn`); prototypes
     take a step towards the means of the support and of the queries weighted by P. The logits are ln P; their
     softmax is P with each query's sum, which the tolerance leaves near 1, brought to 1.
 
@@ -50,10 +49,6 @@ class PTMAP(PowerMethod):
         tensor([1, 0])
     """
 
-    is_transductive = True
-    fills_classes_equally = True
-    uses_gram: Gram = "all"
-
     def __init__(
         self,
         scale: float = 10.0,
@@ -63,41 +58,31 @@ class PTMAP(PowerMethod):
         exponent: float = 0.5,
         negative: str = "refuse",
     ) -> None:
-        super().__init__(exponent, negative)
-        require("scale", scale, above=0)
-        require("tolerance", tolerance, above=0)
-        require("step", step, above=0, most=1)
-        self.scale, self.step, self.tolerance = scale, step, tolerance
-        self.iterations = require("iterations", iterations, least=0, whole=True)
+        super().__init__(scale, iterations, step, tolerance, exponent, negative)
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
         gram, num_support = centered_apart(self.prepare(features).gram), features.num_support
         labelled = features.targets.mT
         mix = class_means(features.targets, gram.shape[-1] - num_support)
-        plan = self._plan(gram, mix, num_support)
+        plan = self.plan(squared_distances(gram, mix)[..., num_support:])
         for _ in range(self.iterations):
             members = torch.cat([labelled, plan], -1)
             mix = torch.lerp(mix, members / members.sum(-1, keepdim=True), self.step)
-            plan = self._plan(gram, mix, num_support)
+            plan = self.plan(squared_distances(gram, mix)[..., num_support:])
         return log_plan(plan)
-
-    def _plan(self, gram: Tensor, mix: Tensor, num_support: int) -> Tensor:
-        return balanced_plan(squared_distances(gram, mix)[..., num_support:], self.scale, self.tolerance)
 
 
 def centered_apart(gram: EpisodeGram) -> Tensor:
     """Inner products ``(..., n + m, n + m)`` of unit vectors less the mean of their set, brought to unit length again.
 
-    Args:
-        gram: Of unit vectors, with the queries' own block; a single query keeps its place.
+    A single query keeps its place.
     """
-    assert gram.query is not None
-    support, query, cross = _centered(_centered(gram.support).mT), gram.query, _centered(gram.cross)
+    support, query, cross = _centered(_centered(gram.support).mT), gram.query_block, _centered(gram.cross)
     if query.shape[-1] > 1:
         query, cross = _centered(_centered(query).mT), _centered(cross.mT).mT
-    products = torch.cat([torch.cat([support, cross.mT], -1), torch.cat([cross, query], -1)], -2)
-    norms = products.diagonal(dim1=-2, dim2=-1)
+    products = replace(gram, support=support, cross=cross, query=query).whole
+    norms = torch.linalg.diagonal(products)
     factors = torch.where(norms > _NOTHING, norms.clamp(min=_NOTHING).rsqrt(), 0)
     return products * factors.unsqueeze(-1) * factors.unsqueeze(-2)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
+from ..recipes import MetaRecipe
 from .base import Criterion, Method
 from .shared.halving import halving_adam
-
-if TYPE_CHECKING:
-    from ..recipes import MetaRecipe
 
 _WIDE = 10  # Side of a map from which the published padding of 0 leaves something of it.
 
@@ -86,15 +84,15 @@ class RelationNet(Method):
                 f"relation-net needs feature maps without the last two poolings, but {type(backbone).__name__} has no "
                 "wide_map: use a backbone that has one, such as conv4 or resnet12."
             )
-        require("momentum", momentum, above=0, most=1)
+        self.momentum = require("momentum", momentum, above=0, most=1)
         self.channels = require("channels", channels, least=1, whole=True)
         self.hidden = require("hidden", hidden, least=1, whole=True)
-        self.padding, self.momentum, self.batch_statistics = padding, momentum, batch_statistics
+        self.padding, self.batch_statistics = padding, batch_statistics
+        self.is_transductive = self.episode_statistics = batch_statistics  # Of the backbone too.
         sizes = cast(Any, backbone)
         self.side = sizes.image_size // 4
-        self.border = (
-            (0 if self.side >= _WIDE else 1) if padding is None else require("padding", padding, least=0, whole=True)
-        )
+        usual = 0 if self.side >= _WIDE else 1
+        self.border = usual if padding is None else require("padding", padding, least=0, whole=True)
         self.reduction = nn.Conv2d(sizes.map_channels, channels, 1)
         self.conv1 = nn.Conv2d(2 * channels, channels, 3, padding=self.border)
         self.bn1 = nn.BatchNorm2d(channels, momentum=momentum)
@@ -125,16 +123,6 @@ class RelationNet(Method):
             elif isinstance(layer, nn.Linear):
                 nn.init.normal_(layer.weight, std=0.01)
                 nn.init.ones_(layer.bias)
-
-    @property
-    def is_transductive(self) -> bool:  # type: ignore[override]
-        """Whether batch normalisation tells queries of each other."""
-        return self.batch_statistics
-
-    @property
-    def episode_statistics(self) -> bool:  # type: ignore[override]
-        """See `Method`: of the backbone too."""
-        return self.batch_statistics
 
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
         """See `Method.recipe`: 500,000 episodes, the rates halved every 100,000, gradients clipped to 0.5."""

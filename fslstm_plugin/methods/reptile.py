@@ -86,10 +86,16 @@ class Reptile(Method):
         queries: Literal["together", "alone"] = "together",
     ) -> None:
         super().__init__()
-        self.ways, self.steps, self.batch = ways, steps, batch
-        self.test_steps, self.test_batch, self.rate = test_steps, test_batch, rate
-        self.optimizer, self.queries = optimizer, queries
-        self._check(backbone)
+        self.ways = require("ways", ways, least=2, whole=True)
+        self.steps = require("steps", steps, least=1, whole=True)
+        self.batch = require("batch", batch, least=1, whole=True)
+        self.test_steps = require("test_steps", test_steps, least=0, whole=True)
+        self.test_batch = require("test_batch", test_batch, least=1, whole=True)
+        self.rate = require("rate", rate, above=0)
+        self.optimizer = _known("optimizer", optimizer, ("adam", "sgd"))
+        self.queries = _known("queries", queries, ("together", "alone"))
+        if getattr(backbone, "out_features", None) is None:
+            raise UsageError(f"reptile needs the length of the features: give {type(backbone).__name__} out_features.")
         self.classifier = nn.Linear(backbone.out_features, ways)  # type: ignore[arg-type]
         nn.init.xavier_uniform_(self.classifier.weight)
         nn.init.zeros_(self.classifier.bias)
@@ -99,17 +105,6 @@ class Reptile(Method):
         self.steps_taken: Tensor
         self.register_buffer("second_moment", torch.zeros(size))
         self.register_buffer("steps_taken", torch.zeros((), dtype=torch.int64))
-
-    def _check(self, backbone: nn.Module) -> None:
-        least = {"ways": 2, "steps": 1, "batch": 1, "test_steps": 0, "test_batch": 1}
-        for name, bound in least.items():
-            require(name, getattr(self, name), least=bound, whole=True)
-        require("rate", self.rate, above=0)
-        for name, known in {"optimizer": ("adam", "sgd"), "queries": ("together", "alone")}.items():
-            if getattr(self, name) not in known:
-                raise UsageError(f"reptile's {name} must be {' or '.join(known)}, but got {getattr(self, name)}.")
-        if getattr(backbone, "out_features", None) is None:
-            raise UsageError(f"reptile needs the length of the features: give {type(backbone).__name__} out_features.")
 
     @property
     def is_transductive(self) -> bool:  # type: ignore[override]
@@ -162,7 +157,7 @@ class Reptile(Method):
         """
         self.require_shape(features)
         network = self._network[0]
-        labels = torch.cat([features.labels.expand(*query_labels.shape[:-1], -1), query_labels], -1)
+        labels = torch.cat([features.labels, query_labels], -1)
         start = dict(network.named_parameters())
         total = {name: torch.zeros_like(weight) for name, weight in start.items()}
         logits = []
@@ -185,9 +180,9 @@ class Reptile(Method):
         # One order for all episodes, in which the results do not depend on what was computed before.
         order = torch.Generator().manual_seed(0)
         schedule = minibatches(n, min(self.test_batch, n), self.test_steps, order)
-        batch = features.points.shape[:-2]
-        images = self._images(features.points.flatten(0, -3) if batch else features.points.unsqueeze(0))
-        labels = features.labels.expand(*batch, -1).reshape(-1, n)
+        *batch, total, size = features.points.shape
+        images = self._images(features.points.reshape(-1, total, size))
+        labels = features.labels.reshape(-1, n)
         # Lightning validates in inference mode, whose tensors have no gradients: the copies made here have.
         with torch.inference_mode(False), torch.no_grad():
             episodes = [self._answer(*each, schedule) for each in zip(images, labels, strict=True)]
@@ -206,19 +201,16 @@ class Reptile(Method):
             return torch.stack([functional_call(network, weights, (batch,))[-1] for batch in alone]).to(images)
 
     def _adapted(self, moment: Tensor, images: Tensor, labels: Tensor, schedule: Tensor) -> tuple[Weights, Tensor]:
-        """The network after a step on each minibatch.
+        """The network's parameters after a step on each minibatch, and the last logits that images got on the way.
 
         One episode after the other: on a processor nearly twice as fast as several at once by `torch.func.vmap`, whose
         grouped convolutions cost more than they save.
 
         Args:
             moment: Adam's second moments; changed in place.
-            images: ``(n, 3, H, W)``.
+            images: ``(n, 3, H, W)``, which get logits ``(n, ways)``.
             labels: ``(n,)``.
             schedule: Images of each minibatch ``(steps, size)``.
-
-        Returns:
-            The parameters by name, and the last logits ``(n, ways)`` that each image got on the way.
         """
         moments, taken = self.moments(moment), int(self.steps_taken)
         seen = images.new_zeros(len(images), self.ways)
@@ -279,16 +271,9 @@ class Reptile(Method):
 
 
 def minibatches(images: int, size: int, steps: int, generator: torch.Generator | None = None) -> Tensor:
-    """Which images make each minibatch: shuffled, then dealt; what is left over begins the next minibatch.
+    """Which of the images make each minibatch, int64 ``(steps, size)``: shuffled, then dealt, again and again.
 
-    Args:
-        images: Number of images.
-        size: Images in each minibatch.
-        steps: Number of minibatches.
-        generator: Source of the order; PyTorch's own if None.
-
-    Returns:
-        int64 ``(steps, size)``.
+    The order comes from the generator; PyTorch's own if None.
 
     Example:
         >>> minibatches(5, 2, 5).flatten().bincount()
@@ -297,6 +282,12 @@ def minibatches(images: int, size: int, steps: int, generator: torch.Generator |
     rounds = -(-steps * size // images)
     orders = [torch.randperm(images, generator=generator) for _ in range(rounds)]
     return torch.cat([torch.empty(0, dtype=torch.int64), *orders])[: steps * size].view(steps, size)
+
+
+def _known(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise UsageError(f"reptile's {name} must be {' or '.join(known)}, but got {value}.")
+    return value
 
 
 def _format(weight: Tensor) -> torch.memory_format:

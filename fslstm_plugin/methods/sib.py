@@ -62,12 +62,10 @@ class SIB(Method):
 
     def __init__(self, dim: int, ways: int = 5, queries: int = 15, steps: int = 3, step_size: float = 1e-3) -> None:
         super().__init__()
-        self.ways, self.queries = (
-            require("ways", ways, least=2, whole=True),
-            require("queries", queries, least=1, whole=True),
-        )
-        self.steps, self.step_size = require("steps", steps, least=0, whole=True), step_size
-        require("step_size", step_size, least=0)
+        self.ways = require("ways", ways, least=2, whole=True)
+        self.queries = require("queries", queries, least=1, whole=True)
+        self.steps = require("steps", steps, least=0, whole=True)
+        self.step_size = require("step_size", step_size, least=0)
         self.scale, self.bias = nn.Parameter(torch.full((1,), 10.0)), nn.Parameter(torch.zeros(1))
         self.init_scale = nn.Parameter(torch.ones(dim))
         self.gradient_net = _GradientNet(ways)

@@ -7,8 +7,7 @@ from torch import Tensor
 from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
 from .base import Gram, Method
-from .shared.preprocessing import cl2n
-from .shared.prototypes import class_means, complete_squares, root
+from .shared.prototypes import cl2n, class_means, complete_squares, root
 
 
 class SimpleShot(Method):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,12 +9,10 @@ from torch import Tensor, nn
 from ..checks import require
 from ..features import EpisodeFeatures
 from ..heads.linalg import eigh
+from ..recipes import MetaRecipe
 from .base import Criterion, Method
 from .shared.halving import halving_adam
 from .shared.prototypes import class_means
-
-if TYPE_CHECKING:
-    from ..recipes import MetaRecipe
 
 _SPAN = 1e-12  # Squared length, of the longest's, below which a direction of the episode's points is rounding.
 _TINY = 1e-30
@@ -69,10 +65,9 @@ class TEAM(Method):
 
     def __init__(self, prior: float = 1.0, temperature: float = 1.0, mixing: float = 1.0) -> None:
         super().__init__()
-        require("prior", prior, above=0)
-        require("temperature", temperature, above=0)
-        require("mixing", mixing, least=0)
-        self.prior, self.temperature, self.mixing = prior, temperature, mixing
+        self.prior = require("prior", prior, above=0)
+        self.temperature = require("temperature", temperature, above=0)
+        self.mixing = require("mixing", mixing, least=0)
         self.log_temperature = nn.Parameter(torch.tensor(float(temperature)).log())
 
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:
@@ -108,10 +103,7 @@ class TEAM(Method):
 
 
 def spanned(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Coordinates of centred points in their own span, scaled to a mean squared norm of its dimension.
-
-    Args:
-        points: ``(..., N, d)``.
+    """Coordinates of centred points ``(..., N, d)`` in their own span, scaled to a mean squared norm of its dimension.
 
     Returns:
         Coordinates ``(..., N, N)``, some of them 0 where the span has fewer dimensions; the axes are constants for
@@ -136,15 +128,9 @@ def spanned(points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def metric_root(coordinates: Tensor, targets: Tensor, prior: float) -> Tensor:
-    """The episode's metric M as a map B, M = B B', after which Euclidean distances are those of M.
+    """The episode's metric M as a map B ``(..., N, N)``, M = B B', after which Euclidean distances are those of M.
 
-    Args:
-        coordinates: Of `spanned`, ``(..., n + m, N)``.
-        targets: One-hot labels ``(..., n, ways)`` of the support.
-        prior: Weight of the prior.
-
-    Returns:
-        ``(..., N, N)``.
+    The coordinates ``(..., n + m, N)`` are those of `spanned`, the targets one-hot labels ``(..., n, ways)``.
     """
     support, query = coordinates.tensor_split([targets.shape[-2]], dim=-2)
     same = targets @ targets.mT
@@ -158,14 +144,9 @@ def metric_root(coordinates: Tensor, targets: Tensor, prior: float) -> Tensor:
 
 
 def mean_square(points: Tensor, pairs: Tensor) -> Tensor:
-    """The mean of ``(x_i - x_j)(x_i - x_j)'`` over pairs; 0 where there is none.
+    """The mean ``(..., d, d)`` of ``(x_i - x_j)(x_i - x_j)'`` over pairs of points ``(..., N, d)``; 0 of none.
 
-    Args:
-        points: ``(..., N, d)``.
-        pairs: Symmetric ``(..., N, N)``, 1 for a pair and 0 for none.
-
-    Returns:
-        ``(..., d, d)``.
+    Pairs are symmetric ``(..., N, N)``, 1 for a pair and 0 for none.
 
     Example:
         >>> mean_square(torch.tensor([[0.0], [2.0], [5.0]]), torch.tensor([[0.0, 1, 1], [1, 0, 0], [1, 0, 0]]))
@@ -176,14 +157,7 @@ def mean_square(points: Tensor, pairs: Tensor) -> Tensor:
 
 
 def geometric_mean_root(p: Tensor, r: Tensor) -> Tensor:
-    """A root B of the positive definite M = B B' with ``M P M = R``.
-
-    Args:
-        p: Positive definite ``(..., N, N)``.
-        r: Likewise.
-
-    Returns:
-        ``(..., N, N)``.
+    """A root B of the positive definite M = B B' with ``M P M = R``, of positive definite P and R ``(..., N, N)``.
 
     Example:
         >>> root = geometric_mean_root(torch.eye(2) * 2, torch.eye(2) * 8)

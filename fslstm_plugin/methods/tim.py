@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ..adapters import Normalize
-from ..checks import require
-from ..errors import UnknownNameError
+from ..arguments import SearchSpace
+from ..checks import one_of, require
 from ..features import EpisodeFeatures
-from .base import Gram, Method
+from .base import Gram
 from .shared.batches import in_chunks
-from .shared.tim_adm import alternate
-from .shared.tim_gd import descend
+from .shared.prototypes import class_means
+from .shared.tim_gd import InformationMethod
 
 _STEPS = {"adm": 150, "gd": 1000}  # Of each solver, as published.
 
 
-class TIM(Method):
+class TIM(InformationMethod):
     r"""Prototypes that make the queries' predictions confident one by one, and of every class together.
 
     ``logit_c = -(temperature / 2) ||x - w_c||^2`` for points of unit length; the prototypes w start at the class means
@@ -58,9 +56,8 @@ class TIM(Method):
                 [0.0000, 1.0000]], dtype=torch.float64)
     """
 
-    is_transductive = True
     fills_classes_equally = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"temperature": (5.0, 10.0, 15.0, 20.0, 30.0)}
+    search_space: ClassVar[SearchSpace] = {"temperature": (5.0, 10.0, 15.0, 20.0, 30.0)}
 
     def __init__(
         self,
@@ -72,48 +69,49 @@ class TIM(Method):
         conditional_weight: float = 0.1,
         learning_rate: float = 1e-4,
     ) -> None:
-        super().__init__([Normalize()])
-        if solver not in _STEPS:
-            raise UnknownNameError("solver of TIM", str(solver), _STEPS)
-        require("temperature", temperature, above=0)
-        require("support_weight", support_weight, above=0)
-        require("learning_rate", learning_rate, above=0)
-        require("marginal_weight", marginal_weight, least=0)
-        require("conditional_weight", conditional_weight, least=0)
-        self.solver = solver
+        super().__init__(temperature, support_weight, marginal_weight, conditional_weight, learning_rate)
+        self.solver = one_of("solver of TIM", solver, _STEPS)
+        self.uses_gram: Gram = "all" if solver == "adm" else "none"  # gd needs the features themselves.
         self.steps = None if steps is None else require("steps", steps, least=0, whole=True)
-        self.temperature, self.learning_rate = temperature, learning_rate
-        self.support_weight = support_weight
-        self.marginal_weight, self.conditional_weight = marginal_weight, conditional_weight
-
-    @property
-    def uses_gram(self) -> Gram:  # type: ignore[override]
-        """See `Method`; gd needs the features themselves."""
-        return "all" if self.solver == "adm" else "none"
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision by adm, in the features' (single at least) by gd."""
         features = self.prepare(features)
         steps = _STEPS[self.solver] if self.steps is None else self.steps
-        if self.solver == "adm":
-            solve = partial(
-                alternate,
-                steps=steps,
-                temperature=self.temperature,
-                support_weight=self.support_weight,
-                marginal_weight=self.marginal_weight,
-                conditional_weight=self.conditional_weight,
-            )
-            return in_chunks(solve, features.gram.whole, features.targets)
-        solve = partial(
-            descend,
-            slope=self._slope,
-            steps=steps,
-            learning_rate=self.learning_rate,
-            temperature=self.temperature,
-            support_weight=self.support_weight,
-        )
-        return in_chunks(solve, features.points, features.targets, caches=2)
+        if self.solver == "gd":
+            return self.descended(features, self._slope, steps)
+        return in_chunks(partial(self._alternated, steps), features.gram.whole, features.targets)
+
+    def _alternated(self, steps: int, gram: Tensor, targets: Tensor) -> Tensor:
+        """Logits ``(episodes, m, ways)`` by adm, of products ``(episodes, n + m, n + m)`` and one-hot labels.
+
+        Prototypes are mixtures ``W = B X`` of the points, and all that is needed of them are their products with the
+        points and with themselves. Both follow from one step to the next by one product with the Gram matrix.
+        """
+        # Classes before points: softmax and products are several times as fast over long rows.
+        labels = targets.mT.to(gram.dtype)
+        n, m = labels.shape[-1], gram.shape[-1] - labels.shape[-1]
+        exponent, balance = 1 + self.conditional_weight, self.marginal_weight / (self.marginal_weight + 1)
+        importance = gram.new_full((n + m,), n / max(m, 1))
+        importance[:n] = self.support_weight / exponent
+
+        mean = class_means(targets).to(gram)
+        products = mean @ gram[..., :n, :]  # Of each prototype with each point, and with itself.
+        norms = (mean * products[..., :n]).sum(-1, keepdim=True)
+        for _ in range(steps):
+            log_p = (self.temperature * (products - norms / 2)).log_softmax(-2)
+            sharp = exponent * log_p[..., n:]
+            # Each class's probabilities are divided by a power of their sum, which is what pulls to uniform.
+            assigned = (sharp - balance * sharp.logsumexp(-1, keepdim=True)).softmax(-2)
+            wanted, found = importance * torch.cat([labels, assigned], -1), importance * log_p.exp()
+            move, keep, total = wanted - found, found.sum(-1, keepdim=True), wanted.sum(-1, keepdim=True)
+            moved = move @ gram
+            # w <- (sum_i move_i x_i + keep w) / total, and what this makes of w.x and w.w.
+            change = (move * (moved + 2 * keep * products)).sum(-1, keepdim=True)
+            norms = (change + keep.square() * norms) / total.square()
+            products = (moved + keep * products) / total
+        own = torch.linalg.diagonal(gram).unsqueeze(-2)
+        return (self.temperature * (products - norms / 2) - self.temperature / 2 * own)[..., n:].mT
 
     def _slope(self, p: Tensor, log_p: Tensor) -> Tensor:
         """See `descend`: of Shannon's entropies, less what all classes share, which has no effect."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
+from ..recipes import MetaRecipe
 from .base import Criterion, Method
 from .shared.halving import halving_adam
-
-if TYPE_CHECKING:
-    from ..recipes import MetaRecipe
 
 _SMALLEST = 2.2e-16  # Added to the widths, as published: it keeps a width of exactly 0 from dividing.
 
@@ -81,8 +79,8 @@ class TPN(Method):
         if alpha >= 1:
             raise UsageError(f"alpha must be below 1, but got {alpha}: no label would stay where it is.")
         self.k, self.alpha = require("k", k, least=1, whole=True), alpha
-        require("width", width, above=0)
-        self.width, self.channels = width, require("channels", channels, least=1, whole=True)
+        self.width = require("width", width, above=0)
+        self.channels = require("channels", channels, least=1, whole=True)
         self.map_shape: tuple[int, int, int] = cast(Any, backbone).map_shape
         wide, *sides = self.map_shape
         read = min(wide, channels)
@@ -128,14 +126,9 @@ class TPN(Method):
 
 
 def similarities(points: Tensor, widths: Tensor) -> Tensor:
-    """W before neighbours are chosen.
+    """W ``(..., N, N)``, in (0, 1], before neighbours are chosen, of features ``(..., N, d)`` and sigma ``(..., N)``.
 
-    Args:
-        points: Features ``(..., N, d)``.
-        widths: Sigma ``(..., N)``; a change of all signs at once changes nothing.
-
-    Returns:
-        ``(..., N, N)`` in (0, 1].
+    A change of all signs of sigma at once changes nothing.
 
     Example:
         >>> similarities(torch.tensor([[0.0], [2.0]]), torch.tensor([1.0, 2.0]))
@@ -144,7 +137,7 @@ def similarities(points: Tensor, widths: Tensor) -> Tensor:
     """
     scaled = points / (widths.unsqueeze(-1) + _SMALLEST)
     products = scaled @ scaled.mT / points.shape[-1]
-    norms = products.diagonal(dim1=-2, dim2=-1)
+    norms = torch.linalg.diagonal(products)
     squared = norms.unsqueeze(-1) + norms.unsqueeze(-2) - (products + products.mT)
     return torch.exp(-squared.clamp(min=0) / 2)
 

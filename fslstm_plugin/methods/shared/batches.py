@@ -12,16 +12,13 @@ _CACHE = 2**21  # Bytes. A chunk is read thousands of times, so it should stay i
 
 
 def in_chunks(solve: Callable[..., Tensor], *tensors: Tensor, caches: int = 1) -> Tensor:
-    """Call a function on so many episodes at a time as stay in the cache; on an accelerator on all of them.
+    """Results ``(..., c, d)`` for so many episodes at a time as stay in the cache; on an accelerator for all of them.
 
     Args:
         solve: From one tensor ``(episodes, a, b)`` for each of the given ones to the result ``(episodes, c, d)``.
         *tensors: Each ``(..., a, b)`` with the same leading dimensions.
         caches: Above 1 for tensors so large that few episodes stay in the first cache, whose calls then cost more
             than reading from the next.
-
-    Returns:
-        The results ``(..., c, d)``.
     """
     *leading, _, _ = tensors[0].shape
     episodes = prod(leading)

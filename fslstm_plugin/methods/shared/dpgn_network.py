@@ -10,16 +10,10 @@ from torch import Tensor, nn
 
 
 class Generation(NamedTuple):
-    """What one round through the graph leaves; E graphs of n points, the support first.
-
-    Args:
-        point_edges: ``(E, n, n)``.
-        dissimilarities: Negative distances of the points before the round, ``(E, n, n)``.
-        distribution_edges: ``(E, n, n)``.
-    """
+    """What one round through the graph leaves, each ``(E, n, n)``; E graphs of n points, the support first."""
 
     point_edges: Tensor
-    dissimilarities: Tensor
+    dissimilarities: Tensor  # Negative distances of the points before the round.
     distribution_edges: Tensor
 
 
@@ -51,12 +45,9 @@ class DistributionPropagation(nn.Module):
             self.add_module(f"generation{number}", layers)
 
     def forward(self, points: Tensor, first_points: Tensor, members: Tensor) -> list[Generation]:
-        """What each round leaves.
+        """What each round leaves, of points, and those that the first edges are made of, ``(E, n, width)``.
 
-        Args:
-            points: ``(E, n, width)``, the support first, sorted by class.
-            first_points: Those that the first edges are made of, likewise.
-            members: One-hot labels of the support ``(E, m, ways)``.
+        The support comes first, sorted by class; members are its one-hot labels ``(E, m, ways)``.
         """
         n, m = points.shape[-2], members.shape[-2]
         same = members @ members.mT

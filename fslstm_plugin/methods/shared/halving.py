@@ -20,14 +20,7 @@ def halving_adam(
     A pretrained backbone gets a tenth of the rate, which is ours: the first gradients come through layers that know
     nothing yet, and would undo what it has learned.
 
-    Args:
-        recipe: What the rest is taken from.
-        episodes: How many.
-        every: Episodes after which the rates are halved, again and again.
-        shots: Support images per class.
-        queries: Query images per class.
-        pretrained: Whether the backbone begins from pretrained weights.
-        clip_norm: Bound of the gradient's norm; default none.
+    After every so many of the episodes the rates are halved. The rest is taken from the given recipe.
 
     Example:
         >>> standard = MetaRecipe(augmentation=Augmentation.published(32), lr=0.1, method_lr=0.1)

@@ -25,20 +25,18 @@ class Classifies(Protocol):
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """Logits of the queries."""
 
+    def leave_one_out(self, features: EpisodeFeatures, *, of_each_class: bool = True) -> Tensor:
+        """Logits of the support."""
+
 
 def moved_logits(method: Classifies, features: EpisodeFeatures, folds: Tensor | None = None) -> Tensor:
-    """Logits of each support point by the method that finds it among the queries; see `Method.leave_one_out`.
+    """Logits ``(..., n, ways)`` of each support point by the method that finds it among the queries.
 
     In each of at most ten folds one point of each class moves from the support to the queries, or every tenth where a
-    class has more than ten. The only point of a class stays, and its logits are 0.
+    class has more than ten. The only point of a class stays, and its logits are 0. Of a method that is not transductive
+    the other queries are left out, which do not matter to it.
 
-    Args:
-        method: Any method; of one that is not transductive the other queries are left out, which do not matter to it.
-        features: A batch of episodes.
-        folds: Which points move together, int64 ``(..., n)``, from 0; -1 where a point stays. Default None: as above.
-
-    Returns:
-        ``(..., n, ways)`` in the type of the targets.
+    Other folds can be given: which points move together, int64 ``(..., n)``, from 0; -1 where a point stays.
 
     Example:
         >>> from fslstm_plugin import parse_method
@@ -67,14 +65,7 @@ def moved_logits(method: Classifies, features: EpisodeFeatures, folds: Tensor | 
     return logits.view_as(features.targets)
 
 
-class LeavesOut(Protocol):
-    """What is asked of a `Method` with a closed form."""
-
-    def leave_one_out(self, features: EpisodeFeatures, *, of_each_class: bool = True) -> Tensor:
-        """Logits of the support."""
-
-
-def with_queries(method: LeavesOut, features: EpisodeFeatures, of_own_class: bool) -> Iterator[WithQueries]:
+def with_queries(method: Classifies, features: EpisodeFeatures, of_own_class: bool) -> Iterator[WithQueries]:
     """See `Method.leave_one_out_with_queries`: a query joins the support as a point of each class in turn."""
     targets, ways = features.targets, features.ways
     classes = torch.eye(ways, dtype=targets.dtype, device=targets.device).unsqueeze(-2)
@@ -96,10 +87,7 @@ def with_queries(method: LeavesOut, features: EpisodeFeatures, of_own_class: boo
 
 
 def points_moved(targets: Tensor) -> int:
-    """How many points move at most at a time; 0 where each is the only one of its class.
-
-    Args:
-        targets: One-hot labels ``(..., n, ways)``.
+    """How many points of one-hot labels ``(..., n, ways)`` move at most at a time; 0 where each is alone in its class.
 
     Example:
         >>> points_moved(torch.eye(3).repeat_interleave(torch.tensor([1, 2, 17]), dim=0))

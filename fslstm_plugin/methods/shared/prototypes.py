@@ -6,24 +6,26 @@ columns first: sums over the few classes are then sums of long rows, which is wh
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ...adapters import Center, FeatureAdapter, Normalize
 
 _SMALLEST = 1e-24  # Squared distance below which points are one.
 
 
+def cl2n(center: str | None) -> list[FeatureAdapter]:
+    """Features less a mean, see `Center`, or None, then of unit length (SimpleShot's CL2N)."""
+    return [Normalize()] if center is None else [Center(center), Normalize()]
+
+
 def class_means(targets: Tensor, num_query: int = 0) -> Tensor:
-    """The combinations that are the means of the support of each class.
+    """The combinations ``(..., ways, n + num_query)`` that are the class means of the support, queries having no part.
 
-    Args:
-        targets: One-hot labels ``(..., n, ways)``.
-        num_query: Columns of zeros to append, for the queries. Default 0.
-
-    Returns:
-        ``(..., ways, n + num_query)``.
+    The targets are one-hot labels ``(..., n, ways)``.
 
     Example:
-        >>> import torch
         >>> class_means(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), num_query=1)
         tensor([[1.0000, 0.0000, 0.0000, 0.0000],
                 [0.0000, 0.5000, 0.5000, 0.0000]])
@@ -32,23 +34,18 @@ def class_means(targets: Tensor, num_query: int = 0) -> Tensor:
 
 
 def squared_distances(gram: Tensor, mix: Tensor) -> Tensor:
-    """Squared Euclidean distances of all points to combinations of points.
+    """Squared distances ``(..., ways, N)`` of all points to combinations; what rounding takes below 0 is 0.
 
-    Args:
-        gram: Inner products of the points ``(..., N, N)``.
-        mix: Weights ``(..., ways, N)``: row c makes the prototype ``sum_i mix_ci x_i``.
-
-    Returns:
-        ``(..., ways, N)``, not negative: what rounding takes below 0 is 0.
+    The points have the inner products ``(..., N, N)``; row c of the weights ``(..., ways, N)`` makes the prototype
+    ``sum_i mix_ci x_i``.
 
     Example:
-        >>> import torch
         >>> squared_distances(torch.eye(2), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
         tensor([[0.5000, 0.5000],
                 [2.0000, 0.0000]])
     """
     inner = mix @ gram
-    return complete_squares(inner, (inner * mix).sum(-1), gram.diagonal(dim1=-2, dim2=-1))
+    return complete_squares(inner, (inner * mix).sum(-1), torch.linalg.diagonal(gram))
 
 
 def complete_squares(inner: Tensor, prototype_norms: Tensor, point_norms: Tensor) -> Tensor:

@@ -1,9 +1,68 @@
-"""Matrices brought to given row and column sums."""
+"""Optimal transport of queries to prototypes: matrices brought to given row and column sums."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from ...adapters import Normalize, Power
+from ...adapters.power import NegativeFeaturesError
+from ...checks import require
+from ...errors import UsageError
+from ...features import EpisodeFeatures
+from ..base import Gram, Method
+
+
+class TransportMethod(Method):
+    """A method that moves prototypes by plans of transport, on powers of features brought to unit length.
+
+    For the arguments see `PTMAP`.
+    """
+
+    is_transductive = True
+    fills_classes_equally = True
+    uses_gram: Gram = "all"
+
+    def __init__(
+        self, scale: float, iterations: int, step: float, tolerance: float, exponent: float, negative: str
+    ) -> None:
+        super().__init__([Power(exponent, negative), Normalize()])
+        self.exponent, self.negative = exponent, negative
+        self.scale = require("scale", scale, above=0)
+        self.tolerance = require("tolerance", tolerance, above=0)
+        self.step = require("step", step, above=0, most=1)
+        self.iterations = require("iterations", iterations, least=0, whole=True)
+
+    def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
+        """See `Method.prepare`.
+
+        Raises:
+            UsageError: If some features are negative, and these are refused.
+        """
+        try:
+            return super().prepare(features)
+        except NegativeFeaturesError as error:
+            raise UsageError(
+                f"{self.family} takes a power of the features, but some are negative, as after a LeakyReLU: use "
+                f"{self.family}(negative=signed)."
+            ) from error
+
+    def plan(self, squared: Tensor) -> Tensor:
+        """Queries assigned to classes, equally many to each, nearer ones rather: `sinkhorn` of ``exp(-scale squared)``.
+
+        Of squared distances ``(..., ways, m)`` to the prototypes it makes shares ``(..., ways, m)``, whose columns sum
+        to 1 to about ten times the tolerance, and rows to ``m / ways``.
+        """
+        ways, num_query = squared.shape[-2:]
+        # A factor a query changes nothing but the smallest number met; the published code divides by the total too.
+        likeness = (-self.scale * (squared - squared.amin(-2, keepdim=True))).exp()
+        likeness = likeness / likeness.sum((-2, -1), keepdim=True)
+        return sinkhorn(likeness.clamp(min=torch.finfo(squared.dtype).tiny), num_query / ways, self.tolerance)
+
+
+def log_plan(plan: Tensor) -> Tensor:
+    """Logits ``(..., m, ways)`` of a plan ``(..., ways, m)``; their softmax is the plan with each query's sum 1."""
+    return plan.clamp(min=torch.finfo(plan.dtype).tiny).log().mT
 
 
 def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6, sweeps: int = 1000) -> Tensor:
@@ -15,13 +74,10 @@ def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6
     last episode of a batch is done.
 
     Args:
-        matrix: Above 0, ``(..., ways, points)``: a column per point.
+        matrix: Above 0, ``(..., ways, points)``: a column per point. It is differentiable, and stays as it is.
         class_sums: Sum wanted for each class, one for all or ``(..., ways)``; in all the number of points.
         tolerance: Above 0, default 1e-6.
         sweeps: The most sweeps; default 1000.
-
-    Returns:
-        The scaled matrix, of the same shape; differentiable.
 
     Example:
         >>> sinkhorn(torch.tensor([[1.0, 1.0], [1.0, 3.0]]), 1.0).round(decimals=3)
@@ -44,27 +100,3 @@ def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6
         of_classes = torch.where(running, wanted / (matrix * of_points).sum(-1, keepdim=True), of_classes)
         before = sums
     return matrix * of_points * of_classes
-
-
-def balanced_plan(squared: Tensor, scale: float, tolerance: float, sweeps: int = 1000) -> Tensor:
-    """Queries assigned to classes, the same number to each, nearer ones rather: `sinkhorn` of ``exp(-scale squared)``.
-
-    Args:
-        squared: Squared distances of queries to prototypes ``(..., ways, m)``.
-        scale: Inverse squared length, above 0.
-        tolerance: See `sinkhorn`.
-        sweeps: See `sinkhorn`.
-
-    Returns:
-        ``(..., ways, m)``; columns sum to 1 to about ten times the tolerance, rows to ``m / ways``.
-    """
-    ways, num_query = squared.shape[-2:]
-    # A factor a query changes nothing but the smallest number met; the published code divides by the total too.
-    likeness = (-scale * (squared - squared.amin(-2, keepdim=True))).exp()
-    likeness = likeness / likeness.sum((-2, -1), keepdim=True)
-    return sinkhorn(likeness.clamp(min=torch.finfo(squared.dtype).tiny), num_query / ways, tolerance, sweeps)
-
-
-def log_plan(plan: Tensor) -> Tensor:
-    """Logits ``(..., m, ways)`` of a plan ``(..., ways, m)``; their softmax is the plan with each query's sum 1."""
-    return plan.clamp(min=torch.finfo(plan.dtype).tiny).log().mT

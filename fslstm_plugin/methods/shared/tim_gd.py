@@ -1,15 +1,23 @@
-"""The descent that TIM-GD and alpha-TIM share: Adam on the prototypes, with the gradient in closed form."""
+"""What TIM and alpha-TIM share: weights of the loss, and Adam on the prototypes, with the gradient in closed form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam  # The class torch.optim.Adam would import PyTorch's compiler first: 2 seconds.
 
+from ...adapters import Normalize
+from ...checks import require
+from ...features import EpisodeFeatures
+from ..base import Method
+from .batches import in_chunks
 from .prototypes import class_means
+
+Slope = Callable[[Tensor, Tensor], Tensor]
 
 _ADAM: dict[str, Any] = {
     "beta1": 0.9,
@@ -22,11 +30,44 @@ _ADAM: dict[str, Any] = {
 }
 
 
+class InformationMethod(Method):
+    """A method that minimises a cross entropy and entropies; for the arguments see `TIM`."""
+
+    is_transductive = True
+
+    def __init__(
+        self,
+        temperature: float,
+        support_weight: float,
+        marginal_weight: float,
+        conditional_weight: float,
+        learning_rate: float,
+    ) -> None:
+        super().__init__([Normalize()])
+        self.temperature = require("temperature", temperature, above=0)
+        self.support_weight = require("support_weight", support_weight, above=0)
+        self.learning_rate = require("learning_rate", learning_rate, above=0)
+        self.marginal_weight = require("marginal_weight", marginal_weight, least=0)
+        self.conditional_weight = require("conditional_weight", conditional_weight, least=0)
+
+    def descended(self, features: EpisodeFeatures, slope: Slope, steps: int) -> Tensor:
+        """The logits ``(..., m, ways)`` after so many steps, see `descend`, of features of unit length."""
+        solve = partial(
+            descend,
+            slope=slope,
+            steps=steps,
+            learning_rate=self.learning_rate,
+            temperature=self.temperature,
+            support_weight=self.support_weight,
+        )
+        return in_chunks(solve, features.points, features.targets, caches=2)
+
+
 @torch.no_grad()
 def descend(
     points: Tensor,
     targets: Tensor,
-    slope: Callable[[Tensor, Tensor], Tensor],
+    slope: Slope,
     *,
     steps: int,
     learning_rate: float,
@@ -46,11 +87,8 @@ def descend(
             derivative with respect to each probability.
         steps: Number of steps.
         learning_rate: Adam's.
-        temperature: The logits are ``-temperature / 2 ||x - w||^2``.
+        temperature: The logits ``(episodes, m, ways)``, without a gradient, are ``-temperature / 2 ||x - w||^2``.
         support_weight: Weight of the cross entropy.
-
-    Returns:
-        Logits ``(episodes, m, ways)``, without a gradient.
     """
     labels = targets.mT.to(points.dtype)
     n, m = labels.shape[-1], points.shape[-2] - labels.shape[-1]
