@@ -805,8 +805,8 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
     os.link(model, tmp_path / "same")
     (tmp_path / "labels.csv").write_text("path,label\nold.jpg,corrected by hand\n")
     for option, file, kind in (
-        ("--html", model, "page"), ("--json", new / ".." / model.name, "JSON file"), ("--json", tmp_path / "same", "JSON file"),
-        ("--label-studio", tmp_path / "labels.csv", "JSON file"),
+        ("--html", model, "page"), ("--json", new / ".." / model.name, "JSON file"),
+        ("--json", tmp_path / "same", "JSON file"), ("--label-studio", tmp_path / "labels.csv", "JSON file"),
     ):  # fmt: skip
         done = fslstm("predict", model, new, option, file)
         assert (done.code, done.out, f"is no {kind} of fslstm" in done.err) == (2, "", True), done.err
