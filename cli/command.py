@@ -11,6 +11,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from fslstm_plugin.errors import FSLSTMError, is_out_of_memory
+from fslstm_plugin.registry import fault_of_package
 
 _ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
 _WANTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
@@ -41,9 +42,11 @@ class Command(TyperCommand):
         except FSLSTMError as error:
             error.args = (as_options(str(error), self.params),)
             raise
-        except (MemoryError, RuntimeError) as error:
+        except Exception as error:
             if is_out_of_memory(error):
                 raise FSLSTMError(_out_of_memory(error, self.params)) from error
+            if (fault := fault_of_package(error)) is not None:
+                raise fault from error
             raise
 
 

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from .backbones.base import build_backbone, normalization_of
 from .errors import UsageError
 from .features import EpisodeFeatures
-from .methods.base import Criterion, Method
+from .methods.base import Criterion, Method, require_logits
 from .naming import parse_method
 from .runs.folder import PretrainConfig, Run
 from .storage.weights import load_into, require_fit
@@ -111,7 +111,7 @@ class FewShotModel(nn.Module):
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """Scaled logits ``(..., m, ways)`` of the queries; in reduced precision only if the method follows autocast."""
         with self._precision():
-            return self.scale * self.method.logits(features)
+            return self.scale * require_logits(self.method, self.method.logits(features), features)
 
     def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
         """The method's loss and logits, see `Method.loss`.
@@ -128,6 +128,7 @@ class FewShotModel(nn.Module):
 
         with self._precision():
             loss, logits = self.method.loss(features, query_labels, of_scaled)
+            require_logits(self.method, logits, features)
         # Where the loss is the method's own, several devices still wait for a gradient of the scale.
         return loss + 0 * self.scale, logits
 

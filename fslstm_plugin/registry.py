@@ -17,11 +17,14 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions, entry_points
 from pkgutil import resolve_name
+from traceback import walk_tb
 from typing import Any, TypeVar, overload
 
-from .errors import PartError, UnknownNameError, UsageError
+from .errors import FSLSTMError, PartError, UnknownNameError, UsageError
 
 T = TypeVar("T")
+
+_used: set[str] = set()  # Packages of which a part was imported.
 
 
 class Registry:
@@ -140,7 +143,7 @@ class Registry:
 
     def _load(self, entry: EntryPoint) -> Any:
         """Another package's part; whatever importing it does, an exit included, becomes one sentence."""
-        package = (entry.dist.name if entry.dist else None) or entry.value
+        package = _distribution(entry)
         try:
             part = entry.load()
         except (Exception, SystemExit) as error:
@@ -148,6 +151,7 @@ class Registry:
             raise PartError(self.kind, entry.name, package, f"cannot be imported ({reason})") from error
         if (unlike := self._unlike(part)) is not None:
             raise PartError(self.kind, entry.name, package, unlike)
+        _used.add(package)
         return part
 
     def _unlike(self, part: Any) -> str | None:
@@ -182,8 +186,8 @@ class Registry:
                 return name
         if kind not in self._known:
             # Of the parts that the class's own package registers; to compare with others' is to import them.
-            package = kind.__module__.partition(".")[0]
-            mine = [name for name, each in self._others.items() if re.split("[.:]", each.value)[0] == package]
+            package = _package(kind.__module__)
+            mine = [name for name, each in self._others.items() if _package(each.value) == package]
             self._known[kind] = next((name for name in mine if self._is(name, kind)), kind.__name__)
         return self._known[kind]
 
@@ -192,6 +196,34 @@ class Registry:
             return self.get(name) is kind
         except PartError:
             return False
+
+
+def fault_of_package(error: BaseException) -> FSLSTMError | None:
+    """An exception as a sentence that names the package that raised it, or else those whose parts are in use, if any."""
+    entries = [each for registry in _ALL for each in registry._others.values()]
+    packages = {_package(each.value): _distribution(each) for each in entries}
+    for frame, line in reversed(list(walk_tb(error.__traceback__))):
+        module = frame.f_globals.get("__name__", "")
+        if (name := packages.get(_package(module))) is not None:
+            return FSLSTMError(
+                f"The package {name} failed in {module}.{frame.f_code.co_name}, line {line} "
+                f"({type(error).__name__}: {error}): update or uninstall it, or tell its authors."
+            )
+    if not _used:
+        return None
+    return FSLSTMError(
+        f"With parts of {', '.join(sorted(_used))} this failed ({type(error).__name__}: {error}): try "
+        "`fslstm_plugin.check_head` or `check_method` on them."
+    )
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return (entry.dist.name if entry.dist else None) or entry.value
+
+
+def _package(module: str) -> str:
+    """The first word of a module's name, or of an entry point's value."""
+    return re.split("[.:]", module)[0]
 
 
 def _registered(group: str) -> EntryPoints | list[EntryPoint]:
@@ -298,3 +330,5 @@ DATASETS = Registry(
     },
     instances=True,
 )
+
+_ALL = (HEADS, ADAPTERS, TRANSDUCTION, METHODS, BACKBONES, DATASETS)

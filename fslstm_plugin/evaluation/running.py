@@ -13,7 +13,7 @@ from torch import Tensor
 from ..adapters import FeatureAdapter
 from ..errors import DataError, FSLSTMError, UsageError
 from ..features import EpisodeFeatures
-from ..methods.base import Gram, Method
+from ..methods.base import Gram, Method, require_logits
 from .devices import Clock, fetched, sent
 from .source import FeatureSource
 
@@ -79,7 +79,7 @@ class Running:
     def _counts(self, features: EpisodeFeatures, labels: Tensor, method: Method, clock: Clock) -> Tensor:
         """How many queries are correctly predicted, and how many are predicted of each class, ``(b, 1 + ways)``."""
         with clock, self._source.precision_of(method, labels.device):
-            logits = method.logits(features)
+            logits = require_logits(method, method.logits(features), features)
             predictions = logits.argmax(-1)
         # Beyond which argmax would be arbitrary; minus infinity is the logarithm of a zero probability.
         self._require((logits < math.inf).all(), partial(_no_logits, method))

@@ -21,6 +21,17 @@ from ..recipes import MetaRecipe
 from ..registry import ADAPTERS, METHODS
 from .shared.leaving_out import moved_logits, with_queries
 
+def require_logits(method: Method, logits: Any, features: EpisodeFeatures) -> Tensor:
+    """The logits that a method gave for these features, if they are floating-point numbers ``(..., m, ways)``."""
+    expected = (*features.targets.shape[:-2], features.num_query, features.ways)
+    if isinstance(logits, Tensor) and logits.is_floating_point() and logits.shape == expected:
+        return logits
+    found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    raise UsageError(
+        f"{method} must give floating-point logits {expected}, but gave {found}: try `fslstm_plugin.check_method` on it."
+    )
+
+
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Gram = Literal["none", "support", "all"]
 LSSVM = "lssvm"  # The paper's head, which plain heads are measured against.
