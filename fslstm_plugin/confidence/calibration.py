@@ -182,8 +182,7 @@ def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
         >>> brier_score(torch.tensor([0.75, 0.25]), torch.tensor(0))
         tensor(0.1250)
     """
-    own = probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-    return probabilities.square().sum(-1) - 2 * own + 1
+    return probabilities.square().sum(-1) - 2 * _of_label(probabilities, labels) + 1
 
 
 def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -200,5 +199,9 @@ def negative_log_likelihood(probabilities: Tensor, labels: Tensor) -> Tensor:
         >>> negative_log_likelihood(torch.tensor([0.5, 0.5]), torch.tensor(0))
         tensor(0.6931)
     """
-    own = probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    own = _of_label(probabilities, labels)
     return -own.clamp(min=torch.finfo(own.dtype).eps).log()
+
+
+def _of_label(probabilities: Tensor, labels: Tensor) -> Tensor:
+    return probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)

@@ -13,15 +13,10 @@ LEVEL = 0.01  # Of the test; it also answers for groups that are predicted, not 
 
 
 class Difference(NamedTuple):
-    """How new points differ from labelled ones.
+    """How new points differ from labelled ones."""
 
-    Attributes:
-        p_value: Share of the permutations of labelled and new points that differ as much at least, this one included.
-        shares: How much each new point adds to the difference ``(m,)``.
-    """
-
-    p_value: float
-    shares: Tensor
+    p_value: float  # Share of the permutations of all points that differ as much at least, this one included.
+    shares: Tensor  # How much each new point adds to the difference (m,).
 
     @property
     def is_significant(self) -> bool:

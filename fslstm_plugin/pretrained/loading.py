@@ -14,18 +14,7 @@ _SCALE = "scale"  # of a model's logits; every training starts it afresh
 
 
 def load_backbone(backbone: nn.Module, source: Path) -> NetworkState:
-    """Load a backbone's weights from a run folder or a weights file.
-
-    Args:
-        backbone: Where to load the weights.
-        source: A run folder, or a weights file, see `load_network`.
-
-    Returns:
-        What was loaded.
-
-    Raises:
-        RunError: If there are no weights, or they do not fit.
-    """
+    """Load a backbone's weights from a run folder, or from a weights file, see `load_network`."""
     own = backbone.state_dict()
     if source.is_dir():
         run = Run.open(source)

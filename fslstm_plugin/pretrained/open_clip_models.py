@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ..errors import UnknownNameError, UsageError
 from ..extras import needs_extra
@@ -25,12 +24,6 @@ def open_clip_tower(name: str, weights: Path | None) -> PictureBackbone:
         name: ``MODEL/PRETRAINED`` as OpenCLIP lists them, for example ``ViT-B-32/laion2b_s34b_b79k``; with ``weights``,
             ``MODEL``.
         weights: A file of the whole model's weights; None for those that OpenCLIP publishes under the name.
-
-    Raises:
-        UnknownNameError: If OpenCLIP has no such model, or no such weights of it.
-        UsageError: If neither or both of the two are named.
-        RunError: If the weights cannot be obtained or do not fit.
-        MissingExtraError: If OpenCLIP is not installed.
     """
     with needs_extra(f"The backbone {PREFIX}{name}", "clip"):
         import open_clip
@@ -57,14 +50,10 @@ def open_clip_tower(name: str, weights: Path | None) -> PictureBackbone:
         mine = {key.removeprefix(_IMAGE): value for key, value in state.tensors.items() if key.startswith(_IMAGE)}
         load_into(whole.visual, mine, weights)
         notes = state.notes(weights)
-    return _described(whole.visual, transform, PREFIX + name, weights, notes)
-
-
-def _described(tower: Any, transform: Any, name: str, weights: Path | None, notes: list[str]) -> PictureBackbone:
-    tower.output_tokens = False  # which those of CoCa give beside the features
-    size = tower.image_size
+    whole.visual.output_tokens = False  # which those of CoCa give beside the features
+    size = whole.visual.image_size
     height, width = (size, size) if isinstance(size, int) else size
-    return PictureBackbone(tower, transform, name, (height, width), weights=weights, notes=notes)
+    return PictureBackbone(whole.visual, transform, PREFIX + name, (height, width), weights=weights, notes=notes)
 
 
 @contextmanager

@@ -42,8 +42,8 @@ def open_backbone(
             such as ``conv4``, with ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which
             is copied, with the plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has
             some; a `PictureBackbone`, which is returned as it is; or several names with ``+`` between them, see
-            `summed`. Default None: EfficientNet-Lite0, which is
-            installed with the extra ``pictures`` and needs no network.
+            `summed`. Default None: EfficientNet-Lite0, which is installed with the extra ``pictures`` and needs no
+            network.
         weights: A safetensors file, or a file of PyTorch's that holds tensors only; see `weights.load_network` for what
             may be around them. Default None: those that timm, torchvision or OpenCLIP publish; each downloads and keeps
             its own.
@@ -69,16 +69,11 @@ def open_backbone(
     """
     if isinstance(backbone, PictureBackbone):
         _refuse(f"The {backbone!r}", views=views)
-    if isinstance(backbone, str) and (names := _names(backbone)):
+    if isinstance(backbone, str) and JOINED in backbone and not Path(backbone).is_dir():
         _refuse(f"The sum {backbone}", weights=weights, pooling=pooling, image_size=image_size)
-        return summed([open_backbone(each, views=views) for each in names])
+        return summed([open_backbone(each, views=views) for each in backbone.split(JOINED)])
     opened = _opened(backbone, weights, pooling, image_size)
     return opened if views is None else opened.see(views)
-
-
-def _names(backbone: str) -> list[str]:
-    """The parts of a sum; none where it is one backbone."""
-    return backbone.split(JOINED) if JOINED in backbone and not Path(backbone).is_dir() else []
 
 
 def _opened(
@@ -88,22 +83,21 @@ def _opened(
         _refuse(f"The module {type(backbone).__name__}", weights=weights, pooling=pooling)
         return _of_module(backbone, image_size)
     name = DEFAULT if backbone is None else str(backbone)
+    title = f"The backbone {name}"
     if name in BACKBONES.names():
-        _refuse(f"The backbone {name}", pooling=pooling)
+        _refuse(title, pooling=pooling)
         return _registered(name, weights, image_size or _REGISTERED_SIZE)
-    _refuse(f"The backbone {name}", image_size=image_size)
+    _refuse(title, image_size=image_size)
     if name.startswith(TIMM):
         return open_timm(name.removeprefix(TIMM), weights, pooling)
-    if name.startswith(TORCHVISION):
-        _refuse(f"The backbone {name}", pooling=pooling)
-        return open_torchvision(name.removeprefix(TORCHVISION), weights)
-    if name.startswith(OPEN_CLIP):
-        _refuse(f"The backbone {name}", pooling=pooling)
-        return open_clip_tower(name.removeprefix(OPEN_CLIP), weights)
-    _refuse(f"The backbone {name}", weights=weights)
+    for prefix, opened in ((TORCHVISION, open_torchvision), (OPEN_CLIP, open_clip_tower)):
+        if name.startswith(prefix):
+            _refuse(title, pooling=pooling)
+            return opened(name.removeprefix(prefix), weights)
+    _refuse(title, weights=weights)
     if name == DEFAULT:
         return open_embedded(pooling)
-    _refuse(f"The backbone {name}", pooling=pooling)
+    _refuse(title, pooling=pooling)
     if Path(name).is_dir():
         return _of_run(Path(name))
     raise _unknown(name)

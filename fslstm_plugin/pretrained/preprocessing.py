@@ -45,43 +45,22 @@ class CentreCrop:
 
 
 class Preprocessing(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is done to an upright RGB picture.
+    """What is done to an upright RGB picture; heights come before widths, in pixels."""
 
-    Args:
-        size: Height and width of the input in pixels.
-        order: The steps, in their order: ``"resize"``, ``"crop"``, ``"scale"``, ``"normalize"``.
-        resize: To how many pixels the shorter side is resized, the longer one in proportion, rounded down; or height
-            and width.
-        interpolation: Of the resizing, with antialiasing: ``"bilinear"``, ``"bicubic"``.
-        crop: Height and width of the part that is kept, from the middle; None for the largest square.
-        mean: Mean of red, green and blue, which is subtracted.
-        std: Standard deviation of red, green and blue, by which is divided then.
-        scale: Factor of the pixels, which are 0 to 255.
-        channels: Their order.
-        max_aspect_ratio: Of a picture that is longer in proportion, the middle is taken before anything else.
-    """
-
-    size: tuple[int, int]
-    order: tuple[str, ...]
-    resize: int | tuple[int, int]
-    interpolation: str
-    crop: tuple[int, int] | None
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    scale: float = 1 / 255
+    size: tuple[int, int]  # Of the input.
+    order: tuple[str, ...]  # Of the steps "resize", "crop", "scale" and "normalize".
+    resize: int | tuple[int, int]  # Of the shorter side, the longer one in proportion, rounded down; or of both.
+    interpolation: str  # Of the resizing, with antialiasing: "bilinear" or "bicubic".
+    crop: tuple[int, int] | None  # Of the part that is kept, from the middle; None for the largest square.
+    mean: tuple[float, float, float]  # Of red, green and blue, which is subtracted.
+    std: tuple[float, float, float]  # By which is divided then.
+    scale: float = 1 / 255  # Factor of the pixels, which are 0 to 255.
     channels: str = "RGB"
-    max_aspect_ratio: float = 10
+    max_aspect_ratio: float = 10  # Of a picture that is longer in proportion, the middle is taken before anything else.
 
 
 def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preprocessing:
-    """What a transform does.
-
-    Args:
-        transform: Of timm, torchvision, OpenCLIP or this package.
-        name: Of the backbone, for the message.
-
-    Raises:
-        UsageError: If it has a step that has no name here.
+    """What a transform of timm, torchvision, OpenCLIP or this package does, for the backbone of a name.
 
     Example:
         >>> from fslstm_plugin.pretrained import open_backbone

@@ -30,12 +30,6 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
             Hugging Face's hub, ``hf-hub:ORG/NAME``, or a copy of its folder, ``local-dir:PATH``.
         weights: A file of weights; None for those that timm publishes.
         pooling: See `open_backbone`.
-
-    Raises:
-        UnknownNameError: If timm has no such network, or no such weights of it.
-        UsageError: If it publishes no weights for it, or the network has no such pooling.
-        RunError: If the weights cannot be obtained or do not fit.
-        MissingExtraError: If timm is not installed.
     """
     with needs_extra(f"The backbone {PREFIX}{name}", "pictures"):
         import timm
@@ -48,15 +42,12 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     if not elsewhere and name not in known and name not in timm.list_models(pretrained=True):
         tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
         raise UnknownNameError("network of timm's", name, tagged or known)
+    if weights is None and not elsewhere and not timm.is_model_pretrained(name):
+        raise UsageError(f"timm has no weights for {name}: give it some with `weights`.")
+    with _read_from(name), no_retries_without_network():
+        network = create(name, pretrained=weights is None)
     notes: list[str] = []
-    if weights is None:
-        if not elsewhere and not timm.is_model_pretrained(name):
-            raise UsageError(f"timm has no weights for {name}: give it some with `weights`.")
-        with _read_from(name), no_retries_without_network():
-            network = create(name, pretrained=True)
-    else:
-        with _read_from(name), no_retries_without_network():
-            network = create(name, pretrained=False)
+    if weights is not None:
         state = load_network(weights, network.state_dict())
         load_into(network, _fitting(state.tensors, network, name, weights), weights)
         notes = state.notes(weights)
@@ -74,11 +65,7 @@ def create(name: str, pretrained: bool) -> Any:
 def described(
     network: Any, name: str, pooling: str | None, weights: Path | None, imagenet: bool, notes: Sequence[str] = ()
 ) -> PictureBackbone:
-    """A network of timm's with its pooling and its preprocessing.
-
-    Raises:
-        UsageError: If it has no such pooling.
-    """
+    """A network of timm's with its pooling and its preprocessing."""
     from timm.data import create_transform, resolve_model_data_config
 
     if pooling is not None:
@@ -121,11 +108,7 @@ def _fitting(tensors: dict[str, Tensor], network: Any, name: str, file: Path) ->
 
 @contextmanager
 def _read_from(name: str) -> Iterator[None]:
-    """Say where a model is looked for that cannot be read.
-
-    Raises:
-        RunError: If it cannot.
-    """
+    """Say where a model is looked for that cannot be read."""
     kind, _, place = name.partition(":")
     if kind not in _COPIES:
         with downloading(PREFIX + name, _WHERE if place else ""):

@@ -17,16 +17,7 @@ _CLASSES = 1000  # of ImageNet
 
 
 def open_torchvision(name: str, weights: Path | None) -> PictureBackbone:
-    """A network of torchvision's with its default weights.
-
-    Args:
-        name: torchvision's name, for example ``resnet18``.
-        weights: A file of weights; None for those that torchvision publishes.
-
-    Raises:
-        UnknownNameError: If torchvision has no such network.
-        RunError: If the weights cannot be obtained or do not fit.
-    """
+    """A network of torchvision's, such as ``resnet18``, with its default weights or those of a file."""
     from torchvision import models
 
     known = models.list_models(module=models)
