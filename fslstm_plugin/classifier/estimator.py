@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from itertools import compress, islice
@@ -147,7 +147,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             require_prediction_sets(method_to_fit(self.set_method))
         mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
         fitted = FittedMethod(
-            self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean, _numbered(groups)
+            self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean, numbered(groups)
         )
         return self._keep(classes, labels, X, names, groups, fitted)
 
@@ -182,9 +182,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             return self.fit(X, y, pictures, groups)
         X, y, names, groups = self._labelled(X, y, pictures, groups, reset=False)
         self._require_alike(y)
-        all_classes, labels = np.unique(np.concatenate([self.classes_[self.support_labels_], y]), return_inverse=True)
         kept = np.ones(len(self.support_), dtype=bool)
-        return self._update(kept, all_classes, labels, X, names, groups)
+        y = np.concatenate([self.classes_[self.support_labels_], y])
+        return self._update(kept, X, y, [*self.pictures_, *names], [*self.groups_, *groups])
 
     def forget(self, labels: Any) -> Self:
         """Take classes out with all their points, with the same result as fitting the others anew.
@@ -223,9 +223,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         kept = np.ones(len(self.support_), dtype=bool)
         kept[list(places)] = False
-        left, labels = np.unique(self.support_labels_[kept], return_inverse=True)
-        _require_classes(self.classes_[left])
-        return self._update(kept, self.classes_[left], labels, self.support_[:0], [], [])
+        names, groups = (list(compress(each, kept)) for each in (self.pictures_, self.groups_))
+        return self._update(kept, self.support_[:0], self.classes_[self.support_labels_[kept]], names, groups)
 
     def relabel(self, places: Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
         """Correct labels of points, with the same result as fitting anew; a class without points is gone.
@@ -251,15 +250,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self._require_alike(y)
         labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
         labels[list(places)] = y
-        classes, labels = np.unique(labels, return_inverse=True)
-        _require_classes(classes)
         names = list(self.pictures_)
         for place, name in zip(places, pictures or (), strict=pictures is not None):
             names[place] = name
-        none = torch.from_numpy(self.support_[:0])
-        kept = torch.ones(len(self.support_), dtype=torch.bool)
-        fitted = self._fitted_.updated(kept, none, torch.from_numpy(labels), len(classes), _numbered(self.groups_))
-        return self._keep(classes, labels, self.support_, names, self.groups_, fitted)
+        kept = np.ones(len(self.support_), dtype=bool)
+        return self._update(kept, self.support_[:0], labels, names, self.groups_)
 
     def _require_alike(self, y: np.ndarray) -> None:
         if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
@@ -267,18 +262,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
                 f"The labels are {self.classes_.dtype}, but the new ones are {y.dtype}: give them one type."
             )
 
-    def _update(
-        self,
-        kept: np.ndarray,
-        classes: np.ndarray,
-        labels: np.ndarray,
-        X: np.ndarray,
-        names: list[str],
-        groups: list[str],
-    ) -> Self:
-        names, groups = ([*compress(old, kept), *new] for old, new in ((self.pictures_, names), (self.groups_, groups)))
+    def _update(self, kept: np.ndarray, X: np.ndarray, y: np.ndarray, names: list[str], groups: list[str]) -> Self:
+        """Add features to points that are kept, and take the labels, names and groups of all of them."""
+        classes, labels = np.unique(y, return_inverse=True)
+        _require_classes(classes)
         fitted = self._fitted_.updated(
-            torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes), _numbered(groups)
+            torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes), numbered(groups)
         )
         return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, groups, fitted)
 
@@ -301,18 +290,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _temperature_of(self, fitted: FittedMethod) -> float | None:
-        if not self._fits_temperature():
-            return self._given_temperature()
-        return None if fitted.method.is_transductive else fitted.temperature(fitted.support[:0])
+        if self._fits_temperature():
+            return None if fitted.method.is_transductive else fitted.temperature(fitted.support[:0])
+        if isinstance(self.temperature, str):
+            raise UsageError(f"The temperature must be a number or '{_LEAVE_ONE_OUT}', but got '{self.temperature}'.")
+        return float(require("temperature", self.temperature, above=0))
 
     def _fits_temperature(self) -> bool:
         return isinstance(self.temperature, str) and self.temperature == _LEAVE_ONE_OUT
-
-    def _given_temperature(self) -> float:
-        if isinstance(self.temperature, str):
-            raise UsageError(f"The temperature must be a number or '{_LEAVE_ONE_OUT}', but got '{self.temperature}'.")
-        require("temperature", self.temperature, above=0)
-        return float(self.temperature)
 
     def _method(self) -> Method:
         if isinstance(self.method, Method):
@@ -506,13 +491,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         content = ModelFile.read(Path(file))
         if backbone is None and content.backbone is not None:
             backbone = content.backbone.open(None if weights is None else Path(weights).absolute())
-        classifier = cls._unfitted(content, backbone)
-        if backbone is not None:
-            opened = classifier.open_backbone()
-            if content.backbone is not None:
-                content.backbone.require(opened, Path(file))
-            _require_length(opened, content.support.shape[1], Path(file))
-        return classifier._fitted_as(content, Path(file))
+        return cls._of(content, Path(file), backbone)
 
     @classmethod
     def on_features(cls, file: Path | str) -> Self:
@@ -524,12 +503,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         Raises:
             RunError: If the file is missing, damaged or of a newer version.
         """
-        content = ModelFile.read(Path(file))
-        return cls._unfitted(content, None)._fitted_as(content, Path(file))
+        return cls._of(ModelFile.read(Path(file)), Path(file), None)
 
     @classmethod
-    def _unfitted(cls, content: ModelFile, backbone: str | Path | nn.Module | None) -> Self:
-        return cls(
+    def _of(cls, content: ModelFile, file: Path, backbone: str | Path | nn.Module | None) -> Self:
+        classifier = cls(
             content.method,
             backbone=backbone,
             temperature=_LEAVE_ONE_OUT if content.calibrated else content.temperature,
@@ -537,11 +515,18 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             seed=content.seed,
             set_method=content.set_method,
         )
-
-    def _fitted_as(self, content: ModelFile, file: Path) -> Self:
+        if backbone is not None:
+            opened, length = classifier.open_backbone(), content.support.shape[1]
+            if content.backbone is not None:
+                content.backbone.require(opened, file)
+            if opened.out_features != length:
+                raise RunError(
+                    f"{file} has features of length {length:,}, but those of {opened.name} have "
+                    f"{opened.out_features:,}: they are another backbone's, or the file is damaged."
+                )
         try:
             y = content.classes[content.labels]
-            return self.fit(content.support, y, content.pictures or None, content.groups or None)
+            return classifier.fit(content.support, y, content.pictures or None, content.groups or None)
         except UsageError as error:
             raise RunError(f"The classifier in {file} cannot be used here: {error}") from error
 
@@ -594,19 +579,18 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if pictures is None:
             return as_array(X)
         backbone = self.open_backbone()
+
+        def pixels(picture: str | Path | Image.Image) -> Tensor:
+            image = picture if isinstance(picture, Image.Image) else read_picture(Path(picture))
+            return backbone.preprocess(image).to(backbone.device)
+
         # An image that is open is decoded here, not in threads, two of which may have the same.
+        decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in pictures)
+        found = []
         with ThreadPoolExecutor() as pool, torch.inference_mode():
-            decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in pictures)
-            batches = _batches(decoded, backbone.batch_size)
-            found = [
-                backbone(torch.stack(list(pool.map(lambda each: _pixels(backbone, each), batch)))) for batch in batches
-            ]
+            while batch := list(islice(decoded, backbone.batch_size)):
+                found.append(backbone(torch.stack(list(pool.map(pixels, batch)))))
         return torch.cat(found).cpu().numpy()
-
-
-def _numbered(groups: list[str]) -> Tensor | None:
-    """The groups as numbers; None where each point is by itself."""
-    return numbered(groups) if any(groups) else None
 
 
 def _base_mean(values: Any, length: int) -> Tensor:
@@ -617,16 +601,6 @@ def _base_mean(values: Any, length: int) -> Tensor:
     if mean.shape != (length,) or not np.isfinite(mean).all():
         raise UsageError(f"`base_mean` must be {length} finite numbers, as many as features, but got {values!r}.")
     return torch.from_numpy(mean)
-
-
-def _batches(pictures: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    while batch := list(islice(pictures, size)):
-        yield batch
-
-
-def _pixels(backbone: PictureBackbone, picture: str | Path | Image.Image) -> Tensor:
-    image = picture if isinstance(picture, Image.Image) else read_picture(Path(picture))
-    return backbone.preprocess(image).to(backbone.device)
 
 
 def _kind(labels: np.ndarray) -> str:
@@ -653,12 +627,4 @@ def _require_distinct(classes: np.ndarray) -> None:
         raise UsageError(
             f"The class '{twice[0]}' is there in two forms of Unicode, which look the same: make one of them, by "
             'unicodedata.normalize("NFC", label).'
-        )
-
-
-def _require_length(backbone: PictureBackbone, length: int, file: Path) -> None:
-    if backbone.out_features != length:
-        raise RunError(
-            f"{file} has features of length {length:,}, but those of {backbone.name} have {backbone.out_features:,}: "
-            "they are another backbone's, or the file is damaged."
         )

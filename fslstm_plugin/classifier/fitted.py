@@ -44,9 +44,6 @@ class FittedMethod:
         base_mean: See `EpisodeFeatures`. Default None.
         groups: Points that belong together, int64 ``(n,)``, see `groups`. Default None: each is by itself.
 
-    Raises:
-        UsageError: If a shape, type or value is wrong, a class has no point, or the method needs images.
-
     Example:
         >>> from fslstm_plugin import parse_method
         >>> fitted = FittedMethod(parse_method("rr(ridge=1)"), torch.eye(2), torch.tensor([0, 1]), ways=2)
@@ -75,7 +72,7 @@ class FittedMethod:
         self._system = None
         if self._head is not None and is_updatable(self._head):
             self._system = UpdatableSystem(self._head)
-            self._system.add(self._adapted(self.support))
+            self._system.add(self.adapted(self.support))
         self._solve()
 
     def updated(
@@ -88,7 +85,7 @@ class FittedMethod:
             added: Features of the new ones ``(k, d)``.
             labels: Classes of those that stay and of the new ones, in this order; int64, in [0, ways).
             ways: Number of classes.
-            groups: Of those that stay and of the new ones. Default None.
+            groups: As the labels.
         """
         other = copy(self)
         for name in ("independent", "representatives"):
@@ -96,7 +93,7 @@ class FittedMethod:
         if self._system is not None:
             other._system = copy(self._system)  # whose tensors are replaced, never changed
             other._system.remove((~kept).nonzero().flatten())
-            other._system.add(self._adapted(added.double()))
+            other._system.add(self.adapted(added.double()))
         other.support = torch.cat([self.support[kept], added.double()])
         other.labels, other.ways, other.groups = labels, ways, groups
         other._solve()
@@ -104,7 +101,7 @@ class FittedMethod:
 
     @torch.no_grad()
     def _solve(self) -> None:
-        seen = self.support if self._head is None else self._adapted(self.support)
+        seen = self.support if self._head is None else self.adapted(self.support)
         require_resolved(seen, torch.finfo(seen.dtype).eps)
         self.targets = one_hot(self.labels, self.ways)
         self._folds = None if self.groups is None else folds(self.labels, self.groups)
@@ -117,8 +114,8 @@ class FittedMethod:
             self._dual = self._head.learn(self._gram(self._points[:0]), self.targets)
 
     @torch.no_grad()
-    def _adapted(self, points: Tensor) -> Tensor:
-        """Points after adapters that change each by itself."""
+    def adapted(self, points: Tensor) -> Tensor:
+        """Points ``(m, d)`` after the adapters, which must change each by itself."""
         none = torch.zeros(0, self.ways, dtype=points.dtype)
         return self.method.prepare(EpisodeFeatures.from_points(points, none, self.base_mean)).points
 
@@ -151,7 +148,7 @@ class FittedMethod:
     def _inductive(self, query: Tensor) -> Tensor:
         if self._head is None:
             return self.method.logits(self._episode(query)).double()
-        return self._decided(self._head, self._adapted(query))
+        return self._decided(self._head, self.adapted(query))
 
     def _decided(self, head: Head, query: Tensor) -> Tensor:
         """Logits of queries after the adapters."""
@@ -159,25 +156,18 @@ class FittedMethod:
             return self._system.logits(query, self._dual)
         return head.decide(self._gram(query), self.targets, self._dual)
 
-    def adapted(self, query: Tensor) -> Tensor:
-        """Queries ``(m, d)`` after the adapters, which must change each by itself."""
-        return self._adapted(query)
-
     def linear(self) -> tuple[Tensor, Tensor]:
-        """Weights ``(d, ways)`` and bias ``(ways)`` that give the logits of adapted queries.
+        """Weights ``(d, ways)`` and bias ``(ways)`` that give the logits of adapted queries, where there are some.
 
         They sum to 0 over the classes; logits that differ from these by a number of each query's own, as distances
         do, have the same probabilities.
-
-        Raises:
-            UsageError: If there are none: the method is transductive, no head, or its kernel not linear.
         """
         if self._head is None:
             raise UsageError(
                 f"{self.method} has no weights of its own: what it predicts depends on the other queries, or it is no "
                 "head. Fit again with the method lssvm, rr or nn."
             )
-        points = self._adapted(self.support)
+        points = self.adapted(self.support)
         point = torch.zeros_like(points[:1]).requires_grad_()
         logits = self._decided(self._head, point)[0]
         centred = logits - logits.mean()
@@ -192,24 +182,21 @@ class FittedMethod:
     def left_out(self) -> Tensor | None:
         """Logits ``(n, ways)`` of each point by the method fitted without it and one of each other class.
 
-        None where these would say nothing.
-
-        Points of a group leave together. See `Method.leave_one_out`; of one with a transductive module, by the head
-        alone. Other transductive methods need many queries at a time, and have no logits of single ones.
+        None where these would say nothing. Points of a group leave together. See `Method.leave_one_out`; of one with a
+        transductive module, by the head alone. Other transductive methods need many queries at a time, and have no
+        logits of single ones.
         """
         if self._system is not None and self._folds is None:
             return self._system.leave_one_out(self.targets)
-        single = self.method.without_queries()
-        if single is None or self._folds is None:
-            return None if single is None else single.leave_one_out(self._episode(self.support[:0]))
-        return moved_logits(single, self._episode(self.support[:0]), self._folds)
+        if (single := self.method.without_queries()) is None:
+            return None
+        episode = self._episode(self.support[:0])
+        return single.leave_one_out(episode) if self._folds is None else moved_logits(single, episode, self._folds)
 
     @property
     def judged(self) -> Tensor:
         """Which points can be left out, bool ``(n,)``: those without which something is left of their class."""
-        if self._folds is not None:
-            return self._folds >= 0
-        return self.labels.bincount()[self.labels] > 1
+        return self.labels.bincount()[self.labels] > 1 if self._folds is None else self._folds >= 0
 
     @cached_property
     def independent(self) -> Tensor:
@@ -231,22 +218,19 @@ class FittedMethod:
         told = self.judged if self.judged.any() else slice(None)
         return float(fit_temperature(logits[told], self.targets[told]))
 
+    @torch.no_grad()
     def temperature(self, query: Tensor) -> float:
         """The temperature of the logits of queries ``(m, d)``, see `temperature_of`.
 
         That of a method that is not transductive is one for any queries, also for none.
         """
+        if self._folds is not None and not self.judged.any():
+            return self.representatives.temperature(query)
         if self._folds is not None:
-            return self._temperature_of_groups(query)
+            return self.left_out_temperature(moved_logits(self.method, self._episode(query.double()), self._folds))
         if self._system is not None:
             return float(fit_temperature(self._system.leave_one_out(self.targets), self.targets))
         return float(temperature_of(self.method, self._episode(query.double())))
-
-    @torch.no_grad()
-    def _temperature_of_groups(self, query: Tensor) -> float:
-        if not self.judged.any():
-            return self.representatives.temperature(query)
-        return self.left_out_temperature(moved_logits(self.method, self._episode(query.double()), self._folds))
 
     def why_uncalibrated(self) -> str | None:
         """See `why_uncalibrated`."""
@@ -255,11 +239,7 @@ class FittedMethod:
         return why_uncalibrated(self.method, self.targets, 0)
 
     def p_values(self, query: Tensor, kind: str, seed: int) -> Tensor:
-        """See `conformal.p_values`, ``(m, ways)``.
-
-        Raises:
-            UsageError: If there are none for this method.
-        """
+        """See `conformal.p_values`, ``(m, ways)``."""
         require_prediction_sets(self.method)
         found = []
         # What sees all queries gets them together, and bounds its memory itself.
@@ -276,13 +256,13 @@ class FittedMethod:
         if self._left_out_system is None:
             self._left_out_system = self._solved(self._head)
         points, gram, solved = self._left_out_system
-        mine = self._adapted(query)
+        mine = self.adapted(query)
         joined = replace(gram, cross=mine @ points.mT, query_norms=mine.square().sum(-1))
         return self._head.leave_one_out_with_queries(joined, self.targets, of_own_class=of_own_class, system=solved)
 
     def _solved(self, head: Head) -> tuple[Tensor, EpisodeGram, SolvedSystem | None]:
         """The points after the adapters, their Gram matrix without queries, and what is solved of it."""
-        points = self._adapted(self.support)
+        points = self.adapted(self.support)
         solved = None if self._system is None else self._system.solved(self._dual)
         if solved is not None:
             norms = points.square().sum(-1)  # all that is needed of the products beside the inverse

@@ -15,13 +15,15 @@ from torch import Tensor
 _FOLDS = 10
 
 
-def numbered(names: Sequence[str]) -> Tensor:
-    """The groups as numbers, int64 ``(n,)``; points of an empty name are groups of their own.
+def numbered(names: Sequence[str]) -> Tensor | None:
+    """The groups as numbers, int64 ``(n,)``, if there are some; points of an empty name are groups of their own.
 
     Example:
         >>> numbered(["burst", "", "burst", ""])
         tensor([0, 1, 0, 2])
     """
+    if not any(names):
+        return None
     found: dict[object, int] = {}
     return torch.tensor([found.setdefault(name or object(), len(found)) for name in names], dtype=torch.int64)
 
@@ -30,14 +32,8 @@ def folds(labels: Tensor, groups: Tensor) -> Tensor:
     """At most ten folds of whole groups, about as many of each class in each; or more where that empties a class.
 
     As with single points, groups of all classes leave together: a class that has lost some of its points is less likely
-    for that alone.
-
-    Args:
-        labels: Classes, int64 ``(n,)``.
-        groups: See `numbered`.
-
-    Returns:
-        int64 ``(n,)``; -1 where a class would be left without points.
+    for that alone. Labels and groups are int64 ``(n,)``, and so are the folds, -1 where a class would be left without
+    points.
 
     Example:
         >>> folds(torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 2, 3, 4]))
@@ -64,11 +60,8 @@ def folds(labels: Tensor, groups: Tensor) -> Tensor:
 def representatives(labels: Tensor, groups: Tensor) -> Tensor:
     """One point of each group, at random, of the class that has the fewest so far; places, int64, in order.
 
-    A class that shares all its groups with others can be left without any, and gets one all the same.
-
-    Args:
-        labels: Classes, int64 ``(n,)``.
-        groups: See `numbered`.
+    A class that shares all its groups with others can be left without any, and gets one all the same. Labels and groups
+    are int64 ``(n,)``.
 
     Example:
         >>> len(representatives(torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 2, 3, 4])))

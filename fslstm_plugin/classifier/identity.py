@@ -17,23 +17,14 @@ Side = Annotated[int, msgspec.Meta(ge=1, le=2048)]  # Of an image in pixels; far
 
 
 class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which backbone made the features.
+    """Which backbone made the features."""
 
-    Args:
-        name: Name by which it can be opened again.
-        digest: Of its weights.
-        image_size: Height and width of what it sees in pixels.
-        weights: The file that its weights are from; None where they are the network's own.
-        pooling: The pooling that was asked for; None for the network's own.
-        views: What it sees of a picture; None for the picture alone.
-    """
-
-    name: str
-    digest: str
-    image_size: tuple[Side, Side]
-    weights: str | None = None
-    pooling: str | None = None
-    views: str | None = None
+    name: str  # By which it can be opened again.
+    digest: str  # Of its weights.
+    image_size: tuple[Side, Side]  # Height and width of what it sees.
+    weights: str | None = None  # The file that its weights are from; None where they are the network's own.
+    pooling: str | None = None  # That was asked for; None for the network's own.
+    views: str | None = None  # What it sees of a picture; None for the picture alone.
 
     def moved(self, place: Callable[[str], str]) -> BackboneIdentity:
         """The same with other places of its run and its weights."""
@@ -54,14 +45,7 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def open(self, weights: Path | None = None) -> PictureBackbone:
-        """Open the backbone.
-
-        Args:
-            weights: Where its weights, or the run that it is from, lie now. Default None: where they were.
-
-        Raises:
-            RunError: If it cannot be opened here.
-        """
+        """Open the backbone; its weights, or the run that it is from, may have been moved."""
         if weights is not None and weights.is_dir():
             return open_backbone(weights, views=self.views)
         known = None if self.weights is None else Path(self.weights)
@@ -81,15 +65,7 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise RunError(f"{error} If they lie elsewhere now, give the file or the run as `weights`.") from error
 
     def require(self, backbone: PictureBackbone, file: Path) -> None:
-        """Refuse another backbone, whose features mean something else.
-
-        Args:
-            backbone: An open one.
-            file: The model file, for the message.
-
-        Raises:
-            RunError: If it has other weights or views, or takes images of another size.
-        """
+        """Refuse another backbone, whose features mean something else than those of the model file."""
         if backbone.views != self.views:
             raise RunError(
                 f"{file} was made with the views {self.views or 'none'} of each picture, but this backbone has "

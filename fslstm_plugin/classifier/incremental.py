@@ -52,11 +52,7 @@ class UpdatableSystem:
         self._is_updated = False
 
     def add(self, points: Tensor) -> None:
-        """Append points.
-
-        Args:
-            points: Features ``(k, d)``, float64.
-        """
+        """Append points, features ``(k, d)``, float64."""
         old = self.points if len(self.points) else points[:0]
         self._is_updated = bool(len(old))
         crossing = self._kernel(old, points) + self.head.offset
@@ -73,11 +69,7 @@ class UpdatableSystem:
         self.points = torch.cat([old, points])
 
     def remove(self, places: Tensor) -> None:
-        """Take points out; the others keep their order.
-
-        Args:
-            places: Indices ``(k,)`` of different points, int64.
-        """
+        """Take the points at different places ``(k,)``, int64, out; the others keep their order."""
         if not len(places):  # nor copy the inverse
             return
         self._is_updated = True
@@ -90,14 +82,7 @@ class UpdatableSystem:
         self.points = self.points[kept]
 
     def coefficients(self, targets: Tensor) -> Dual:
-        """What the head's `solve` gives for these points.
-
-        Args:
-            targets: One-hot labels ``(n, ways)``, float64.
-
-        Raises:
-            SingularError: If the system has no solution, see `solve_smoother`.
-        """
+        """What the head's `solve` gives for these points and one-hot labels ``(n, ways)``, float64."""
         if not self._has_inverse():
             return self.head.solve(self._kernel(self.points, self.points), targets)
         encode, decode = self.head.codes(targets)
@@ -109,17 +94,7 @@ class UpdatableSystem:
         return self._kernel(query, self.points) @ dual.alpha + dual.bias
 
     def leave_one_out(self, targets: Tensor) -> Tensor:
-        """What the head's `leave_one_out` gives for these points, with one of each class left out together.
-
-        Args:
-            targets: One-hot labels ``(n, ways)``, float64.
-
-        Returns:
-            Logits ``(n, ways)``.
-
-        Raises:
-            SingularError: See `coefficients`.
-        """
+        """What the head's `leave_one_out` gives, logits ``(n, ways)``, with one of each class left out together."""
         if not self._has_inverse():
             gram = EpisodeGram.from_features(self.points, self.points[:0])
             return self.head.leave_one_out(gram, targets, of_each_class=True)
@@ -129,11 +104,7 @@ class UpdatableSystem:
         return (right - errors_together(self.inverse, self._solve(right), targets)) @ decode
 
     def solved(self, dual: Dual) -> SolvedSystem | None:
-        """What the head's `solved_system` gives for these points; None where that has to be computed.
-
-        Args:
-            dual: What `coefficients` gave.
-        """
+        """What the head's `solved_system` gives, from the `coefficients`; None where that has to be computed."""
         return SolvedSystem(self.inverse, dual.alpha) if not self._is_updated and self._serves() else None
 
     def _solve(self, right: Tensor) -> Tensor:

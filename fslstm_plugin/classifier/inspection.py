@@ -15,13 +15,7 @@ _ROWS = 1024  # Of a similarity matrix at a time.
 
 
 class Confusion(NamedTuple):
-    """Two classes, and how many points of either are predicted to be of the other.
-
-    Attributes:
-        first: The smaller label.
-        second: The greater one.
-        points: Their number.
-    """
+    """Two classes, the smaller label first, and how many points of either are predicted to be of the other."""
 
     first: int
     second: int
@@ -29,13 +23,7 @@ class Confusion(NamedTuple):
 
 
 class OddLabel(NamedTuple):
-    """A point whose label contradicts the others.
-
-    Attributes:
-        place: Its row.
-        predicted: The class that they predict.
-        odds: How many times as likely as its own that class is.
-    """
+    """A point whose label contradicts the others: they predict a class that is so many times as likely as its own."""
 
     place: int
     predicted: int
@@ -45,9 +33,7 @@ class OddLabel(NamedTuple):
 def confused_classes(logits: Tensor, labels: Tensor) -> list[Confusion]:
     """Pairs of confused classes, the most often confused first.
 
-    Args:
-        logits: Of each point by a method that was fitted without it ``(n, ways)``, see `FittedMethod.left_out`.
-        labels: int64 ``(n,)``.
+    The logits ``(n, ways)`` are `FittedMethod.left_out`, the labels int64 ``(n,)``.
 
     Example:
         >>> logits = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -96,11 +82,7 @@ def odd_labels(probabilities: Tensor, labels: Tensor) -> list[OddLabel]:
 
 
 def near_duplicates(features: Tensor, alike: float = _ALIKE) -> list[tuple[int, int]]:
-    """Pairs of points whose features point the same way, as those of a picture that was saved twice.
-
-    Args:
-        features: Features ``(n, d)``.
-        alike: From which cosine similarity; default 0.99.
+    """Pairs of points whose features ``(n, d)`` are as alike, by the cosine, as those of a picture saved twice.
 
     Example:
         >>> near_duplicates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.001]]))

@@ -34,12 +34,7 @@ _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 1
 
 
 class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a classifier was made, and by which version.
-
-    Args:
-        date: ISO 8601.
-        version: Of this package.
-    """
+    """When a classifier was made, in ISO 8601, and by which version of this package."""
 
     date: str
     version: str
@@ -70,48 +65,27 @@ class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ModelFile:
     """A fitted classifier.
 
-    Args:
-        method: Name of the method.
-        seed: Of what is drawn.
-        temperature: By which logits are divided, above 0.
-        calibrated: Whether it was fitted rather than given.
-        classes: Names of the classes ``(ways,)``, two or more: strings, or numbers of any type.
-        support: Features ``(n, d)``, float32 or float64.
-        labels: Class of each, int64 ``(n,)`` in [0, ways).
-        pictures: Where each came from; empty if that is unknown. In the file, a path goes from the file's folder and
-            begins with ``./`` or ``../``, so that both can be moved together; and so do the backbone's. Only a path
-            that shares no folder with the file stays one from the root.
-        backbone: What made the features; None if that is unknown.
-        base_mean: Mean feature ``(d,)`` of other images; None if there is none.
-        set_method: Name of the method that prediction sets are made with; None for ``method``.
-        made: When, and by which version; default now. None where that is not known.
-        groups: What the points belong together by, see `FewShotClassifier.fit`; default empty: each is by itself.
+    In the file, the path of a picture goes from the file's folder and begins with ``./`` or ``../``, so that both can
+    be moved together; and so do the backbone's. Only a path that shares no folder with the file stays one from the
+    root.
     """
 
     method: str
-    seed: int
-    temperature: float
-    calibrated: bool
-    classes: np.ndarray
-    support: np.ndarray
-    labels: np.ndarray
-    pictures: tuple[str, ...] = ()
-    backbone: BackboneIdentity | None = None
-    base_mean: np.ndarray | None = None
-    set_method: str | None = None
-    made: Made | None = field(default_factory=Made.now)
-    groups: tuple[str, ...] = ()
+    seed: int  # Of what is drawn.
+    temperature: float  # By which logits are divided, above 0.
+    calibrated: bool  # Whether it was fitted rather than given.
+    classes: np.ndarray  # Their names (ways,), two or more: strings, or numbers of any type.
+    support: np.ndarray  # Features (n, d), float32 or float64.
+    labels: np.ndarray  # Class of each, int64 (n,) in [0, ways).
+    pictures: tuple[str, ...] = ()  # Where each came from; empty if that is unknown.
+    backbone: BackboneIdentity | None = None  # What made the features; None if that is unknown.
+    base_mean: np.ndarray | None = None  # Mean feature (d,) of other images.
+    set_method: str | None = None  # That prediction sets are made with; None for `method`.
+    made: Made | None = field(default_factory=Made.now)  # None where that is not known.
+    groups: tuple[str, ...] = ()  # See `FewShotClassifier.fit`; empty: each is by itself.
 
     def write(self, file: Path) -> None:
-        """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced.
-
-        Args:
-            file: Its place; the folder must exist.
-
-        Raises:
-            UsageError: If the classes are neither strings nor finite numbers.
-            StorageError: If the file cannot be written.
-        """
+        """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced."""
         place = Path(os.path.realpath(file))
         description = _Description(
             self.method,
@@ -135,14 +109,7 @@ class ModelFile:
 
     @classmethod
     def read(cls, file: Path) -> ModelFile:
-        """Read a file.
-
-        Args:
-            file: Its place.
-
-        Raises:
-            RunError: If it is missing, damaged, no such file, or of another version.
-        """
+        """Read a file, which is not trusted."""
         if not file.exists():
             raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
         if file.suffix.lower() == ".onnx":

@@ -18,11 +18,7 @@ Picture = str | Path | Image.Image
 def as_array(values: Any) -> Any:
     """PyTorch's tensors, and a list of vectors of them, as NumPy's arrays; anything else as it is.
 
-    Args:
-        values: A tensor may need gradients, lie on another device, or have a type that NumPy does not know.
-
-    Raises:
-        UsageError: If it is sparse, or has no numbers.
+    A tensor may need gradients, lie on another device, or have a type that NumPy does not know.
 
     Example:
         >>> as_array(torch.ones(2, dtype=torch.bfloat16, requires_grad=True))
@@ -47,11 +43,7 @@ def as_array(values: Any) -> Any:
 def pictures_in(X: Any) -> list[Picture] | None:
     """The pictures that are given, None if these are features.
 
-    Args:
-        X: Several paths, images, or arrays of pixels: uint8 ``(H, W, 3)`` or ``(H, W)``, of PyTorch ``(3, H, W)``.
-
-    Raises:
-        UsageError: If it is one picture, or only some of it are pictures.
+    They are paths, images, or arrays of pixels: uint8 ``(H, W, 3)`` or ``(H, W)``, of PyTorch ``(3, H, W)``.
     """
     if isinstance(X, (str, Path, Image.Image)):
         name = X if isinstance(X, (str, Path)) else "an image"

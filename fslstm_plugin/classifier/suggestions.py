@@ -19,15 +19,10 @@ _NOISE = 0.1  # Of a label, as a share of the mean squared length of the points.
 
 
 class Suggestion(NamedTuple):
-    """A point to label.
+    """A point to label."""
 
-    Attributes:
-        place: Its row among the unlabelled points.
-        reason: Why, in words: ``"between wren and robin, like 23 others"``.
-    """
-
-    place: int
-    reason: str
+    place: int  # Its row among the unlabelled points.
+    reason: str  # Why, in words: "between wren and robin, like 23 others".
 
 
 def suggest(
@@ -58,9 +53,6 @@ def suggest(
     Returns:
         The suggestions, the most useful first.
 
-    Raises:
-        UsageError: If count is not a whole number above 0, or the shapes do not fit.
-
     Example:
         >>> labelled = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0]])
         >>> pool = torch.tensor([[1.0, 0.9, 0, 0], [0, 0, 1, 0.1], [0, 0, 1, 0], [0, 0.1, 1, 0], [1, 0.1, 0, 0]])
@@ -90,21 +82,10 @@ def suggest(
 
 
 def suggest_first(pool: Tensor, count: int, seed: int = 0) -> list[Suggestion]:
-    """The points to label first, where none is; see `suggest`.
+    """The points to label first, where none is, by their features ``(m, d)``; see `suggest`.
 
     Of two groups, less their mean, the one is the opposite of the other, and a label of either would tell both. So half
     of the mean is left in the points.
-
-    Args:
-        pool: Features ``(m, d)``.
-        count: How many to choose; all, if there are fewer.
-        seed: See `suggest`. Default 0.
-
-    Returns:
-        The suggestions, the most useful first.
-
-    Raises:
-        UsageError: If count is not a whole number above 0, or the shape does not fit.
 
     Example:
         >>> pool = torch.tensor([[1.0, 0.1, 0], [1.0, 0, 0], [0, 0, 1], [0, 0.1, 1], [0, 0.2, 1]])
