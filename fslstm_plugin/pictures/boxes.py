@@ -24,15 +24,7 @@ _BOX = re.compile(f"#xywh=(percent:)?({_NUMBER}(?:,{_NUMBER}){{3}})$")
 
 
 class Box(NamedTuple):
-    """A rectangle in an upright picture.
-
-    Args:
-        x: Its left side.
-        y: Its upper side.
-        width: Its width.
-        height: Its height.
-        percent: Whether these are percentages of the picture's width and height. Default False: they are pixels.
-    """
+    """A rectangle from its left upper corner in an upright picture, in pixels or percent of its width and height."""
 
     x: float
     y: float
@@ -70,11 +62,7 @@ def unboxed(name: Path) -> tuple[Path, Box | None]:
 
 
 def read_boxed(name: Path, report: Callable[[str], object] = len) -> Image.Image:
-    """A picture, or the part of it that is named, see `read_picture` and `cropped`.
-
-    Raises:
-        DataError: If it cannot be read, or the box is not in it.
-    """
+    """A picture, or the part of it that is named, see `read_picture` and `cropped`."""
     file, box = unboxed(name)
     image = read_picture(file, report)
     return image if box is None else cropped(image, box, file)
@@ -82,14 +70,6 @@ def read_boxed(name: Path, report: Callable[[str], object] = len) -> Image.Image
 
 def cropped(image: Image.Image, box: Box, file: Path) -> Image.Image:
     """The square around a box, as far as the picture goes: backbones see squares, and would cut off a box's ends.
-
-    Args:
-        image: The picture.
-        box: The box.
-        file: Name of the picture, for messages.
-
-    Raises:
-        DataError: If the box is empty, or not in the picture.
 
     Example:
         >>> cropped(Image.new("RGB", (100, 50)), Box(0, 10, 10, 20), Path("a.jpg")).size

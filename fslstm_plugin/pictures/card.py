@@ -17,14 +17,7 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|!])")
 
 
 def card(content: ModelFile, said: Expectations, sentences: list[str], name: str, licence: str | None) -> str:
-    """The card.
-
-    Args:
-        content: The classifier's file.
-        said: What to expect of it.
-        sentences: The same in words, see `expectations.sentences`.
-        name: Name of the file.
-        licence: Of the backbone's weights; None where it is not known.
+    """The card of a classifier's file of this name, with the licence of its backbone's weights where it is known.
 
     Example:
         >>> from fslstm_plugin import FewShotClassifier

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from PIL import Image
@@ -27,38 +26,26 @@ Prepare = Callable[[Image.Image, Callable[[str], object]], Pixels]
 
 @dataclass(frozen=True)
 class Decoded(Generic[Pixels]):
-    """A picture that was looked at.
-
-    Args:
-        picture: The picture.
-        pixels: What was prepared of it, or why it cannot be read, in a sentence.
-        remarks: How it is seen in another way than a user may expect, as beginnings of sentences.
-    """
+    """A picture that was looked at."""
 
     picture: Picture
-    pixels: Pixels | str
-    remarks: list[str] = field(default_factory=list)
+    pixels: Pixels | str  # What was prepared of it, or why it cannot be read, in a sentence.
+    remarks: list[str] = field(default_factory=list)  # How it is seen in another way than a user may expect.
 
 
 def decoded(
-    pictures: Iterable[Picture],
-    prepare: Prepare[Pixels],
-    ahead: int,
-    workers: int | None = None,
+    pictures: Iterable[Picture], prepare: Prepare[Pixels], ahead: int, workers: int | None = None
 ) -> Iterator[Decoded[Pixels]]:
-    """Each picture, in their order.
+    """Each picture, in their order; boxes of a file that follow each other share its decoding.
 
     Args:
-        pictures: The pictures; an iterator is read only a little ahead. Boxes of a file that follow each other share
-            its decoding.
+        pictures: The pictures; an iterator is read only a little ahead.
         prepare: Called in the threads with an upright RGB picture and a function that takes remarks.
         ahead: How many files are decoded ahead.
         workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
 
-    Raises:
-        UsageError: If ``workers`` is not positive.
-
     Example:
+        >>> from pathlib import Path
         >>> [each] = decoded([Picture(Path("missing.png"))], lambda image, _: image.size, ahead=1)
         >>> each.pixels
         'Cannot read the image missing.png: No such file or directory.'
@@ -96,15 +83,12 @@ def _look_at(pictures: list[Picture], prepare: Prepare[Pixels]) -> list[Decoded[
         image = read_picture(file, remarks.append)
     except DataError as error:
         return [Decoded(each, str(error)) for each in pictures]
-    return [_prepared(each, image, file, prepare, remarks) for each in pictures]
-
-
-def _prepared(
-    picture: Picture, image: Image.Image, file: Path, prepare: Prepare[Pixels], remarks: list[str]
-) -> Decoded[Pixels]:
-    _, box = unboxed(picture.path)
-    own = [*remarks]
-    try:
-        return Decoded(picture, prepare(image if box is None else cropped(image, box, file), own.append), own)
-    except DataError as error:
-        return Decoded(picture, str(error))
+    found = []
+    for each in pictures:
+        (_, box), own = unboxed(each.path), [*remarks]
+        try:
+            part = image if box is None else cropped(image, box, file)
+            found.append(Decoded(each, prepare(part, own.append), own))
+        except DataError as error:
+            found.append(Decoded(each, str(error)))
+    return found

@@ -16,24 +16,14 @@ _CONFIDENCE = 0.2  # MegaDetector's, where its file recommends none.
 
 
 class Listed(NamedTuple):
-    """A part of a picture, or all of it, as a file lists it.
+    """A part of a picture, or all of it, as a file lists it."""
 
-    Args:
-        picture: The file, from the folder of the list.
-        box: Where it is; None for the whole picture.
-        label: What it is; None where that is not known.
-    """
-
-    picture: str
+    picture: str  # From the folder of the list.
     box: Box | None
     label: str | None
 
 
-class Detections(NamedTuple):
-    """What a file lists, and how many boxes of it are left out, and why, or an empty text."""
-
-    listed: list[Listed]
-    left_out: str = ""
+Detections = tuple[list[Listed], str]  # With a sentence on boxes that are left out, or an empty text.
 
 
 def detections(content: Any) -> Detections | None:
@@ -41,15 +31,12 @@ def detections(content: Any) -> Detections | None:
 
     Boxes of COCO have the label of their category; those of crowds are left out. Boxes of MegaDetector have the name of
     the outermost folder that their picture is in as their label, as in a folder of class folders; what is less certain
-    than the file recommends, or no animal where it finds animals, is left out.
-
-    Raises:
-        Exception: Of any type, if it has that form but is damaged.
+    than the file recommends, or no animal where it finds animals, is left out. Damage raises errors of any type.
 
     Example:
         >>> content = {"detection_categories": {"1": "animal"}, "images": [
         ...     {"file": "owl/1.jpg", "detections": [{"category": "1", "conf": 0.9, "bbox": [0.5, 0, 0.25, 1]}]}]}
-        >>> [each] = detections(content).listed
+        >>> [each], _ = detections(content)
         >>> each.picture, str(each.box), each.label
         ('owl/1.jpg', 'xywh=percent:50,0,25,100', 'owl')
     """
@@ -74,7 +61,7 @@ def _of_coco(content: dict[str, Any]) -> Detections:
         Listed(files[each["image_id"]], _of_sides(each.get("bbox")), names[each["category_id"]]) for each in single
     ]
     crowds = len(content["annotations"]) - len(single)
-    return Detections(listed, f"Boxes left out: {crowds:,}, of crowds." if crowds else "")
+    return listed, f"Boxes left out: {crowds:,}, of crowds." if crowds else ""
 
 
 def _of_sides(numbers: list[float] | None) -> Box | None:
@@ -124,7 +111,7 @@ def _of_animals(boxes: list[_Detected], least: float, categories: set[str]) -> D
     kept = [each for each in boxes if each.category in wanted and each.confidence >= least]
     left = len(boxes) - len(kept)
     why = f"Boxes left out: {left:,}, of a confidence below {least:g} or of no animal." if left else ""
-    return Detections([Listed(each.picture, each.box, _folder_of(each.picture)) for each in kept], why)
+    return [Listed(each.picture, each.box, _folder_of(each.picture)) for each in kept], why
 
 
 def _folder_of(picture: str) -> str | None:

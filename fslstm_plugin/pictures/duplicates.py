@@ -22,18 +22,10 @@ _SAME = 0.005
 
 
 def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Picture]]:
-    """Groups of two or more pictures of a class whose features are the same but for rounding.
+    """Groups of two or more pictures of a class whose features ``(n, d)`` are the same but for rounding, in order.
 
-    Args:
-        pictures: The pictures. Where such two are in different classes, their pixels are compared: other pictures may
-            look the same to a backbone, such as long ones, of which it sees the centre.
-        features: Theirs ``(n, d)``.
-
-    Returns:
-        The groups, each in the order of the pictures, in the order of their first ones.
-
-    Raises:
-        DataError: If the same picture has two labels: no method can learn from it.
+    Where such two are in different classes, their pixels are compared: other pictures may look the same to a backbone,
+    such as long ones, of which it sees the centre. From the same picture with two labels no method can learn.
 
     Example:
         >>> import torch
@@ -44,32 +36,25 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
         [['a.png', 'c.png']]
     """
     earliest: dict[int, int] = {}
-    for one, other in _same(pictures, features):
-        earliest.setdefault(other, earliest.get(one, one))
+    for one, again in _same(pictures, features):
+        earliest.setdefault(again, earliest.get(one, one))
     groups: dict[int, list[Picture]] = defaultdict(list)
     for place, picture in enumerate(pictures):
         groups[earliest.get(place, place)].append(picture)
     found = [group for group in groups.values() if len(group) > 1]
     for kept, *copies in found:
-        for copy in copies:
-            if copy.label != kept.label:
-                raise DataError(
-                    f"The same picture is in two classes: {kept.path} as '{kept.label}' and {copy.path} as "
-                    f"'{copy.label}'. Remove it from one of them."
-                )
+        if other := next((copy for copy in copies if copy.label != kept.label), None):
+            raise DataError(
+                f"The same picture is in two classes: {kept.path} as '{kept.label}' and {other.path} as "
+                f"'{other.label}'. Remove it from one of them."
+            )
     return found
 
 
 def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tensor) -> dict[int, Picture]:
-    """Known pictures that are among the new ones with another label.
+    """Known pictures that are among the new ones with another label: by its place, the new picture.
 
-    Args:
-        known: Labelled pictures.
-        new: Others, of which each has one label only.
-        features: Of the known and the new ones ``(n, d)``, in this order.
-
-    Returns:
-        By its place among the known ones, the new picture.
+    The features ``(n, d)`` are of the known and the new ones, in this order; a new one has one label only.
 
     Example:
         >>> import torch

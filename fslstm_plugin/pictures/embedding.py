@@ -36,14 +36,7 @@ class Remark(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Features of some pictures.
-
-    Args:
-        pictures: Those that could be read.
-        features: Theirs, float32 ``(b, d)`` on the CPU; b may be 0.
-        problems: Those that could not.
-        remarks: On those that could.
-    """
+    """Pictures that could be read, with their features, float32 ``(b, d)`` on the CPU; and those that could not."""
 
     pictures: list[Picture]
     features: Tensor
@@ -57,19 +50,13 @@ def features_of(
     batch_size: int | None = None,
     workers: int | None = None,
 ) -> Iterator[Batch]:
-    """Features in the order of the pictures.
+    """Features in the order of the pictures, a batch for each ``batch_size`` of them.
 
     Args:
         pictures: The pictures; an iterator is read only a little ahead.
         backbone: On the device where it shall compute.
         batch_size: Pictures at a time. Default None: `PictureBackbone.batch_size`.
-        workers: See `decoded`. Default None.
-
-    Yields:
-        A batch for each ``batch_size`` pictures, in which unreadable ones are told apart.
-
-    Raises:
-        UsageError: If ``batch_size`` or ``workers`` is not positive.
+        workers: See `decoded`.
 
     Example:
         >>> from pathlib import Path
@@ -93,15 +80,10 @@ def features_of(
 
 
 def _embed(found: list[Decoded[Tensor]], backbone: PictureBackbone) -> Batch:
+    problems = [Problem(each.picture, each.pixels) for each in found if isinstance(each.pixels, str)]
     remarks = [Remark(each.picture, how) for each in found for how in each.remarks]
-    batch = Batch([], torch.zeros(0, backbone.out_features), [], remarks)
-    pixels = []
-    for each in found:
-        if isinstance(each.pixels, str):
-            batch.problems.append(Problem(each.picture, each.pixels))
-            continue
-        batch.pictures.append(each.picture)
-        pixels.append(each.pixels)
+    pictures = [each.picture for each in found if not isinstance(each.pixels, str)]
+    pixels = [each.pixels for each in found if not isinstance(each.pixels, str)]
     if not pixels:
-        return batch
-    return batch._replace(features=backbone(torch.stack(pixels).to(backbone.device)).cpu())
+        return Batch([], torch.zeros(0, backbone.out_features), problems, remarks)
+    return Batch(pictures, backbone(torch.stack(pixels).to(backbone.device)).cpu(), problems, remarks)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 import torch
-from torch import Tensor
+from msgspec import structs
 
 from ..classifier.inspection import confused_classes, near_duplicates, odd_labels
 from ..classifier.selection import expected_accuracy
 from ..confidence.calibration import probabilities
 from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
 from ..errors import UsageError, printable
+from .predictor import independent_counts
 
 if TYPE_CHECKING:
     from ..classifier.estimator import FewShotClassifier
@@ -50,45 +51,23 @@ class WithMore(msgspec.Struct, frozen=True):
 
 
 class Expectations(msgspec.Struct, frozen=True):
-    """What the labelled pictures tell when each is left out in turn.
-
-    Args:
-        method: Name of the method.
-        pictures: Number of labelled pictures of each class.
-        judged: How many were left out: those that are not the only one of their class.
-        accuracy: Expected share of new pictures that will be predicted correctly, see `expected_accuracy`; None if
-            a class has a single picture, or the method cannot leave any out.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
-        with_more: The same with five more pictures of each class; None where there is no accuracy.
-        confused: Classes that are confused with each other, the most often confused first.
-        odd: Pictures that may be mislabelled, the oddest first.
-        alike: Pairs of pictures that are nearly identical.
-        coverage_per_class: The highest coverage that prediction sets can guarantee for each class, n / (n + 1), n the
-            pictures of the smallest class; None if the method has none.
-        coverage_marginal: The same on average over the classes, where n are all pictures.
-        groups: In how many groups the pictures of each class are, see `FewShotClassifier.fit`; None where each picture
-            is by itself.
-        independent: How many pictures of different groups prediction sets use of each class; None without groups.
-        judged_by: Name of the head alone, by which they were left out, of a method that refits it by its predictions;
-            None otherwise.
-    """
+    """What the labelled pictures tell when each is left out in turn."""
 
     method: str
-    pictures: dict[str, int]
-    judged: int
-    accuracy: float | None
-    low: float
+    pictures: dict[str, int]  # How many of each class are labelled.
+    judged: int  # How many were left out: those that are not the only one of their class.
+    accuracy: float | None  # See `expected_accuracy`; None if a class has one picture, or none can be left out.
+    low: float  # The ends of its 95 % interval.
     high: float
-    with_more: WithMore | None
-    confused: list[Confused]
-    odd: list[Odd]
-    alike: list[tuple[str, str]]
-    coverage_per_class: float | None
-    coverage_marginal: float | None
-    judged_by: str | None
-    groups: dict[str, int] | None = None
-    independent: dict[str, int] | None = None
+    with_more: WithMore | None  # None where there is no accuracy.
+    confused: list[Confused]  # The most often confused first.
+    odd: list[Odd]  # The oddest first.
+    alike: list[tuple[str, str]]  # Pairs of pictures that are nearly identical.
+    coverage_per_class: float | None  # The highest that prediction sets can guarantee for each class.
+    coverage_marginal: float | None  # The same on average over the classes.
+    judged_by: str | None  # The head alone, where the method refits it by its predictions: they were left out by that.
+    groups: dict[str, int] | None = None  # In how many the pictures of each class are; None where each is by itself.
+    independent: dict[str, int] | None = None  # How many of different groups prediction sets use of each class.
 
 
 def expectations(classifier: FewShotClassifier) -> Expectations:
@@ -103,8 +82,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     """
     labels = torch.from_numpy(classifier.support_labels_)
     classes, names = [str(each) for each in classifier.classes_], classifier.pictures_
-    counts, groups = labels.bincount(), classifier.fitted.groups
-    judged = classifier.fitted.judged
+    groups, judged = classifier.fitted.groups, classifier.fitted.judged
     logits = classifier.fitted.left_out()
     accuracy: float | None = None
     low, high = 0.0, 1.0
@@ -126,10 +104,9 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     alike = [(names[one], names[other]) for one, other in near_duplicates(torch.from_numpy(classifier.support_))]
     per_class, marginal = _greatest_coverages(classifier)
     single = classifier.fitted.method.without_queries()
-    pictures = dict(zip(classes, counts.tolist(), strict=True))
-    return Expectations(
+    found = Expectations(
         classifier.method_name,
-        pictures,
+        dict(zip(classes, labels.bincount().tolist(), strict=True)),
         int(judged.sum()),
         accuracy,
         low,
@@ -141,18 +118,16 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
         per_class,
         marginal,
         judged_by=None if single in (None, classifier.fitted.method) else str(single),
-        groups=None if groups is None else dict(zip(classes, _numbers_of_groups(labels, groups), strict=True)),
-        independent=None if groups is None else _independent(classifier, classes),
     )
-
-
-def _independent(classifier: FewShotClassifier, classes: Sequence[str]) -> dict[str, int]:
-    counts = classifier.fitted.representatives.labels.bincount(minlength=len(classes))
-    return dict(zip(classes, counts.tolist(), strict=True))
-
-
-def _numbers_of_groups(labels: Tensor, groups: Tensor) -> list[int]:
-    return torch.stack([labels, groups], -1).unique(dim=0)[:, 0].bincount().tolist()
+    if groups is None:
+        return found
+    numbers = torch.stack([labels, groups], -1).unique(dim=0)[:, 0].bincount().tolist()
+    independent = independent_counts(classifier).tolist()
+    return structs.replace(
+        found,
+        groups=dict(zip(classes, numbers, strict=True)),
+        independent=dict(zip(classes, independent, strict=True)),
+    )
 
 
 def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | tuple[None, None]:
@@ -166,12 +141,7 @@ def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | 
 
 
 def sentences(found: Expectations, pairs: bool = True) -> list[str]:
-    """The expectations in words, for a terminal.
-
-    Args:
-        found: The expectations.
-        pairs: Whether confused classes, doubtful labels and pictures that are alike are listed. Default True.
-    """
+    """In words, for a terminal; with or without the lists of confused classes, doubtful labels and like pictures."""
     said = [_of_accuracy(found), *_of_coverage(found)]
     unit = "picture" if found.groups is None else "group"
     single = [name for name, count in (found.groups or found.pictures).items() if count == 1]
@@ -181,58 +151,44 @@ def sentences(found: Expectations, pairs: bool = True) -> list[str]:
             f"estimated, since nothing is left of it when its {unit} is left out. Pictures can still be predicted to "
             f"be of it, with a probability. A second {unit} of it helps most."
         )
-    if not pairs:
-        return [printable(each) for each in said]
-    said += _several(
-        (f"{each.first} and {each.second} ({each.pictures})" for each in found.confused),
-        "Confused classes, with the number of pictures",
-    )
-    said += _several(
-        (
+    lists = {
+        "Confused classes, with the number of pictures": [
+            f"{each.first} and {each.second} ({each.pictures})" for each in found.confused
+        ],
+        "Possibly mislabelled": [
             f"{each.picture} is labelled {each.label} but looks like {each.looks_like} ({each.odds:.0f} to 1)"
             for each in found.odd
-        ),
-        "Possibly mislabelled",
-    )
-    said += _several((f"{one} and {other}" for one, other in found.alike), "Nearly identical to the backbone")
+        ],
+        "Nearly identical to the backbone": [f"{one} and {other}" for one, other in found.alike],
+    }
+    if pairs:
+        said += [f"{title}: {_listed(items, '; ')}." for title, items in lists.items() if items]
     return [printable(each) for each in said]
 
 
 def _of_accuracy(found: Expectations) -> str:
     if found.accuracy is None:
         return "How many new pictures will be predicted correctly cannot be estimated from these pictures alone."
+    proportions = ", in the same proportions," if len(set(found.pictures.values())) > 1 else ""
+    unit, beside = "pictures", "together with one of each other class"
+    if found.groups is not None:
+        fewest, most = min(found.groups.values()), max(found.groups.values())
+        numbers = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        unit, beside = (
+            "groups",
+            f"with its whole group and groups of the other classes; the classes have {numbers} groups",
+        )
     alone = f" That is {found.judged_by} alone, without the other pictures." if found.judged_by else ""
+    later = ""
+    if found.with_more is not None:
+        more, *shares = structs.astuple(found.with_more)
+        accuracy, low, high = (f"{100 * each:.0f}" for each in shares)
+        later = f" With {more} more {unit} of each class about {accuracy} % ({low} to {high} %)."
     return (
-        f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{_in_proportions(found)} to be predicted "
-        f"correctly (95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} "
-        f"pictures, each left out in turn {_left_with(found)}).{alone}{_of_more(found)}"
+        f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{proportions} to be predicted correctly "
+        f"(95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} pictures, "
+        f"each left out in turn {beside}).{alone}{later}"
     )
-
-
-def _left_with(found: Expectations) -> str:
-    if found.groups is None:
-        return "together with one of each other class"
-    return (
-        f"with its whole group and groups of the other classes; the classes have {_range(found.groups.values())} groups"
-    )
-
-
-def _range(numbers: Iterable[int]) -> str:
-    low, *_, high = sorted([*numbers])
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _of_more(found: Expectations) -> str:
-    if found.with_more is None:
-        return ""
-    later = found.with_more
-    accuracy, low, high = (f"{100 * each:.0f}" for each in (later.accuracy, later.low, later.high))
-    unit = "pictures" if found.groups is None else "groups"
-    return f" With {later.more} more {unit} of each class about {accuracy} % ({low} to {high} %)."
-
-
-def _in_proportions(found: Expectations) -> str:
-    return ", in the same proportions," if len(set(found.pictures.values())) > 1 else ""
 
 
 def _of_coverage(found: Expectations) -> list[str]:
@@ -253,11 +209,6 @@ def _of_coverage(found: Expectations) -> list[str]:
 def _floored(share: float) -> str:
     """A coverage that can be asked for, not rounded up to one that cannot."""
     return f"{math.floor(100 * share) / 100:g}"
-
-
-def _several(items: Iterable[str], title: str) -> list[str]:
-    found = list(items)
-    return [f"{title}: {_listed(found, '; ')}."] if found else []
 
 
 def _listed(items: Sequence[str], separator: str = ", ") -> str:

@@ -31,10 +31,6 @@ def grouped(source: Path, by: str | None, report: Report = warnings.warn) -> lis
             ``"picture"``: boxes of one picture. Anything else is the column of a CSV file. None: each is by itself.
         report: See `labelled`.
 
-    Raises:
-        DataError: See `labelled`.
-        UsageError: If there is no such column, the number of seconds is wrong, or all pictures are by themselves.
-
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
@@ -54,14 +50,13 @@ def grouped(source: Path, by: str | None, report: Report = warnings.warn) -> lis
         names = [_folder(each, source) for each in found]
     elif by == PICTURE:
         folder = source if source.is_dir() else source.parent
-        names = [
-            _beside(file, folder).as_posix() if box else "" for file, box in (unboxed(each.path) for each in found)
-        ]
+        places = (unboxed(each.path) for each in found)
+        names = [_beside(file, folder).as_posix() if box else "" for file, box in places]
     elif kind == TIME:
         names = _by_time(found, _seconds_of(seconds), report)
     else:
         names = [each.group for each in found]
-    if len({name for name in names if name}) == 0:
+    if not any(names):
         raise UsageError(f"No pictures of {source} belong together by '{by}': leave out the groups.")
     return [each._replace(group=printable(name)) for each, name in zip(found, names, strict=True)]
 

@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from ..errors import DataError
-from ..storage.damage import naming_damage
 from .predictions import NONE, Prediction, path_beside
 from .tables import path_of
 
@@ -23,13 +22,9 @@ _SERVED = "/data/local-files/?d="
 
 
 def task(file: Path, path: str, prediction: Prediction | None = None, model: str = "") -> dict[str, Any]:
-    """A task to import, in which a prediction is filled in.
+    """A task to import, in which the prediction by a model is filled in, unless it is "none of these".
 
-    Args:
-        file: Where the tasks will lie.
-        path: The picture, from the root.
-        prediction: What is predicted of it; "none of these" is left open. Default None.
-        model: Name of what predicted it. Default empty.
+    The file is where the tasks will lie, the path that of the picture from the root.
 
     Example:
         >>> task(Path("/home/tasks.json"), "/home/new/a b.png")
@@ -39,30 +34,19 @@ def task(file: Path, path: str, prediction: Prediction | None = None, model: str
         "data": {"image": _SERVED + quote(path_of(path_beside(file, path)), errors="surrogateescape")}
     }
     if prediction is not None and prediction.label != NONE:
-        choice = {
-            "from_name": "choice",
-            "to_name": "image",
-            "type": "choices",
-            "value": {"choices": [prediction.label]},
-        }
+        value = {"choices": [prediction.label]}
+        choice = {"from_name": "choice", "to_name": "image", "type": "choices", "value": value}
         found["predictions"] = [{"model_version": model, "score": prediction.probability, "result": [choice]}]
     return found
 
 
 def labelled_in(file: Path, content: Any) -> Iterator[tuple[Path, str]]:
-    """The pictures and labels of an export, ``JSON`` or ``JSON-MIN``; tasks without a label are passed over.
+    """The pictures and labels of an export's content, ``JSON`` or ``JSON-MIN``; tasks without a label are passed over.
 
-    Of several annotations of a task the last that was not cancelled counts.
-
-    Args:
-        file: The export; pictures that Label Studio served are looked for from its folder.
-        content: What is in it.
-
-    Raises:
-        DataError: If it is no such export, or a picture is on another machine.
+    Of several annotations of a task the last that was not cancelled counts. Pictures that Label Studio served are
+    looked for from the file's folder.
     """
-    with naming_damage(file):
-        found = [(_image(each), _label(each)) for each in content]
+    found = [(_image(each), _label(each)) for each in content]
     for image, label in found:
         if label is not None:
             yield file.parent / _path(image, file), label

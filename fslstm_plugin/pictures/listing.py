@@ -42,7 +42,12 @@ def labelled(source: Path, report: Report = warnings.warn, column: str | None = 
     if column is not None and (source.is_dir() or is_json(source)):
         raise UsageError(f"{source} has no column {column}: groups are told by folder, time, picture, or a CSV file.")
     if source.is_dir():
-        return _in_class_folders(source, report)
+        classes = class_folders(source, report)
+        if not classes:
+            raise DataError(
+                f"{source} must hold a folder of pictures for each class, or be a CSV file of path and label."
+            )
+        return [Picture(path, name) for name, pictures in classes.items() for path in pictures]
     found = in_json(source, report) if is_json(source) else list(in_csv(source, "path", "label", group=column))
     if nameless := next((each.path for each in found if each.label is None), None):
         raise DataError(
@@ -99,10 +104,3 @@ def class_names(pictures: Iterable[Picture]) -> list[str]:
         ['cat', 'dog']
     """
     return sorted({picture.label for picture in pictures if picture.label is not None})
-
-
-def _in_class_folders(source: Path, report: Report) -> list[Picture]:
-    found = class_folders(source, report)
-    if not found:
-        raise DataError(f"{source} must hold a folder of pictures for each class, or be a CSV file of path and label.")
-    return [Picture(path, name) for name, pictures in found.items() for path in pictures]

@@ -24,13 +24,7 @@ _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Picture]:
-    """The pictures of a CSV file.
-
-    Args:
-        file: The file.
-        *columns: Those that it must have: ``path``, and ``label`` or not.
-        group: One more, of which cells may be empty.
-    """
+    """The pictures of a CSV file with the columns ``path``, ``label`` or not, and one of groups or not."""
     if not os.path.exists(file):
         raise DataError(f"There is no folder of pictures or CSV file at {file}.")
     for line, cells in rows(file, columns if group is None else (*columns, group)):
@@ -48,11 +42,7 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
 
 
 def _box_of(cells: Mapping[str, str | None], where: str) -> Box | None:
-    """The box of a row; None where it has none.
-
-    Raises:
-        DataError: If some of its numbers are missing, or are none.
-    """
+    """The box of a row; None where it has none."""
     numbers = {name.lower(): (cell or "").strip() for name, cell in cells.items()}
     columns = next((each for each in (_CORNERS, _SIDES) if numbers.keys() >= {*each}), ())
     texts = [numbers[name] for name in columns]
@@ -73,30 +63,26 @@ def is_json(source: Path) -> bool:
 
 
 def in_json(file: Path, report: Report) -> list[Picture]:
-    """The pictures of Label Studio's export, or of a detector's file.
-
-    Raises:
-        DataError: If it cannot be read, or has another form.
-    """
+    """The pictures of Label Studio's export, or of a detector's file."""
     content = read_json(file)
     with naming_damage(file):
         found = detections(content)
-        if found is None and not isinstance(content, list):
-            raise DataError(
-                f"{file} must be Label Studio's export, COCO's annotations or MegaDetector's output, but has another "
-                "form."
-            )
-        if found is None:
-            labelled = [Picture(path, class_name(label)) for path, label in labelled_in(file, content)]
-            if content and not labelled:
-                raise DataError(
-                    f"None of the {len(content):,} tasks in {file} is labelled: label some in Label Studio, and export "
-                    "them."
-                )
-            return labelled
-    if found.left_out:
-        report(found.left_out)
-    return [_listed(file, each) for each in found.listed]
+    if found is not None:
+        listed, left_out = found
+        if left_out:
+            report(left_out)
+        return [_listed(file, each) for each in listed]
+    if not isinstance(content, list):
+        raise DataError(
+            f"{file} must be Label Studio's export, COCO's annotations or MegaDetector's output, but has another form."
+        )
+    with naming_damage(file):
+        tasks = [Picture(path, class_name(label)) for path, label in labelled_in(file, content)]
+    if content and not tasks:
+        raise DataError(
+            f"None of the {len(content):,} tasks in {file} is labelled: label some in Label Studio, and export them."
+        )
+    return tasks
 
 
 def _listed(file: Path, listed: Listed) -> Picture:
@@ -107,11 +93,7 @@ def _listed(file: Path, listed: Listed) -> Picture:
 
 
 def refuse_address(text: str, what: str) -> None:
-    """Refuse what is on the web.
-
-    Raises:
-        DataError: If it is.
-    """
+    """Refuse what is on the web."""
     if _ADDRESS.match(text):
         raise DataError(f"{what} is a web address, from which nothing is downloaded: download the pictures first.")
 

@@ -41,21 +41,14 @@ class ClassifierGraph(nn.Module):
         network: The backbone's.
         fitted: A head with a linear kernel.
         temperature: By which logits are divided.
-
-    Raises:
-        UsageError: If the method is not linear in its features.
     """
-
-    weights: Tensor
-    bias: Tensor
 
     def __init__(self, network: nn.Module, fitted: FittedMethod, temperature: float) -> None:
         super().__init__()
         self.network, self.temperature = network, temperature
         self._fitted = fitted
         weights, bias = fitted.linear()
-        self.register_buffer("weights", weights.float())
-        self.register_buffer("bias", bias.float())
+        self.weights, self.bias = nn.Buffer(weights.float()), nn.Buffer(bias.float())
         self.familiarity = FamiliarityGraph(fitted.representatives)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,33 +60,21 @@ class ClassifierGraph(nn.Module):
 
 
 class FamiliarityGraph(nn.Module):
-    """The rank of `familiarity_rank` in operations that ONNX has; what does not depend on the query is numbers.
-
-    Args:
-        fitted: See `ClassifierGraph`.
-    """
-
-    support: Tensor
-    member: Tensor
-    counts: Tensor
-    inner: Tensor
-    squares: Tensor
-    elsewhere: Tensor
-    several: Tensor
+    """The rank of `familiarity_rank` in operations that ONNX has; what does not depend on the query is numbers."""
 
     def __init__(self, fitted: FittedMethod) -> None:
         super().__init__()
         support = F.normalize(fitted.adapted(fitted.support), dim=-1)
         targets, counts = fitted.targets.double(), fitted.targets.double().sum(0)
         inner = support @ support.mT @ targets
-        self.register_buffer("support", support)
-        self.register_buffer("member", targets.mT.contiguous())  # (ways, n), as the others that are of a class
-        self.register_buffer("counts", counts)
-        self.register_buffer("inner", inner.mT.contiguous())
         squares = (targets * inner).sum(0)
-        self.register_buffer("squares", squares)
-        self.register_buffer("elsewhere", _elsewhere(inner, squares, targets).mT.contiguous())
-        self.register_buffer("several", counts[targets.argmax(-1)] > 1)
+        self.support = nn.Buffer(support)
+        self.member = nn.Buffer(targets.mT.contiguous())  # (ways, n), as the others that are of a class
+        self.counts = nn.Buffer(counts)
+        self.inner = nn.Buffer(inner.mT.contiguous())
+        self.squares = nn.Buffer(squares)
+        self.elsewhere = nn.Buffer(_elsewhere(inner, squares, targets).mT.contiguous())
+        self.several = nn.Buffer(counts[targets.argmax(-1)] > 1)
 
     def forward(self, points: Tensor) -> Tensor:
         """Ranks ``(batch,)`` of adapted features ``(batch, d)``."""
@@ -140,12 +121,6 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
 
     Returns:
         The greatest difference of a probability.
-
-    Raises:
-        UsageError: If the method cannot be written as weights, the preprocessing not as data, or there are no pictures.
-        MissingExtraError: If a package is not installed.
-        RunError: If the graph cannot be made, or predicts something else.
-        StorageError: If the file cannot be written.
     """
     require_packages()
     if not pictures:
@@ -180,11 +155,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
 
 
 def require_packages() -> None:
-    """Check that the graph can be written and run.
-
-    Raises:
-        MissingExtraError: If a package is not installed.
-    """
+    """Check that the packages are installed by which a graph is written and run."""
     with needs_extra("An ONNX graph", "onnx"):
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401

@@ -15,7 +15,7 @@ from ..storage.files import subfolder
 _SIZE, _FINER = (160, 120), 3  # Pixels, and how much finer it is drawn.
 _LABELLED, _NEW, _OTHERS = 5, 7, 4  # Pictures of each class; of cars and of clocks.
 
-Colour = tuple[int, int, int]
+Colour = tuple[int, ...]
 
 
 class _Pen:
@@ -23,21 +23,12 @@ class _Pen:
 
     def __init__(self, random: np.random.Generator) -> None:
         width, height = (side * _FINER for side in _SIZE)
-        self.image = Image.new("RGB", (width, height), self.pale(random))
+        self.image = Image.new("RGB", (width, height), tuple(random.integers(170, 245, 3).tolist()))
         self._draw, self._height = ImageDraw.Draw(self.image), height
-        self.random, self.colour = random, self.bright(random)
+        bright = [230, int(random.integers(60, 200)), 40]
+        self.random, self.colour = random, tuple(random.permutation(bright).tolist())
         self._size = random.uniform(0.75, 1.1)
         self._place = random.uniform(0.45, 0.9), random.uniform(0.48, 0.6)
-
-    @staticmethod
-    def pale(random: np.random.Generator) -> Colour:
-        red, green, blue = random.integers(170, 245, 3).tolist()
-        return red, green, blue
-
-    @staticmethod
-    def bright(random: np.random.Generator) -> Colour:
-        red, green, blue = random.permutation([230, int(random.integers(60, 200)), 40]).tolist()
-        return red, green, blue
 
     def ground(self, colour: Colour, height: float = 0.72) -> None:
         self._draw.rectangle((0, height * self._height, 10 * self._height, self._height), fill=colour)
@@ -53,10 +44,8 @@ class _Pen:
         self._draw.line([self._at(*point) for point in points], fill=fill, width=round(width * self._height))
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
-        return (
-            (self._place[0] + self._size * x) * self._height,
-            (self._place[1] + self._size * y) * self._height,
-        )
+        left, top = self._place
+        return (left + self._size * x) * self._height, (top + self._size * y) * self._height
 
 
 _BROWN, _DARK, _WHITE, _GREEN, _SEA = (110, 70, 40), (50, 50, 60), (250, 250, 245), (70, 150, 70), (60, 110, 180)
@@ -131,11 +120,7 @@ _NONE_OF_THEM: dict[str, Callable[[_Pen], None]] = {"car": _car, "clock": _clock
 def draw_sample(folder: Path) -> None:
     """Draw 25 labelled pictures of 5 classes, 43 new ones, of which 8 are of no class, and the same with their labels.
 
-    Args:
-        folder: Gets ``labelled/CLASS/``, ``new/`` and ``known/CLASS/``, whole or not at all. It must not exist.
-
-    Raises:
-        StorageError: If nothing can be written there.
+    The folder, which must not exist, gets ``labelled/CLASS/``, ``new/`` and ``known/CLASS/``, whole or not at all.
 
     Example:
         >>> import tempfile
@@ -144,22 +129,18 @@ def draw_sample(folder: Path) -> None:
         >>> [len(list((folder / name).rglob("*.png"))) for name in ("labelled", "new", "known")]
         [25, 43, 43]
     """
-    with whole_folder(folder) as drawn:
-        _draw_into(drawn)
-
-
-def _draw_into(folder: Path) -> None:
     random = np.random.default_rng(0)
-    for name, draw in _CLASSES.items():
-        for number in range(_LABELLED):
-            _drawn(draw, random).save(subfolder(subfolder(folder, "labelled"), name) / f"{name}-{number}.png")
     counts = {**dict.fromkeys(_CLASSES, _NEW), **dict.fromkeys(_NONE_OF_THEM, _OTHERS)}
     new = [name for name, count in counts.items() for _ in range(count)]
-    for number, place in enumerate(random.permutation(len(new)).tolist()):
-        name = new[place]
-        image = _drawn({**_CLASSES, **_NONE_OF_THEM}[name], random)
-        for target in (subfolder(folder, "new"), subfolder(subfolder(folder, "known"), name)):
-            image.save(target / f"{number:02}.png")
+    with whole_folder(folder) as drawn:
+        for name, draw in _CLASSES.items():
+            for number in range(_LABELLED):
+                _drawn(draw, random).save(subfolder(subfolder(drawn, "labelled"), name) / f"{name}-{number}.png")
+        for number, place in enumerate(random.permutation(len(new)).tolist()):
+            name = new[place]
+            image = _drawn({**_CLASSES, **_NONE_OF_THEM}[name], random)
+            for target in (subfolder(drawn, "new"), subfolder(subfolder(drawn, "known"), name)):
+                image.save(target / f"{number:02}.png")
 
 
 def _drawn(draw: Callable[[_Pen], None], random: np.random.Generator) -> Image.Image:

@@ -20,23 +20,14 @@ _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
 
 
 def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[str], link: bool = False) -> list[str]:
-    """Copy pictures into a folder for each group, made if needed.
+    """Copy pictures, or link them, into a folder for each of the groups, made if needed, which is never a link.
 
     A picture keeps its name; where another one has it, a number is added. One that is there already, byte by byte, is
-    not copied again, so that a sorting that was stopped can be repeated. A folder of a group is never a link.
-
-    Args:
-        folder: The outer folder.
-        found: Pictures with their groups.
-        groups: All groups there are.
-        link: Whether to make symbolic links in place of copies. Default False.
+    not copied again, so that a sorting that was stopped can be repeated.
 
     Returns:
         Sentences on pictures that no longer exist, and on those that lie in the folder of another group too, as after
         an earlier sorting: they may have been put there by hand, and stay.
-
-    Raises:
-        StorageError: If nothing can be written there, or a group's folder is a link.
 
     Example:
         >>> import tempfile

@@ -10,7 +10,6 @@ import csv
 import io
 import os
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,17 +21,14 @@ from ..storage.files import require_regular
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 _FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
 _LIKE_ESCAPE = re.compile(r"\\x[0-9a-f]{2}")
+_ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+|\\\\")
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Control characters, and bytes that are no UTF-8.
 
 
 class Row(NamedTuple):
-    """A row of a table.
+    """A row of a table: text by column."""
 
-    Args:
-        line: Number of its last line in the file, from 1.
-        cells: Text by column.
-    """
-
-    line: int
+    line: int  # Of its end in the file, from 1.
     cells: dict[str, str]
 
 
@@ -46,10 +42,6 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterato
         file: The file.
         columns: Columns that it must have.
         size: Bytes of it that are read. Default None: all.
-
-    Raises:
-        DataError: If it cannot be read, lacks a column, or a row lacks a cell of one or has more cells than there are
-            columns.
 
     Example:
         >>> import tempfile
@@ -138,9 +130,9 @@ def path_text(path: str | Path) -> str:
         x\xff.png a\b.png x\\xff.png
     """
     text = os.fspath(path)
-    if not _LIKE_ESCAPE.search(text) and not any(map(_is_escaped, text)):
+    if not _LIKE_ESCAPE.search(text) and not _NO_TEXT.search(text):
         return text
-    return "".join(_escaped(each) for each in text)
+    return _NO_TEXT.sub(_escaped, text.replace("\\", r"\\"))
 
 
 def path_of(text: str) -> str:
@@ -150,27 +142,12 @@ def path_of(text: str) -> str:
         >>> path_of("x\\xff.png") == os.fsdecode(b"x\xff.png"), path_of("a\\b.png")
         (True, 'a\\b.png')
     """
-    if not _LIKE_ESCAPE.search(text):
-        return text
-    parts = re.split(r"((?:\\x[0-9a-f]{2})+|\\\\)", text)
-    return "".join(_unescaped(part) for part in parts)
+    return _ESCAPED.sub(_unescaped, text) if _LIKE_ESCAPE.search(text) else text
 
 
-def _is_escaped(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs")
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(found[0]))
 
 
-def _escaped(character: str) -> str:
-    if character == "\\":
-        return r"\\"
-    if not _is_escaped(character):
-        return character
-    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
-
-
-def _unescaped(part: str) -> str:
-    if part == r"\\":
-        return "\\"
-    if _LIKE_ESCAPE.match(part):
-        return os.fsdecode(bytes.fromhex(part.replace("\\x", "")))
-    return part
+def _unescaped(found: re.Match[str]) -> str:
+    return "\\" if found[0] == r"\\" else os.fsdecode(bytes.fromhex(found[0].replace("\\x", "")))

@@ -39,13 +39,9 @@ class Sidecars(NamedTuple):
 
 
 def write_sidecars(labels: Mapping[Path, Collection[str]]) -> Sidecars:
-    """Write a sidecar beside each picture; one that somebody else made or changed is left as it is.
+    """Write the keywords of each picture beside it; of one without any, a sidecar from before is removed.
 
-    Args:
-        labels: Keywords of each picture; of one without any, a sidecar from before is removed.
-
-    Raises:
-        StorageError: If one cannot be written or removed.
+    One that somebody else made or changed is left as it is.
 
     Example:
         >>> import tempfile
