@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -26,17 +25,12 @@ _CHECKED = 64  # Pictures; drawn where there are more.
 
 def export(
     model: pictures.Model,
-    onnx: Annotated[
-        Optional[Path],
-        typer.Option(help="File of the graph.", dir_okay=False, callback=options.in_a_folder, show_default=False),
-    ] = None,
+    onnx: Annotated[Optional[Path], pictures.output("File of the graph.")] = None,
     card: Annotated[
         Optional[Path],
-        typer.Option(
-            help="File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.",
-            dir_okay=False,
-            callback=options.output("card"),
-            show_default=False,
+        pictures.output(
+            "File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.",
+            "card",
         ),
     ] = None,
     check: Annotated[
@@ -51,17 +45,17 @@ def export(
     The graph is run on up to 64 pictures, and kept only if it predicts them as the classifier does. It takes normalised
     images; its metadata say how to prepare them, and name the classes.
     """
-    from fslstm_plugin.data.reading.decode import allow_pixels
+    from fslstm_plugin.pictures.onnx import require_packages
 
     if onnx is None and card is None:
         raise UsageError("There is nothing to export: give --onnx, --card or both.")
     if check is not None and onnx is None:
         raise UsageError("--check names pictures to check the graph with: give --onnx too.")
     options.require_apart(model, onnx, card)
-    if max_pixels is not None:
-        allow_pixels(max_pixels)
-    if onnx is not None:
-        _require_writable(onnx)
+    if onnx is not None:  # what is wrong is said before anything is computed
+        require_packages()
+        if onnx.exists() and onnx.suffix != ".onnx":
+            raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
     classifier = pictures.load(model, "cpu", weights)
     if onnx is not None:
         _write_graph(classifier, onnx, check)
@@ -69,21 +63,12 @@ def export(
         _write_card(classifier, model, card)
 
 
-def _require_writable(onnx: Path) -> None:
-    """Miss what is needed, and refuse to replace another file, before anything is computed."""
-    from fslstm_plugin.pictures.onnx import require_packages
-
-    require_packages()
-    if onnx.exists() and onnx.suffix != ".onnx":
-        raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
-
-
 def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) -> None:
     import random
 
     from rich.console import Console
 
-    from fslstm_plugin.pictures import Picture, pictures_in
+    from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.boxes import read_boxed
     from fslstm_plugin.pictures.onnx import export_onnx
     from fslstm_plugin.pictures.tables import path_of
@@ -92,7 +77,7 @@ def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) 
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
     else:
-        found = pictures_in(check, partial(terminal.say, console))
+        found = pictures.unlabelled(check, console)
     found = random.Random(0).sample(found, min(len(found), _CHECKED))
     images = []
     for each in found:
@@ -116,4 +101,4 @@ def _write_card(classifier: FewShotClassifier, model: Path, file: Path) -> None:
     said = expectations(classifier)
     licence = classifier.open_backbone().licence
     write_text(file, card(ModelFile.read(model), said, sentences(said), model.name, licence))
-    typer.echo(f"Written: {printable(str(file))}.")
+    pictures.written(file)

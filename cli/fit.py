@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import UsageError, printable
+from fslstm_plugin.errors import DataError, UsageError, printable
 
 from . import evaluation, options, pictures, terminal
 
@@ -29,9 +29,7 @@ fslstm fit labelled/ -o birds.fslstm --groups time:300  (bursts: judged without 
 """
 
 SAMPLE = Path("sample")
-Output = Annotated[
-    Path, typer.Option("--output", "-o", help="File of the classifier.", dir_okay=False, callback=options.in_a_folder)
-]
+Output = Annotated[Path, pictures.output("File of the classifier.", None, "--output", "-o")]
 
 
 def fit(
@@ -59,12 +57,7 @@ def fit(
     json: options.Json = None,
     html: Annotated[
         Optional[Path],
-        typer.Option(
-            help="A page of what is printed, with the possibly mislabelled pictures.",
-            show_default=False,
-            dir_okay=False,
-            callback=options.output("page"),
-        ),
+        pictures.output("A page of what is printed, with the possibly mislabelled pictures.", "page"),
     ] = None,
 ) -> None:
     """Learn classes from a few labelled pictures of each, and say what to expect.
@@ -76,9 +69,9 @@ def fit(
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier, method_to_fit
     from fslstm_plugin.classifier.selection import CANDIDATES
-    from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures.expectations import expectations, sentences
     from fslstm_plugin.pictures.sample import draw_sample
+    from fslstm_plugin.storage.files import write_text
 
     if sample == (labelled is not None):
         raise UsageError("Name labelled pictures, or give --sample for drawings to try it on.")
@@ -88,9 +81,7 @@ def fit(
             draw_sample(SAMPLE)
     options.require_apart(labelled, output, json, html)
     if html is not None:
-        import fslstm_plugin.pictures.overview  # noqa: F401  # what it needs is missed before anything is computed
-    if max_pixels is not None:
-        allow_pixels(max_pixels)
+        from fslstm_plugin.pictures.gallery import overview  # what it needs is missed before anything is computed
     if method is not None:
         method_to_fit(method)  # what is wrong is said before anything is computed
     console = Console(stderr=True)
@@ -103,17 +94,16 @@ def fit(
     once, copies = pictures.without_copies(gathered)
     _tell_lost(found, once, console)
     features, labels = once.features.numpy(), [str(each.label) for each in once.pictures]
-    names = [pictures.text_of(each.path) for each in once.pictures]
     # Sets by a method that was chosen with these pictures would not have the guaranteed coverage.
     by = None if method else CANDIDATES[0]
     classifier = FewShotClassifier(method or _chosen(once), backbone=network, seed=seed, set_method=by)
-    classifier.fit(features, labels, names, [each.group for each in once.pictures])
+    classifier.fit(features, labels, [each.name for each in once.pictures], [each.group for each in once.pictures])
     said = expectations(classifier)
     with pictures.claimed(output, console):  # an update of it may be under way
         classifier.save(output)
     lost = f"; {pictures.count_of(len(once.unreadable))} could not be read" if once.unreadable else ""
     fitted = [
-        f"{pictures.count_of(len(names))}, {len(said.pictures)} classes{lost}.",
+        f"{pictures.count_of(len(labels))}, {len(said.pictures)} classes{lost}.",
         *pictures.on_copies(copies),
         f"Method: {said.method}{'' if method else _reason(said)}.",
     ]
@@ -124,21 +114,22 @@ def fit(
     if json is not None:
         _write(json, said, once, copies)
     if html is not None:
-        _write_page(html, said, output, [*fitted, *sentences(said, pairs=False)])
+        lead = [*fitted, *sentences(said, pairs=False)]
+        write_text(html, overview(said, printable(output.name), lead))
+        pictures.written(html)
 
 
 def _chosen(gathered: Gathered) -> str:
     """Name of the method that leave-one-out chooses."""
+    import numpy as np
     import torch
 
     from fslstm_plugin.classifier.groups import numbered
     from fslstm_plugin.classifier.selection import choose_method
-    from fslstm_plugin.pictures import class_names
 
-    places = {name: place for place, name in enumerate(class_names(gathered.pictures))}
-    labels = torch.tensor([places[str(each.label)] for each in gathered.pictures])
-    names = [each.group for each in gathered.pictures]
-    return choose_method(gathered.features, labels, groups=numbered(names) if any(names) else None).method
+    _, labels = np.unique([str(each.label) for each in gathered.pictures], return_inverse=True)
+    groups = numbered([each.group for each in gathered.pictures])
+    return choose_method(gathered.features, torch.from_numpy(labels), groups=groups).method
 
 
 def _reason(said: Expectations) -> str:
@@ -149,7 +140,6 @@ def _reason(said: Expectations) -> str:
 
 
 def _require_two(found: Sequence[Picture], source: Path) -> None:
-    from fslstm_plugin.errors import DataError
     from fslstm_plugin.pictures import class_names
 
     names = class_names(found)
@@ -170,31 +160,13 @@ def _tell_lost(found: Sequence[Picture], kept: Gathered, console: Console) -> No
             terminal.say(console, f"The class {name} is left out: none of its pictures can be read.")
 
 
-def _write_page(html: Path, said: Expectations, output: Path, lead: Sequence[str]) -> None:
-    from fslstm_plugin.pictures.overview import overview
-    from fslstm_plugin.storage.files import write_text
-
-    write_text(html, overview(said, printable(output.name), lead))
-    typer.echo(f"Written: {printable(str(html))}.")
-
-
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:
     import msgspec
 
-    from fslstm_plugin import __version__
     from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.reporting.provenance import command_line
-    from fslstm_plugin.storage.files import write_json
 
-    content = {
-        "command": command_line(),
-        "version": __version__,
-        **msgspec.to_builtins(said),
-        "unreadable": [
-            {"picture": path_beside(json, pictures.text_of(each.picture.path)), "reason": each.reason}
-            for each in gathered.unreadable
-        ],
-        "copies": [[path_beside(json, pictures.text_of(each.path)) for each in group] for group in copies],
-    }
-    write_json(json, content)
-    typer.echo(f"Written: {printable(str(json))}.")
+    unreadable = [
+        {"picture": path_beside(json, each.picture.name), "reason": each.reason} for each in gathered.unreadable
+    ]
+    beside = [[path_beside(json, each.name) for each in group] for group in copies]
+    pictures.write_json(json, {**msgspec.structs.asdict(said), "unreadable": unreadable, "copies": beside})

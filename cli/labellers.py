@@ -1,13 +1,13 @@
-"""What `predict` predicts with: a classifier's file, or an exported graph."""
+"""What `predict` predicts with: a classifier's file, or an exported graph, `fslstm_plugin.pictures.graph.Graph`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from fslstm_plugin.errors import RunError, UsageError, printable
+from fslstm_plugin.errors import RunError, UsageError
 
 from . import pictures
 from .options import PER_CLASS
@@ -18,58 +18,26 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.confidence.certainty import LeftOut
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.embedding import Remark
     from fslstm_plugin.pictures.likeness import Likeness
-    from fslstm_plugin.pictures.predictions import Prediction, Sureness
+    from fslstm_plugin.pictures.predictions import Batch, Prediction, Sureness
+    from fslstm_plugin.pictures.predictor import Guarantee
 
 _PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 _TOGETHER = 10_000  # Pictures whose predictions can use each other: their similarities take 0.8 GB.
 
 
-class Sets(NamedTuple):
-    """The prediction sets that are asked for.
-
-    Args:
-        coverage: Their share with the true label.
-        kind: See `conformal.p_values`.
-    """
-
-    coverage: float
-    kind: str
-
-
-class Batch(NamedTuple):
-    """Predictions of some pictures, how many were looked at for them, and what is to be said of these."""
-
-    predictions: Sequence[Prediction]
-    looked_at: int
-    unreadable: Sequence[str] = ()
-    remarks: Sequence[Remark] = ()
-
-
 class Labeller(Protocol):
-    """Predicts pictures.
-
-    Args:
-        classes: Names of the classes.
-        identity: See `identity_of`.
-        together: Whether predictions use the other pictures.
-        sets: The prediction sets; None where there are none.
-        accepted: See `acceptance`.
-        why_uncalibrated: See `FewShotClassifier.why_uncalibrated`.
-        labelled: Classes of the labelled pictures, by their paths as predictions name them.
-        likeness: Tests the pictures that were predicted, where there are prediction sets.
-    """
+    """Predicts pictures."""
 
     classes: list[str]
-    identity: str
-    together: bool
-    sets: Sets | None
-    accepted: float
-    why_uncalibrated: str | None
-    labelled: dict[str, str]
-    likeness: Likeness | None
+    identity: str  # See `identity_of`.
+    together: bool  # Whether predictions use the other pictures.
+    sets: Guarantee | None  # The prediction sets.
+    accepted: float  # See `acceptance`.
+    why_uncalibrated: str | None  # See `FewShotClassifier.why_uncalibrated`.
+    labelled: dict[str, str]  # Classes of the labelled pictures, by their names.
+    likeness: Likeness | None  # Tests the pictures that were predicted, where there are prediction sets.
 
     @property
     def left_out(self) -> LeftOut | None:
@@ -93,10 +61,6 @@ class ClassifierLabeller:
         sets: The prediction sets that are asked for.
         accept: Share of the pictures of the classes that is accepted, as typed.
         sure: By which labels are sure, for what is said of the sets.
-
-    Raises:
-        UsageError: If there are no such sets, or too few labelled pictures for the share.
-        RunError: If the file cannot be read, or changed meanwhile.
     """
 
     def __init__(
@@ -105,13 +69,13 @@ class ClassifierLabeller:
         device: str,
         weights: Path | None,
         transductive: bool,
-        sets: Sets | None,
+        sets: Guarantee | None,
         accept: float | None,
         sure: Sureness | None,
     ) -> None:
         from fslstm_plugin.pictures.likeness import Likeness
         from fslstm_plugin.pictures.predictions import identity_of
-        from fslstm_plugin.pictures.predictor import Guarantee, Predictor, acceptance, named
+        from fslstm_plugin.pictures.predictor import Predictor, acceptance, named
 
         self._classifier, content = _loaded(model, device, weights)
         if transductive and not self._classifier.fitted.method.is_transductive:
@@ -120,20 +84,16 @@ class ClassifierLabeller:
         self.why_uncalibrated = self._classifier.why_uncalibrated
         if sets is not None and sure is not None and sure.guaranteed:
             _require_enough(self._classifier, sets)
-        guarantee = None if sets is None else Guarantee.of(self._classifier, *sets)
+        if sets is not None:
+            sets.require(self._classifier)
         self.accepted = acceptance(self._classifier, accept)
-        self._predictor = Predictor(self._classifier, guarantee, self.accepted)
-        self.classes = [printable(str(each)) for each in self._classifier.classes_]
-        self.labelled = dict(
-            zip(
-                map(named, self._classifier.pictures_),
-                (self.classes[place] for place in self._classifier.support_labels_),
-                strict=True,
-            )
-        )
+        self._predictor = Predictor(self._classifier, sets, self.accepted)
+        self.classes = self._predictor.classes
+        classes = [self.classes[place] for place in self._classifier.support_labels_]
+        self.labelled = dict(zip(map(named, self._classifier.pictures_), classes, strict=True))
         self.likeness = None if sets is None else Likeness(self._classifier, sets.kind)
         self.together = self._classifier.fitted.method.is_transductive
-        self.identity = identity_of(content, guarantee, self.accepted, transductive)
+        self.identity = identity_of(content, sets, self.accepted, transductive)
 
     @property
     def left_out(self) -> LeftOut | None:
@@ -143,14 +103,11 @@ class ClassifierLabeller:
         return left_out(self._classifier)
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
-        """See `Labeller.predict`; all at once where they use each other.
-
-        Raises:
-            UsageError: If they are too many for that.
-        """
+        """See `Labeller.predict`; all at once where they use each other."""
         import torch
 
         from fslstm_plugin.pictures.embedding import features_of
+        from fslstm_plugin.pictures.predictions import Batch
 
         if self.together and len(found) > _TOGETHER:
             raise UsageError(
@@ -160,7 +117,7 @@ class ClassifierLabeller:
         paths: list[str] = []
         features: list[torch.Tensor] = []
         for batch in features_of(found, self._classifier.open_backbone()):
-            paths += [pictures.text_of(each.path) for each in batch.pictures]
+            paths += [each.name for each in batch.pictures]
             features.append(batch.features)
             predictions: Sequence[Prediction] = ()
             if len(paths) >= _PART and not self.together:
@@ -181,52 +138,7 @@ class ClassifierLabeller:
         """See `Labeller.on_none`."""
         from fslstm_plugin.pictures.predictor import accepting, independent_counts
 
-        counts = independent_counts(self._classifier).tolist()
-        return accepting(self.accepted, counts, self._accept)
-
-
-class GraphLabeller:
-    """An exported graph, which needs no PyTorch.
-
-    Args:
-        file: Its place.
-        accept: Share of the pictures of the classes that is accepted, as typed.
-
-    Raises:
-        RunError: If there is none.
-        DataError: If it is damaged, or another's.
-    """
-
-    together = False
-    sets: Sets | None = None
-    likeness: Likeness | None = None
-
-    def __init__(self, file: Path, accept: float | None) -> None:
-        from fslstm_plugin.checks import require
-        from fslstm_plugin.pictures.graph import Graph
-        from fslstm_plugin.pictures.predictions import identity_of
-
-        self._graph = Graph(file)
-        self.labelled: dict[str, str] = {}
-        self.accepted = self._graph.accept if accept is None else require("accept", accept, above=0, most=1)
-        self.classes, self.why_uncalibrated = self._graph.classes, self._graph.why_uncalibrated
-        self.identity = identity_of(file.read_bytes(), self.accepted)
-
-    @property
-    def left_out(self) -> LeftOut | None:
-        """See `Labeller.left_out`."""
-        return self._graph.left_out
-
-    def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
-        """See `Labeller.predict`."""
-        for batch in self._graph.predict(found, self.accepted):
-            yield Batch(batch.predictions, len(batch.predictions) + len(batch.unreadable), batch.unreadable)
-
-    def on_none(self) -> list[str]:
-        """See `Labeller.on_none`."""
-        from fslstm_plugin.pictures.predictions import on_acceptance
-
-        return [on_acceptance(self.accepted)]
+        return accepting(self.accepted, independent_counts(self._classifier).tolist(), self._accept)
 
 
 def _make_transductive(classifier: FewShotClassifier) -> None:
@@ -236,11 +148,7 @@ def _make_transductive(classifier: FewShotClassifier) -> None:
 
 
 def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClassifier, bytes]:
-    """The classifier with the content of its file.
-
-    Raises:
-        RunError: As `pictures.load` does, and if the file changed meanwhile.
-    """
+    """The classifier with the content of its file."""
     content = model.read_bytes() if model.is_file() else b""
     classifier = pictures.load(model, device, weights)
     if model.read_bytes() != content:  # a table would take the one's predictions for the other's
@@ -248,12 +156,8 @@ def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClas
     return classifier, content
 
 
-def _require_enough(classifier: FewShotClassifier, sets: Sets) -> None:
-    """Refuse a share that so few labelled pictures cannot guarantee, in the words of the option that asked for it.
-
-    Raises:
-        UsageError: If they are too few.
-    """
+def _require_enough(classifier: FewShotClassifier, sets: Guarantee) -> None:
+    """Refuse a share that so few labelled pictures cannot guarantee, in the words of the option that asked for it."""
     from fslstm_plugin.confidence.conformal import attained_coverage
     from fslstm_plugin.pictures.predictor import independent_counts
 

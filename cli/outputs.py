@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.pictures.likeness import Tested
-    from fslstm_plugin.pictures.predictions import Asked
+    from fslstm_plugin.pictures.predictions import Asked, Prediction
 
 
 def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
@@ -57,16 +57,16 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
             }
             text.write((",\n" if number else "\n") + json.dumps(row))
         text.write("\n]}\n")
-    typer.echo(f"Written: {printable(str(file))}.")
+    pictures.written(file)
 
 
-def write_tasks(file: Path, asked: Asked, model: Path) -> None:
-    """Tasks for Label Studio."""
+def write_tasks(file: Path, found: Iterable[tuple[str, Prediction | None]], model: str = "") -> None:
+    """Tasks for Label Studio, of pictures by their names, with what a model predicts."""
     from fslstm_plugin.pictures.label_studio import task
     from fslstm_plugin.storage.files import write_json
 
-    write_json(file, [task(file, each.path, each, model.name) for each in asked])
-    typer.echo(f"Written: {printable(str(file))}.")
+    write_json(file, [task(file, path, prediction, model) for path, prediction in found])
+    pictures.written(file)
 
 
 @contextmanager
@@ -86,19 +86,13 @@ def _opened(file: Path) -> Iterator[TextIO]:
         raise StorageError(f"Cannot write {file}: {error.strerror or error}.") from error
 
 
-def write_gallery(
-    file: Path,
-    asked: Asked,
-    labeller: Labeller,
-    title: str,
-    lead: Sequence[str],
-) -> None:
+def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead: Sequence[str]) -> None:
     """The page of all pictures, with sentences on top."""
     from fslstm_plugin.pictures.gallery import gallery
     from fslstm_plugin.storage.files import write_text
 
     write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
-    typer.echo(f"Written: {printable(str(file))}.")
+    pictures.written(file)
 
 
 def write_sidecars(asked: Asked) -> None:
@@ -119,13 +113,7 @@ def write_sidecars(asked: Asked) -> None:
     typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
 
 
-def sort(
-    folder: Path,
-    asked: Asked,
-    summary: Summary,
-    link: bool,
-    console: Console,
-) -> None:
+def sort(folder: Path, asked: Asked, summary: Summary, link: bool, console: Console) -> None:
     """The pictures in a folder for each label, copied or linked."""
     from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE, UNSURE

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
 import typer
 
-from . import terminal
+from fslstm_plugin.errors import DataError, RunError, UsageError, printable
+
+from . import options, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier
-    from fslstm_plugin.errors import DataError
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.embedding import Problem, Remark
     from fslstm_plugin.pretrained import PictureBackbone
@@ -45,9 +46,30 @@ Pictures = Annotated[
         "or not; or JSON of COCO or MegaDetector.",
     ),
 ]
+
+
+def output(help_text: str, kind: str | None = None, *names: str):  # type: ignore[no-untyped-def]
+    """The option of a file to write, which replaces none of another kind, see `options.output`."""
+    check = options.in_a_folder if kind is None else options.output(kind)
+    return typer.Option(*names, help=help_text, show_default=False, dir_okay=False, callback=check)
+
+
+def _allow_pixels(most: Optional[int]) -> Optional[int]:
+    if most is not None:
+        from fslstm_plugin.data.reading.decode import allow_pixels
+
+        allow_pixels(most)
+    return most
+
+
 MaxPixels = Annotated[
     Optional[int],
-    typer.Option(min=1, help="Most pixels that a picture may have. Default: 89 million.", show_default=False),
+    typer.Option(
+        min=1,
+        help="Most pixels that a picture may have. Default: 89 million.",
+        show_default=False,
+        callback=_allow_pixels,
+    ),
 ]
 BackboneName = Annotated[
     Optional[str],
@@ -98,12 +120,7 @@ Views = Annotated[
 def open_backbone(
     name: str | None, weights: Path | None, pooling: str | None, runs: Path, device: str, views: str | None = None
 ) -> PictureBackbone:
-    """The backbone of the options, on its device.
-
-    Raises:
-        UsageError: If an option is wrong.
-        RunError: If its weights cannot be obtained.
-    """
+    """The backbone of the options, on its device."""
     from rich.console import Console
 
     from fslstm_plugin.pretrained import open_backbone as opened
@@ -136,12 +153,8 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
         model: The file.
         device: As typed.
         weights: Where the backbone's weights, or its run, are now; None if they were not moved.
-
-    Raises:
-        RunError: If the file is damaged, holds something else, or names no backbone.
     """
     from fslstm_plugin.classifier.estimator import FewShotClassifier
-    from fslstm_plugin.errors import RunError
 
     where = terminal.join_ranks().device(device)
     classifier = FewShotClassifier.load(model, weights=weights)
@@ -155,9 +168,6 @@ def labelled(source: Path, console: Console, groups: str | None = None) -> list[
     """See `fslstm_plugin.pictures.grouping.grouped`; what it reports is printed.
 
     Pictures of "none of these", as `predict` calls them, are left out with a sentence, since they need no examples.
-
-    Raises:
-        DataError: As it does, and if no others are left.
     """
     kept, _ = examples(source, console, groups)
     if not kept:
@@ -167,7 +177,6 @@ def labelled(source: Path, console: Console, groups: str | None = None) -> list[
 
 def no_examples(source: Path) -> DataError:
     """That all pictures are of "none of these"."""
-    from fslstm_plugin.errors import DataError
     from fslstm_plugin.pictures.predictions import NONE
 
     return DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
@@ -185,13 +194,15 @@ def examples(source: Path, console: Console, groups: str | None = None) -> tuple
     return kept, none
 
 
-def refuse_boxes(found: Sequence[Picture], option: str) -> None:
-    """Refuse boxes where an option is for whole pictures.
+def unlabelled(source: Path, console: Console) -> list[Picture]:
+    """See `fslstm_plugin.pictures.pictures_in`; what it reports is printed."""
+    from fslstm_plugin.pictures import pictures_in
 
-    Raises:
-        UsageError: If there are some.
-    """
-    from fslstm_plugin.errors import UsageError
+    return pictures_in(source, partial(terminal.say, console))
+
+
+def refuse_boxes(found: Sequence[Picture], option: str) -> None:
+    """Refuse boxes where an option is for whole pictures."""
     from fslstm_plugin.pictures.boxes import unboxed
 
     if any(unboxed(each.path)[1] for each in found):
@@ -199,13 +210,8 @@ def refuse_boxes(found: Sequence[Picture], option: str) -> None:
 
 
 def require_replaceable(output: Path) -> None:
-    """Refuse to replace a file that is no classifier, and a name by which it could not be read.
-
-    Raises:
-        UsageError: If there is such a file, or the name has bytes that are no text.
-    """
+    """Refuse to replace a file that is no classifier, and a name by which it could not be read."""
     from fslstm_plugin.classifier.model_file import ModelFile
-    from fslstm_plugin.errors import RunError, UsageError
 
     try:
         os.fsencode(output.absolute()).decode()
@@ -218,29 +224,30 @@ def require_replaceable(output: Path) -> None:
             raise UsageError(f"{output} already exists and is not replaced: name another file. ({error})") from error
 
 
+def held(classifier: FewShotClassifier) -> Gathered:
+    """The labelled pictures of a classifier."""
+    import torch
+
+    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.tables import path_of
+
+    names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
+    labels = classifier.classes_[classifier.support_labels_].tolist()
+    known = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
+    return Gathered(known, torch.from_numpy(classifier.support_), [])
+
+
 @contextmanager
 def claimed(file: Path, console: Console) -> Iterator[None]:
-    """Keep a file from other commands while it is read, changed and written; if one has it, say so and wait.
-
-    Raises:
-        StorageError: If it cannot be opened.
-    """
-    from fslstm_plugin.errors import printable
+    """Keep a file from other commands while it is read, changed and written; if one has it, say so and wait."""
     from fslstm_plugin.storage.files import claimed as alone
 
     with alone(file, lambda: terminal.say(console, f"Waiting for another command that writes {printable(str(file))}.")):
         yield
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """Pictures that could be read.
-
-    Args:
-        pictures: The pictures.
-        features: Their features ``(n, d)``.
-        unreadable: Those that could not be read.
-    """
+class Gathered(NamedTuple):
+    """Pictures that could be read, their features ``(n, d)``, and those that could not be read."""
 
     pictures: list[Picture]
     features: torch.Tensor
@@ -248,42 +255,31 @@ class Gathered:
 
 
 def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Console) -> Gathered:
-    """Features of pictures, with progress; unreadable ones are named.
-
-    Raises:
-        DataError: If none can be read.
-    """
+    """Features of pictures, with progress; unreadable ones are named."""
     import torch
 
-    from fslstm_plugin.errors import DataError
     from fslstm_plugin.pictures.embedding import features_of
 
-    found = Gathered([], torch.zeros(0), [])
-    remarks = Remarks()
-    parts = []
+    batches = []
     with progress(console, len(pictures)) as advance:
         for batch in features_of(pictures, backbone):
-            found.pictures.extend(batch.pictures)
-            found.unreadable.extend(batch.problems)
-            remarks.add(batch.remarks)
-            parts.append(batch.features)
+            batches.append(batch)
             advance(len(batch.pictures) + len(batch.problems))
-    name_unreadable([each.reason for each in found.unreadable], console)
+    unreadable = [each for batch in batches for each in batch.problems]
+    name_unreadable([each.reason for each in unreadable], console)
+    remarks = Remarks()
+    remarks.add([each for batch in batches for each in batch.remarks])
     remarks.say(console)
-    if not found.pictures:
+    found = [each for batch in batches for each in batch.pictures]
+    if not found:
         raise DataError(f"None of the {len(pictures):,} pictures can be read.")
-    return Gathered(found.pictures, torch.cat(parts), found.unreadable)
+    return Gathered(found, torch.cat([batch.features for batch in batches]), unreadable)
 
 
 def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[Gathered, list[list[Picture]]]:
     """Each picture once, and the groups of those that are alike: a copy would tell leave-one-out the answer.
 
-    Args:
-        gathered: The pictures.
-        known: Others that they are not to be copies of. Default None: there are none.
-
-    Raises:
-        DataError: If the same picture is in two classes.
+    The pictures are not to be copies of known ones either. None may be in two classes.
     """
     import torch
 
@@ -299,17 +295,14 @@ def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[G
 
 def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     """A sentence on each of the first groups of identical pictures, and the number of the others."""
-    from fslstm_plugin.errors import printable
-
-    said = [_on_group(list(dict.fromkeys(os.path.abspath(each.path) for each in group)), group) for group in copies]
-    more = [f"And {len(said) - _MOST_NAMED:,} more."] if len(said) > _MOST_NAMED else []
-    return [printable(each) for each in said[:_MOST_NAMED] + more]
-
-
-def _on_group(places: Sequence[str], group: Sequence[Picture]) -> str:
-    if len(places) == 1:
-        return f"Given {len(group)} times, used once: {group[0].path}."
-    return f"The same to the backbone, used once: {', '.join(str(each.path) for each in group)}."
+    said = [
+        f"Given {len(group)} times, used once: {group[0].path}."
+        if len({os.path.abspath(each.path) for each in group}) == 1
+        else f"The same to the backbone, used once: {', '.join(str(each.path) for each in group)}."
+        for group in copies[:_MOST_NAMED]
+    ]
+    more = [f"And {len(copies) - _MOST_NAMED:,} more."] if len(copies) > _MOST_NAMED else []
+    return [printable(each) for each in said + more]
 
 
 @dataclass
@@ -327,23 +320,13 @@ class Remarks:
 
     def say(self, console: Console) -> None:
         """A sentence on each kind."""
-        from fslstm_plugin.errors import printable
-
         for how, count in self.counts.items():
             more = f" and {count - 1:,} more" if count > 1 else ""
             terminal.say(console, printable(f"{how}: {self.first[how].path}{more}."))
 
 
 def name_unreadable(reasons: Sequence[str], console: Console, before: int = 0) -> None:
-    """A sentence on each of the first of the pictures that could not be read.
-
-    Args:
-        reasons: Why each could not.
-        console: Where it is printed.
-        before: How many were reported before.
-    """
-    from fslstm_plugin.errors import printable
-
+    """Why each of the first pictures cannot be read, of which so many were named before."""
     for reason in reasons[: max(0, _MOST_NAMED - before)]:
         terminal.say(console, f"Left out: {printable(reason)}")
 
@@ -356,13 +339,6 @@ def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("Pictures", total=total)
         yield lambda count: bar.advance(task, count)
-
-
-def text_of(path: Path) -> str:
-    """An absolute path as text, see `fslstm_plugin.pictures.tables.path_text`."""
-    from fslstm_plugin.pictures.tables import path_text
-
-    return path_text(os.path.abspath(path))
 
 
 def shown(text: str, source: Path) -> str:
@@ -380,9 +356,25 @@ def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
 
     from fslstm_plugin.classifier.suggestions import MOST
 
-    if len(found) <= MOST:
-        return list(found)
-    return [found[place] for place in sorted(random.Random(seed).sample(range(len(found)), MOST))]
+    places = random.Random(seed).sample(range(len(found)), min(MOST, len(found)))
+    return [found[place] for place in sorted(places)]
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """What a command found as JSON, with the command and the version that made it."""
+    import msgspec
+
+    from fslstm_plugin import __version__
+    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.storage.files import write_json as write
+
+    write(file, {"command": command_line(), "version": __version__, **msgspec.to_builtins(content)})
+    written(file)
+
+
+def written(file: Path) -> None:
+    """Say that a file was written."""
+    typer.echo(f"Written: {printable(str(file))}.")
 
 
 def count_of(number: int, noun: str = "picture") -> str:

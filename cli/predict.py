@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -16,7 +15,7 @@ import typer
 from fslstm_plugin.errors import DataError, UsageError, printable
 
 from . import evaluation, options, outputs, pictures, terminal
-from .labellers import ClassifierLabeller, GraphLabeller, Labeller, Sets
+from .labellers import ClassifierLabeller, Labeller
 from .summary import Summary, doubted, on_sets, on_sure
 
 if TYPE_CHECKING:
@@ -34,11 +33,6 @@ fslstm predict birds.fslstm pictures/ --wrong-at-most 0.05 --csv labels.csv --so
 fslstm predict birds.fslstm pictures/ --transductive --json labels.json
 fslstm predict birds.onnx pictures/ --csv labels.csv  (what 'fslstm export' wrote)
 """
-
-
-def _file(help_text: str, kind: str | None = None):  # type: ignore[no-untyped-def]
-    check = options.in_a_folder if kind is None else options.output(kind)
-    return typer.Option(help=help_text, show_default=False, dir_okay=False, callback=check)
 
 
 ModelOrGraph = Annotated[
@@ -60,12 +54,15 @@ def predict(
     model: ModelOrGraph,
     source: pictures.Pictures,
     csv: Annotated[
-        Optional[Path], _file("A table with a line for each picture; an existing table is continued where it stopped.")
+        Optional[Path],
+        pictures.output("A table with a line for each picture; an existing table is continued where it stopped."),
     ] = None,
-    json: Annotated[Optional[Path], _file("The same predictions as JSON.", "JSON file")] = None,
+    json: Annotated[Optional[Path], pictures.output("The same predictions as JSON.", "JSON file")] = None,
     label_studio: Annotated[
         Optional[Path],
-        _file("Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.", "JSON file"),
+        pictures.output(
+            "Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.", "JSON file"
+        ),
     ] = None,
     xmp: Annotated[
         bool,
@@ -76,7 +73,8 @@ def predict(
         ),
     ] = False,
     html: Annotated[
-        Optional[Path], _file("A page of all pictures, least certain first, in which labels can be corrected.", "page")
+        Optional[Path],
+        pictures.output("A page of all pictures, least certain first, in which labels can be corrected.", "page"),
     ] = None,
     sort_into: Annotated[
         Optional[Path],
@@ -144,8 +142,6 @@ def predict(
     """
     from rich.console import Console
 
-    from fslstm_plugin.data.reading.decode import allow_pixels
-    from fslstm_plugin.pictures import pictures_in
     from fslstm_plugin.pictures.predictions import Asked, PredictionTable
 
     sure = _sureness(above, wrong_at_most, guaranteed)
@@ -154,22 +150,30 @@ def predict(
     kind = options.coverage_kind(coverage, coverage_kind)
     if probabilities and csv is None:
         raise UsageError("--probabilities adds columns to the table: give --csv too.")
-    _check(source, sort_into, link, transductive, _guarantee(guaranteed, coverage))
+    if transductive and coverage is not None:
+        option = "--guaranteed" if guaranteed else "--coverage"
+        raise UsageError(
+            f"{option} cannot be kept with --transductive, where the prediction for a picture depends on the other "
+            "pictures, so that labelled and new ones are not treated alike: leave out one of the two."
+        )
+    _check_sorting(source, sort_into, link)
     options.require_apart(model, source, csv, json, html, label_studio)
-    if max_pixels is not None:
-        allow_pixels(max_pixels)
     if html is not None:
         import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
-    found = pictures_in(source, partial(terminal.say, console))
+    found = pictures.unlabelled(source, console)
     if label_studio is not None:
         pictures.refuse_boxes(found, "--label-studio")
     labeller: Labeller
     if model.suffix.lower() == ".onnx":
         _refuse_beside_graph(transductive, coverage, new, weights, device)
-        labeller = GraphLabeller(model, accept)
+        from fslstm_plugin.pictures.graph import Graph  # which needs no PyTorch
+
+        labeller = Graph(model, accept)
     else:
-        sets = None if coverage is None else Sets(coverage, kind)
+        from fslstm_plugin.pictures.predictor import Guarantee
+
+        sets = None if coverage is None else Guarantee(coverage, kind)
         labeller = ClassifierLabeller(model, device, weights, transductive, sets, accept, sure)
     _require_calibrated(labeller, sure)
     if new:
@@ -181,7 +185,7 @@ def predict(
             stack.enter_context(_alone(csv, labeller.together, console))
         file = csv or Path(folder) / "predictions.csv"
         table = PredictionTable(file, labeller.identity, labeller.classes if probabilities else [])
-        once = {table.entry(pictures.text_of(each.path)): each for each in found}
+        once = {table.entry(each.name): each for each in found}
         with _told_to_go_on(csv):
             unreadable = _predict_all(once, labeller, table, console)
         asked = Asked(table, once.keys())
@@ -192,12 +196,11 @@ def predict(
         summary.show(asked, labeller.sets is not None, sure is not None, source, labeller.why_uncalibrated is None)
         left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
         typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
-        doubt = doubted(labeller.why_uncalibrated)
         tested = None if labeller.likeness is None else labeller.likeness.test()
         lead = [
             *on_sets(labeller.sets, tested),
             *labeller.on_none(),
-            *doubt,
+            *doubted(labeller.why_uncalibrated),
             *on_sure(sure, summary, tested, labeller.together),
         ]
         for sentence in lead:
@@ -209,7 +212,7 @@ def predict(
         if json is not None:
             outputs.write_json(json, asked, labeller, tested)
         if label_studio is not None:
-            outputs.write_tasks(label_studio, asked, model)
+            outputs.write_tasks(label_studio, ((each.path, each) for each in asked), model.name)
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
             outputs.write_gallery(html, asked, labeller, title, lead)
@@ -221,11 +224,7 @@ def predict(
 
 @contextmanager
 def _alone(csv: Path, transductive: bool, console: Console) -> Iterator[None]:
-    """Keep the table, which is made if needed, from other commands.
-
-    Raises:
-        UsageError: If it has predictions, and those to come use the other pictures.
-    """
+    """Keep the table, which is made if needed, from other commands."""
     if not csv.exists():
         csv.touch()  # what is not there cannot be claimed
     with pictures.claimed(csv, console):
@@ -252,19 +251,7 @@ def _told_to_go_on(csv: Path | None) -> Iterator[None]:
         raise StorageError(f"{error} {advice}".rstrip()) from error
 
 
-def _check(
-    source: Path,
-    sort_into: Path | None,
-    link: bool,
-    transductive: bool,
-    guarantee: str | None,
-) -> None:
-    """Refuse what does not go together, before anything is computed; the guarantee is the option that asks for it."""
-    if transductive and guarantee:
-        raise UsageError(
-            f"{guarantee} cannot be kept with --transductive, where the prediction for a picture depends on the other "
-            "pictures, so that labelled and new ones are not treated alike: leave out one of the two."
-        )
+def _check_sorting(source: Path, sort_into: Path | None, link: bool) -> None:
     if link and sort_into is None:
         raise UsageError("--link says how --sort-into places the pictures: give --sort-into too.")
     if sort_into is not None and source.is_dir() and sort_into.resolve().is_relative_to(source.resolve()):
@@ -274,17 +261,8 @@ def _check(
         )
 
 
-def _guarantee(guaranteed: bool, coverage: float | None) -> str | None:
-    """The option that asks for prediction sets, if one does."""
-    return "--guaranteed" if guaranteed else None if coverage is None else "--coverage"
-
-
 def _sureness(above: float | None, wrong_at_most: float | None, guaranteed: bool) -> Sureness | None:
-    """Which labels are sure, as the options say; None where they do not.
-
-    Raises:
-        UsageError: If they do not go together.
-    """
+    """Which labels are sure, as the options say; None where they do not."""
     from fslstm_plugin.pictures.predictions import Sureness
 
     if guaranteed and wrong_at_most is None:
@@ -297,11 +275,7 @@ def _sureness(above: float | None, wrong_at_most: float | None, guaranteed: bool
 
 
 def _coverage_within(sure: Sureness, coverage: float | None) -> float:
-    """The coverage of the prediction sets by which labels are sure.
-
-    Raises:
-        UsageError: If another is asked for.
-    """
+    """The coverage of the prediction sets by which labels are sure; no other may be asked for."""
     mine = round(1 - (sure.wrong_at_most or 0), 12)
     if coverage not in (None, mine):
         raise UsageError(
@@ -327,12 +301,8 @@ def _refuse_beside_graph(
 
 
 def _new_ones(found: Sequence[Picture], labeller: Labeller, console: Console) -> list[Picture]:
-    """The pictures that the classifier was not fitted to.
-
-    Raises:
-        DataError: If there are none.
-    """
-    left = [each for each in found if pictures.text_of(each.path) not in labeller.labelled]
+    """The pictures that the classifier was not fitted to."""
+    left = [each for each in found if each.name not in labeller.labelled]
     if not left:
         raise DataError("The classifier was fitted to all of these pictures: leave out --new, or name others.")
     if known := len(found) - len(left):
@@ -350,12 +320,8 @@ def _require_calibrated(labeller: Labeller, sure: Sureness | None) -> None:
 
 
 def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: PredictionTable, console: Console) -> int:
-    """Predict what is not in the table yet; the number of pictures that cannot be read.
-
-    Raises:
-        DataError: If none of the pictures can be read.
-    """
-    new = [each for each in once.values() if pictures.text_of(each.path) not in table]
+    """Predict what is not in the table yet; the number of pictures that cannot be read."""
+    new = [each for each in once.values() if each.name not in table]
     if len(new) < len(once):
         terminal.say(
             console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done."

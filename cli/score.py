@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -50,55 +47,52 @@ def score(
     are from the shares that are right, and with --coverage how many prediction sets contain the true label. Pictures of
     classes that the classifier does not have are counted apart.
     """
+    from msgspec import structs
     from rich.console import Console
 
-    from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.pictures.predictor import Guarantee, acceptance
     from fslstm_plugin.pictures.score import score as scored
 
     kind = options.coverage_kind(coverage, coverage_kind)
     options.require_apart(model, labelled, json)
-    if max_pixels is not None:
-        allow_pixels(max_pixels)
     console = Console(stderr=True)
     found = pictures.labelled(labelled, console)
     classifier = pictures.load(model, device, weights)
-    names = {printable(str(each)) for each in classifier.classes_.tolist()}
+    names = [printable(str(each)) for each in classifier.classes_.tolist()]
     if not any(printable(str(each.label)) in names for each in found):
         raise DataError(
             f"None of the pictures in {labelled} is of a class of {model}, which has: {', '.join(sorted(names))}."
         )
-    guarantee = None if coverage is None else Guarantee.of(classifier, coverage, kind)
+    guarantee = None if coverage is None else Guarantee(coverage, kind)
+    if guarantee is not None:
+        guarantee.require(classifier)
     gathered = _unseen(pictures.gather(found, classifier.open_backbone(), console), classifier, console)
     if not any(printable(str(each.label)) in names for each in gathered.pictures):
         raise DataError(f"All pictures of {labelled} that can be read are in {model} itself: name others.")
     labels = [str(each.label) for each in gathered.pictures]
     said = scored(classifier, gathered.features, labels, guarantee, acceptance(classifier, accept))
-    _show(said, list(classifier.classes_.tolist()), classifier.why_uncalibrated)
+    _show(said, names, classifier.why_uncalibrated)
     if json is not None:
-        _write(json, said)
+        pictures.write_json(json, structs.asdict(said))
 
 
 def _unseen(gathered: Gathered, classifier: FewShotClassifier, console: Console) -> Gathered:
     """The pictures that the classifier was not fitted to, each once."""
-    import torch
-
-    from fslstm_plugin.pictures import Picture
-
-    names = [Path(each or "a picture without a name") for each in classifier.pictures_]
-    held = pictures.Gathered([Picture(each) for each in names], torch.from_numpy(classifier.support_), [])
-    anonymous = replace(gathered, pictures=[Picture(each.path) for each in gathered.pictures])
-    once, _ = pictures.without_copies(anonymous, held)
+    once, _ = pictures.without_copies(_unlabelled(gathered), _unlabelled(pictures.held(classifier)))
     kept = {each.path for each in once.pictures}
     places = [place for place, each in enumerate(gathered.pictures) if each.path in kept]
     if left := len(gathered.pictures) - len(places):
         terminal.say(console, f"{pictures.count_of(left)} left out: in the classifier itself, or given twice.")
-    return replace(
-        gathered, pictures=[gathered.pictures[place] for place in places], features=gathered.features[places]
+    return gathered._replace(
+        pictures=[gathered.pictures[place] for place in places], features=gathered.features[places]
     )
 
 
-def _show(said: Score, classes: list[object], uncalibrated: str | None) -> None:
+def _unlabelled(gathered: Gathered) -> Gathered:
+    return gathered._replace(pictures=[each._replace(label=None) for each in gathered.pictures])
+
+
+def _show(said: Score, names: list[str], uncalibrated: str | None) -> None:
     from fslstm_plugin.pictures.predictions import NONE
 
     typer.echo(
@@ -107,7 +101,6 @@ def _show(said: Score, classes: list[object], uncalibrated: str | None) -> None:
     )
     lost = sum(counts.get(NONE, 0) for counts in said.confusions.values())
     typer.echo(f'Taken for "{NONE}", whatever their likeliest class: {lost:,} of {said.pictures:,}.')
-    names = [printable(str(each)) for each in classes]
     if len(names) <= _MOST_CLASSES:
         _show_table(said, [*names, NONE])
     else:
@@ -135,37 +128,24 @@ def _show(said: Score, classes: list[object], uncalibrated: str | None) -> None:
 def _show_table(said: Score, names: list[str]) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    table = Table("Label", *(escape(each) for each in names), title="Pictures by label and prediction")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    columns = (Column(escape(each), justify="right") for each in names)
+    table = Table("Label", *columns, title="Pictures by label and prediction")
     for label, counts in said.confusions.items():
         table.add_row(Text(label), *(f"{counts[name]:,}" if name in counts else "" for name in names))
     Console().print(table)
 
 
 def _show_commonest(said: Score) -> None:
-    wrong = Counter(
-        {
-            (label, name): count
-            for label, counts in said.confusions.items()
-            for name, count in counts.items()
-            if name != label
-        }
-    )
-    listed = [f"{label} as {name} ({count})" for (label, name), count in wrong.most_common(_MOST_NAMED)]
+    wrong = [
+        (count, label, name)
+        for label, counts in said.confusions.items()
+        for name, count in counts.items()
+        if name != label
+    ]
+    wrong.sort(key=lambda each: -each[0])
+    listed = [f"{label} as {name} ({count})" for count, label, name in wrong[:_MOST_NAMED]]
     if listed:
         typer.echo(printable(f"Most often confused: {'; '.join(listed)}."))
-
-
-def _write(json: Path, said: Score) -> None:
-    import msgspec
-
-    from fslstm_plugin import __version__
-    from fslstm_plugin.reporting.provenance import command_line
-    from fslstm_plugin.storage.files import write_json
-
-    write_json(json, {"command": command_line(), "version": __version__, **msgspec.to_builtins(said)})
-    typer.echo(f"Written: {printable(str(json))}.")

@@ -25,23 +25,19 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
 
     Neither the pictures nor the backbone's weights are needed.
     """
-    import msgspec
+    from msgspec import structs
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    from fslstm_plugin import __version__
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.classifier.model_file import ModelFile
     from fslstm_plugin.pictures.expectations import expectations, sentences
-    from fslstm_plugin.reporting.provenance import command_line
-    from fslstm_plugin.storage.files import write_json
 
     options.require_apart(model, json)
     content = ModelFile.read(model)
     said = expectations(FewShotClassifier.on_features(model))
-    table = Table("Class", "Pictures")
-    table.columns[1].justify = "right"
+    table = Table("Class", Column("Pictures", justify="right"))
     for name, number in said.pictures.items():
         table.add_row(Text(printable(name)), f"{number:,}")
     Console().print(table)
@@ -55,15 +51,11 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
         typer.echo(printable(sentence))
     if json is not None:
         about = {
-            "command": command_line(),
-            "version": __version__,
             "made": content.made,
             "backbone": content.backbone,
             "set_method": content.set_method or said.method,
-            **msgspec.structs.asdict(said),
         }
-        write_json(json, msgspec.to_builtins(about))
-        typer.echo(f"Written: {printable(str(json))}.")
+        pictures.write_json(json, {**about, **structs.asdict(said)})
 
 
 def _origin(names: tuple[str, ...]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -11,14 +10,12 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 
-from . import evaluation, options, pictures, terminal
+from . import evaluation, options, outputs, pictures
 
 if TYPE_CHECKING:
     import numpy as np
-    from rich.console import Console
 
     from fslstm_plugin.classifier.suggestions import Suggestion
-    from fslstm_plugin.pictures import Picture
 
 EXAMPLES = """
 fslstm suggest birds.fslstm pictures/
@@ -61,12 +58,7 @@ def suggest(
     json: options.Json = None,
     label_studio: Annotated[
         Optional[Path],
-        typer.Option(
-            help="Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.",
-            show_default=False,
-            dir_okay=False,
-            callback=options.output("JSON file"),
-        ),
+        pictures.output("Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.", "JSON file"),
     ] = None,
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.
@@ -79,50 +71,37 @@ def suggest(
     from rich.table import Table
     from rich.text import Text
 
-    from fslstm_plugin.data.reading.decode import allow_pixels
-
-    places = [each for each in (model, source) if each is not None]
-    options.require_apart(*places, json, label_studio)
-    if max_pixels is not None:
-        allow_pixels(max_pixels)
+    options.require_apart(model, source, json, label_studio)
     console = Console(stderr=True)
     choose: Callable[[np.ndarray, int], list[Suggestion]]
     if source is None:
         source = model
-        _require_pictures(source)
-        new = pictures.drawn(_pictures_in(source, console), 0)
+        if source.is_file() and source.suffix.lower() == ".fslstm":
+            raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {source} PICTURES'.")
+        new = pictures.drawn(pictures.unlabelled(source, console), 0)
         network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), _first
     else:
         allowed = {*context.params} - {"backbone", "pooling", "views", "runs"}
         options.refuse_beside(context, "MODEL", allowed, "a classifier has a backbone of its own")
-        found = _pictures_in(source, console)
+        found = pictures.unlabelled(source, console)
         classifier = pictures.load(model, device, weights)
         known = set(classifier.pictures_)
-        new = [each for each in pictures.drawn(found, classifier.seed) if pictures.text_of(each.path) not in known]
+        new = [each for each in pictures.drawn(found, classifier.seed) if each.name not in known]
         if not new:
             typer.echo(f"All pictures in {printable(str(source))} are labelled already.")
-            _write_all([], json, label_studio)
+            _write([], json, label_studio)
             return
         network, choose = classifier.open_backbone(), classifier.suggest
     if label_studio is not None:
         pictures.refuse_boxes(new, "--label-studio")
     gathered = pictures.gather(new, network, console)
-    rows = [
-        (pictures.text_of(gathered.pictures[each.place].path), each.reason)
-        for each in choose(gathered.features.numpy(), count)
-    ]
+    rows = [(gathered.pictures[each.place].name, each.reason) for each in choose(gathered.features.numpy(), count)]
     table = Table("", "Picture", "Why")
     for number, (path, reason) in enumerate(rows, start=1):
         place = pictures.shown(path, source)
         table.add_row(str(number), Text(printable(place), overflow="fold"), Text(printable(reason)))
     Console().print(table)
-    _write_all(rows, json, label_studio)
-
-
-def _pictures_in(source: Path, console: Console) -> list[Picture]:
-    from fslstm_plugin.pictures import pictures_in
-
-    return pictures_in(source, partial(terminal.say, console))
+    _write(rows, json, label_studio)
 
 
 def _first(features: np.ndarray, count: int) -> list[Suggestion]:
@@ -133,37 +112,11 @@ def _first(features: np.ndarray, count: int) -> list[Suggestion]:
     return suggest_first(torch.from_numpy(features), count)
 
 
-def _require_pictures(source: Path) -> None:
-    """Refuse a classifier alone.
-
-    Raises:
-        UsageError: If it is one.
-    """
-    if source.is_file() and source.suffix.lower() == ".fslstm":
-        raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {source} PICTURES'.")
-
-
-def _write_all(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:
-    if json is not None:
-        _write(json, rows)
-    if label_studio is not None:
-        _write_tasks(label_studio, [path for path, _ in rows])
-
-
-def _write_tasks(file: Path, paths: list[str]) -> None:
-    from fslstm_plugin.pictures.label_studio import task
-    from fslstm_plugin.storage.files import write_json
-
-    write_json(file, [task(file, path) for path in paths])
-    typer.echo(f"Written: {printable(str(file))}.")
-
-
-def _write(json: Path, rows: Sequence[tuple[str, str]]) -> None:
-    from fslstm_plugin import __version__
+def _write(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:
     from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.reporting.provenance import command_line
-    from fslstm_plugin.storage.files import write_json
 
-    suggestions = [{"path": path_beside(json, path), "reason": printable(reason)} for path, reason in rows]
-    write_json(json, {"command": command_line(), "version": __version__, "suggestions": suggestions})
-    typer.echo(f"Written: {printable(str(json))}.")
+    if json is not None:
+        suggestions = [{"path": path_beside(json, path), "reason": printable(reason)} for path, reason in rows]
+        pictures.write_json(json, {"suggestions": suggestions})
+    if label_studio is not None:
+        outputs.write_tasks(label_studio, [(path, None) for path, _ in rows])

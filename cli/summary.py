@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fslstm_plugin.errors import printable
 
 from . import options, pictures
-from .labellers import Sets
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures.likeness import Tested
     from fslstm_plugin.pictures.predictions import Prediction, Sureness
+    from fslstm_plugin.pictures.predictor import Guarantee
 
 _LISTED = 25  # Pictures that are printed one by one; of more there is a summary.
 
@@ -53,54 +54,36 @@ class Summary:
         return sum(each.pictures for each in self.counts.values())
 
     def show(self, predictions: Iterable[Prediction], sets: bool, sure: bool, source: Path, calibrated: bool) -> None:
-        """Print it; of few pictures each of them.
-
-        Args:
-            predictions: The predictions.
-            sets: Whether there are prediction sets.
-            sure: Whether it was asked which labels are sure.
-            source: Where the pictures are from.
-            calibrated: Whether the probabilities are.
-        """
+        """Print it, with columns for prediction sets and for sure labels where there are some; few pictures singly."""
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column, Table
         from rich.text import Text
 
+        right = partial(Column, justify="right")
         percent = "%" if calibrated else "% (uncalibrated)"
         if self.total <= _LISTED:
-            shown = Table("Picture", "Label", percent, *(["May be"] if sets else []), *(["Sure"] if sure else []))
+            shown = Table(
+                "Picture", "Label", right(percent), *(["May be"] if sets else []), *(["Sure"] if sure else [])
+            )
             for each in predictions:
                 label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
-                cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}", *_labels(each)]
+                cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}"]
+                cells += [] if each.labels is None else [", ".join(each.labels)]
                 cells += ["yes" if each.sure else "look"] if sure else []
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
         else:
-            shown = Table("Label", "Pictures", f"mean {percent}", *(["set of one label"] if sets else []))
+            single = [right("set of one label")] if sets else []
+            shown = Table("Label", right("Pictures"), right(f"mean {percent}"), *single)
             for name, count in self.counts.items():
                 if count.pictures:
                     cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
                     cells += [f"{count.single:,}"] if sets else []
                     shown.add_row(*(Text(printable(cell)) for cell in cells))
-        for column in shown.columns:
-            numbers = column.header in (percent, f"mean {percent}", "Pictures", "set of one label")
-            column.justify = "right" if numbers else "left"
         Console().print(shown)
 
 
-def _labels(prediction: Prediction) -> list[str]:
-    """The cell of the set, none where there are no sets."""
-    if prediction.labels is None:
-        return []
-    return [", ".join(prediction.labels)]
-
-
-def on_sets(sets: Sets | None, tested: Tested | None) -> list[str]:
-    """How often the prediction sets contain the true label, and whether the pictures allow to say so.
-
-    Args:
-        sets: The prediction sets; no sentence where there are none.
-        tested: The pictures; None where none can be read any more.
-    """
+def on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:
+    """How often the prediction sets contain the true label, and whether the pictures allow to say so."""
     if sets is None:
         return []
     whom = (

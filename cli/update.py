@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -12,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 
-from . import evaluation, options, pictures, terminal
+from . import evaluation, pictures, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,14 +51,7 @@ def update(
     ] = None,
     output: Annotated[
         Optional[Path],
-        typer.Option(
-            "--output",
-            "-o",
-            help="File of the updated classifier. Default: the old one is replaced.",
-            dir_okay=False,
-            callback=options.in_a_folder,
-            show_default=False,
-        ),
+        pictures.output("File of the updated classifier. Default: the old one is replaced.", None, "--output", "-o"),
     ] = None,
     groups: pictures.Groups = None,
     weights: pictures.Moved = None,
@@ -73,7 +65,6 @@ def update(
     """
     from rich.console import Console
 
-    from fslstm_plugin.data.reading.decode import allow_pixels
     from fslstm_plugin.data.reading.walk import class_name
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
@@ -81,8 +72,6 @@ def update(
         raise UsageError("There is nothing to update: give --add, --remove or --forget.")
     if groups is not None and add is None:
         raise UsageError("--groups is of the pictures of --add: give --add too.")
-    if max_pixels is not None:
-        allow_pixels(max_pixels)
     console = Console(stderr=True)
     with pictures.claimed(output or model, console):
         if output is not None:
@@ -106,18 +95,13 @@ def update(
 
 
 def _add(classifier: FewShotClassifier, source: Path, groups: str | None, console: Console) -> None:
-    """Add the pictures that are not in it yet; of one that is, the new label counts.
-
-    Raises:
-        DataError: If one of the new pictures is in two classes.
-    """
+    """Add the pictures that are not in it yet; of one that is, the new label counts."""
     import torch
 
     from fslstm_plugin.data.reading.walk import on_case
-    from fslstm_plugin.pictures import Picture, class_names
+    from fslstm_plugin.pictures import class_names
     from fslstm_plugin.pictures.duplicates import corrections
     from fslstm_plugin.pictures.predictions import only_guesses
-    from fslstm_plugin.pictures.tables import path_of
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
@@ -128,9 +112,7 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
     if not found:
         return
     classes = _by_name(classifier)
-    labels = classifier.classes_[classifier.support_labels_].tolist()
-    names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
-    held = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
+    held = pictures.held(classifier)
     if any(classifier.groups_) and groups is None:
         terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
     if only_guesses(source):
@@ -141,12 +123,11 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
         )
     gathered = pictures.gather(found, classifier.open_backbone(), console)
     given = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in gathered.pictures]
-    gathered = replace(gathered, pictures=given)
+    gathered = gathered._replace(pictures=given)
     pictures.without_copies(gathered)
-    support = torch.from_numpy(classifier.support_)
-    corrected = corrections(held, given, torch.cat([support, gathered.features]))
-    known = [corrected.get(place, each) for place, each in enumerate(held)]
-    new, copies = pictures.without_copies(gathered, pictures.Gathered(known, support, []))
+    corrected = corrections(held.pictures, given, torch.cat([held.features, gathered.features]))
+    known = [corrected.get(place, each) for place, each in enumerate(held.pictures)]
+    new, copies = pictures.without_copies(gathered, held._replace(pictures=known))
     again = len(gathered.pictures) - len(new.pictures) - len(corrected)
     if again > 0:
         terminal.say(console, f"{pictures.count_of(again)} of {source} are already in the classifier, or given twice.")
@@ -160,16 +141,16 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
         classifier.partial_fit(
             new.features.numpy(),
             [str(each.label) for each in new.pictures],
-            pictures=[pictures.text_of(each.path) for each in new.pictures],
+            pictures=[each.name for each in new.pictures],
             groups=[each.group for each in new.pictures],
         )
     if corrected:
         classifier.relabel(
             list(corrected),
             [str(each.label) for each in corrected.values()],
-            [pictures.text_of(each.path) for each in corrected.values()],
+            [each.name for each in corrected.values()],
         )
-        terminal.say(console, _on_corrections([(held[place], each) for place, each in corrected.items()]))
+        terminal.say(console, _on_corrections([(held.pictures[place], each) for place, each in corrected.items()]))
 
 
 def _take_out(classifier: FewShotClassifier, none: Sequence[Picture], console: Console) -> bool:
@@ -177,7 +158,7 @@ def _take_out(classifier: FewShotClassifier, none: Sequence[Picture], console: C
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.predictor import named
 
-    gone = {pictures.text_of(each.path): each for each in none}
+    gone = {each.name: each for each in none}
     places = [place for place, name in enumerate(map(named, classifier.pictures_)) if name in gone]
     if places:
         told = ", ".join(Path(classifier.pictures_[place]).name for place in places[:_MOST_NAMED])
@@ -188,11 +169,7 @@ def _take_out(classifier: FewShotClassifier, none: Sequence[Picture], console: C
 
 
 def _places(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
-    """The rows of pictures that are named by any last parts of their paths.
-
-    Raises:
-        UsageError: If there is no such picture, or several.
-    """
+    """The rows of pictures, each of which is named by any last parts of its path."""
     from fslstm_plugin.pictures.tables import path_of
 
     paths = [Path(path_of(each)) for each in classifier.pictures_]
@@ -227,4 +204,4 @@ def _by_name(classifier: FewShotClassifier) -> dict[str, object]:
 
 def _is_news(copies: Sequence[Picture], before: set[int]) -> bool:
     """Whether there is a new picture among them, under another name."""
-    return any(id(each) not in before for each in copies) and len({pictures.text_of(each.path) for each in copies}) > 1
+    return any(id(each) not in before for each in copies) and len({each.name for each in copies}) > 1

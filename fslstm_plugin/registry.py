@@ -199,7 +199,7 @@ class Registry:
 
 
 def fault_of_package(error: BaseException) -> FSLSTMError | None:
-    """An exception as a sentence that names the package that raised it, or else those whose parts are in use, if any."""
+    """An exception as a sentence that names the package that raised it, or else those whose parts are in use."""
     entries = [each for registry in _ALL for each in registry._others.values()]
     packages = {_package(each.value): _distribution(each) for each in entries}
     for frame, line in reversed(list(walk_tb(error.__traceback__))):

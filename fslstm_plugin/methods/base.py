@@ -21,6 +21,7 @@ from ..recipes import MetaRecipe
 from ..registry import ADAPTERS, METHODS
 from .shared.leaving_out import moved_logits, with_queries
 
+
 def require_logits(method: Method, logits: Any, features: EpisodeFeatures) -> Tensor:
     """The logits that a method gave for these features, if they are floating-point numbers ``(..., m, ways)``."""
     expected = (*features.targets.shape[:-2], features.num_query, features.ways)
@@ -28,7 +29,7 @@ def require_logits(method: Method, logits: Any, features: EpisodeFeatures) -> Te
         return logits
     found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
     raise UsageError(
-        f"{method} must give floating-point logits {expected}, but gave {found}: try `fslstm_plugin.check_method` on it."
+        f"{method} must give floating-point logits {expected}, but gave {found}: see `fslstm_plugin.check_method`."
     )
 
 

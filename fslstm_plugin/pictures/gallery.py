@@ -1,4 +1,4 @@
-"""Predictions to look at and to correct, in a page of one file, with the nearest labelled picture beside each."""
+"""Pages of one file: predictions to look at and to correct, and what to expect of a classifier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
@@ -23,6 +23,9 @@ from .tables import path_of
 
 with needs_extra("A gallery", "pictures"):
     from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+if TYPE_CHECKING:
+    from .expectations import Expectations
 
 _MOST = 600  # Pictures whose thumbnails, of about 5 kB each, are in the page; others are shown from their files.
 _SIDE = 160
@@ -39,10 +42,11 @@ def gallery(
     model: str = "",
     most: int = _MOST,
 ) -> str:
-    """The page, in HTML, with nothing from the network; the only program in it is its own, known by its digest.
+    """Predictions, each beside the nearest labelled picture, as a page that needs no network.
 
     It lists all pictures. Those with the least probabilities have thumbnails in the page; of the others, those that a
-    browser can show are read from their files when they come into sight.
+    browser can show are read from their files when they come into sight. The only program in it is its own, known by
+    its digest.
 
     Args:
         predictions: The predictions.
@@ -63,28 +67,24 @@ def gallery(
     near = {name: place for place, name in enumerate(dict.fromkeys(each.nearest for each in found if each.nearest))}
     with ThreadPoolExecutor() as pool:
         thumbnails = pool.map(
-            lambda each: thumbnail(each[1].path) if each[0] < most or not _is_shown(each[1].path) else None,
+            lambda each: _thumbnail(each[1].path) if each[0] < most or not _is_shown(each[1].path) else None,
             enumerate(found),
         )
         rows = [_row(each, image, near, file) for each, image in zip(found, thumbnails, strict=True)]
-        near_images = list(pool.map(thumbnail, near))
+        near_images = list(pool.map(_thumbnail, near))
     labels = labelled or {}
     data = {
         "model": model,
         "none": NONE,
         "classes": [printable(each) for each in classes],
         "near": [
-            {
-                "image": image,
-                "name": printable("/".join(Path(name).parts[-2:])),
-                "label": printable(labels.get(name, "")),
-            }
+            {"image": image, "name": _named(name), "label": printable(labels.get(name, ""))}
             for name, image in zip(near, near_images, strict=True)
         ],
         "rows": rows,
     }
-    script = page("gallery.js").render()
-    return page("gallery.html").render(
+    script = _template("gallery.js").render()
+    return _template("gallery.html").render(
         title=title,
         lead=lead,
         unsure=any(each.sure is not None for each in found),
@@ -96,8 +96,43 @@ def gallery(
     )
 
 
-def page(name: str) -> Template:
-    """A page's template."""
+def overview(said: Expectations, title: str, lead: Sequence[str]) -> str:
+    """What to expect of a classifier as a page that needs no network and no program, with sentences below its title.
+
+    Example:
+        >>> from fslstm_plugin import FewShotClassifier
+        >>> from fslstm_plugin.pictures.expectations import expectations
+        >>> X = [[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]]
+        >>> said = expectations(FewShotClassifier().fit(X, ["owl", "owl", "<wren>", "<wren>"]))
+        >>> "&lt;wren&gt;" in overview(said, "Birds", ["Two classes."])
+        True
+    """
+    return _template("overview.html").render(
+        title=title,
+        lead=lead,
+        classes={printable(name): count for name, count in said.pictures.items()},
+        confused=said.confused,
+        odd=[
+            {
+                "image": _thumbnail(each.picture) if each.picture else None,
+                "name": _named(each.picture),
+                "label": printable(each.label),
+                "looks_like": printable(each.looks_like),
+                "odds": f"{each.odds:.0f}",
+            }
+            for each in said.odd
+        ],
+        alike=[[_named(one), _named(other)] for one, other in said.alike],
+        version=__version__,
+        date=date.today().isoformat(),
+    )
+
+
+def _named(picture: str) -> str:
+    return printable("/".join(Path(picture).parts[-2:]))
+
+
+def _template(name: str) -> Template:
     environment = Environment(
         loader=PackageLoader("fslstm_plugin.reporting"),
         autoescape=True,
@@ -148,7 +183,7 @@ def _is_shown(path: str) -> bool:
     return Path(path).suffix.lower() in _SHOWN_BY_BROWSERS
 
 
-def thumbnail(path: str) -> str | None:
+def _thumbnail(path: str) -> str | None:
     """A picture as a small JPEG in base64, by its path as predictions name it; None if it cannot be read any more."""
     try:
         image = read_boxed(Path(path_of(path)))

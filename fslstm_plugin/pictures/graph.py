@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageOps
 
+from ..checks import require
 from ..confidence.certainty import LeftOut, cautious
 from ..errors import DataError, RunError, printable
 from ..extras import needs_extra
@@ -18,8 +19,12 @@ from ..storage.damage import naming_damage
 from ..storage.files import require_regular
 from .decoding import Decoded, decoded
 from .picture import Picture
-from .predictions import NONE, Prediction
+from .predictions import NONE, Batch, Prediction, identity_of, on_acceptance
 from .tables import path_text
+
+if TYPE_CHECKING:
+    from .likeness import Likeness
+    from .predictor import Guarantee
 
 _BATCH = 8
 _AHEAD = 3  # Batches that are decoded ahead.
@@ -27,26 +32,19 @@ _ROUNDING = 1e-6  # Of a rank in single precision.
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
-class Batch(NamedTuple):
-    """Predictions of some pictures, and why others cannot be read."""
-
-    predictions: list[Prediction]
-    unreadable: list[str]
-
-
 class Graph:
     """A graph of `fslstm_plugin.pictures.onnx.export_onnx`.
 
     Args:
         file: Its place.
-
-    Raises:
-        MissingExtraError: If onnxruntime is not installed.
-        RunError: If there is no such file.
-        DataError: If it is damaged, or was not exported by this package.
+        accept: Share of the pictures of the classes that is accepted; 1 accepts all. Default None: that of the file.
     """
 
-    def __init__(self, file: Path) -> None:
+    together = False
+    sets: Guarantee | None = None
+    likeness: Likeness | None = None
+
+    def __init__(self, file: Path, accept: float | None = None) -> None:
         with needs_extra("An ONNX graph", "onnx"):
             import onnxruntime
         if not file.exists():
@@ -60,26 +58,29 @@ class Graph:
             self._counts = np.array(json.loads(about["counts"]))
             left_out = json.loads(about["left_out"])
             self.left_out = None if left_out is None else LeftOut(**left_out)
-            self.accept = float(json.loads(about["accept"]))
+            self.accepted = float(json.loads(about["accept"]))
             self.why_uncalibrated: str | None = json.loads(about["uncalibrated"])
             self._preprocessing: dict[str, Any] = json.loads(about["preprocessing"])
+        if accept is not None:
+            self.accepted = require("accept", accept, above=0, most=1)
+        self.labelled: dict[str, str] = {}
+        self.identity = identity_of(file.read_bytes(), self.accepted)
 
-    def predict(self, pictures: Sequence[Picture], accept: float) -> Iterator[Batch]:
-        """Predictions in the order of the pictures, a batch at a time; threads decode while the graph works.
+    def on_none(self) -> list[str]:
+        """What 'none of these' means, in sentences."""
+        return [on_acceptance(self.accepted)]
 
-        Args:
-            pictures: The pictures.
-            accept: Share of the pictures of the classes that is accepted; 1 accepts all.
-        """
+    def predict(self, pictures: Sequence[Picture]) -> Iterator[Batch]:
+        """Predictions in the order of the pictures, a batch at a time; threads decode while the graph works."""
         found = decoded(pictures, lambda image, _: preprocess(image, self._preprocessing), _AHEAD * _BATCH)
         while chunk := list(islice(found, _BATCH)):
-            yield self._batch(chunk, accept)
+            yield self._batch(chunk)
 
-    def _batch(self, found: Sequence[Decoded[np.ndarray]], accept: float) -> Batch:
+    def _batch(self, found: Sequence[Decoded[np.ndarray]]) -> Batch:
         read = [(each.picture, each.pixels) for each in found if not isinstance(each.pixels, str)]
         unreadable = [each.pixels for each in found if isinstance(each.pixels, str)]
         if not read:
-            return Batch([], unreadable)
+            return Batch([], len(found), unreadable)
         shares, ranks = self._session.run(
             ["probabilities", "familiarity"], {"images": np.stack([pixels for _, pixels in read])}
         )
@@ -87,7 +88,7 @@ class Graph:
         predictions = [
             Prediction(
                 path=path_text(picture.path.absolute()),
-                label=self.classes[best[place]] if ranks[place] > 1 - accept + _ROUNDING else NONE,
+                label=self.classes[best[place]] if ranks[place] > 1 - self.accepted + _ROUNDING else NONE,
                 likeliest=self.classes[best[place]],
                 probability=float(shares[place, best[place]]),
                 cautious=float(doubtful[place, best[place]]),
@@ -99,7 +100,7 @@ class Graph:
             )
             for place, (picture, _) in enumerate(read)
         ]
-        return Batch(predictions, unreadable)
+        return Batch(predictions, len(found), unreadable)
 
 
 def preprocess(image: Image.Image, how: dict[str, Any]) -> np.ndarray:

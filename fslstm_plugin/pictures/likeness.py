@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,7 +13,6 @@ from torch import Tensor
 from ..confidence.conformal import PER_CLASS
 from ..confidence.exchangeability import difference
 from .embedding import features_of
-from .tables import path_text
 
 if TYPE_CHECKING:
     from ..classifier.estimator import FewShotClassifier
@@ -25,19 +23,12 @@ _NAMED = 3
 
 
 class Tested(NamedTuple):
-    """What the test says.
-
-    Attributes:
-        pictures: How many were tested.
-        p_value: See `Difference`.
-        withdrawn: Whether no guarantee can be given.
-        different: Paths of the pictures that differ most, as predictions name them.
-    """
+    """What the test says."""
 
     pictures: int
-    p_value: float
-    withdrawn: bool
-    different: tuple[str, ...]
+    p_value: float  # See `Difference`.
+    withdrawn: bool  # Whether no guarantee can be given.
+    different: tuple[str, ...]  # Names of the pictures that differ most.
 
 
 class Likeness:
@@ -59,28 +50,22 @@ class Likeness:
     def choose(self, pictures: Sequence[Picture]) -> None:
         """Choose those that are tested, of all that something is said about."""
         wanted = random.Random(0).sample(pictures, min(_MOST, len(pictures)))
-        self._wanted = {_path(each) for each in wanted}
+        self._wanted = {each.name for each in wanted}
 
     def add(self, paths: Sequence[str], features: Tensor, predicted: Sequence[int]) -> None:
-        """Take note of those that are tested.
-
-        Args:
-            paths: Of pictures, as predictions name them.
-            features: Theirs ``(m, d)``.
-            predicted: Places of their likeliest classes.
-        """
+        """Take note of those that are tested, by their names, features ``(m, d)`` and places of likeliest classes."""
         for path, point, group in zip(paths, features, predicted, strict=True):
             if path in self._wanted:
                 self._kept[path] = point, group
 
     def look_at(self, pictures: Sequence[Picture]) -> None:
         """Take note of those that are tested and were predicted before."""
-        missing = [each for each in pictures if _path(each) in self._wanted - self._kept.keys()]
+        missing = [each for each in pictures if each.name in self._wanted - self._kept.keys()]
         for batch in features_of(missing, self.classifier.open_backbone()):
             if batch.pictures:
                 labels = self.classifier.predict(batch.features.numpy())
                 predicted = np.searchsorted(self.classifier.classes_, labels).tolist()
-                self.add([_path(each) for each in batch.pictures], batch.features, predicted)
+                self.add([each.name for each in batch.pictures], batch.features, predicted)
 
     def test(self) -> Tested | None:
         """Test them; None where there are none."""
@@ -95,8 +80,3 @@ class Likeness:
         found = difference(support, torch.stack(points), groups)
         paths, most = list(self._kept), found.shares.topk(min(_NAMED, len(points))).indices.tolist()
         return Tested(len(paths), found.p_value, found.is_significant, tuple(paths[place] for place in most))
-
-
-def _path(picture: Picture) -> str:
-    """As predictions name it."""
-    return path_text(os.path.abspath(picture.path))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
+
+from .tables import path_text
 
 
 class Picture(NamedTuple):
@@ -18,3 +21,8 @@ class Picture(NamedTuple):
     path: Path
     label: str | None = None
     group: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in predictions and classifiers: its path from the root as text, see `path_text`."""
+        return path_text(os.path.abspath(self.path))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replacing
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
+
+if TYPE_CHECKING:
+    from .embedding import Remark
 
 NONE, UNSURE = "none of these", "unsure"
 _COLUMNS = (
@@ -30,33 +33,28 @@ _KNOWN = {cell: answer for answer, cell in _YES.items()}
 
 
 class Prediction(NamedTuple):
-    """A picture's label.
+    """A picture's label."""
 
-    Args:
-        path: The picture, from the root of the file system.
-        label: The likeliest class, or `NONE` where the picture is too unfamiliar.
-        likeliest: The likeliest class in any case.
-        probability: Its probability.
-        familiarity: Of the picture, see `FewShotClassifier.familiarity`.
-        labels: Its prediction set, with the likeliest class in it; None where there are no sets.
-        nearest: The labelled picture that is most like it; empty where its name is not known.
-        calibrated: Whether the probability is calibrated, see `FewShotClassifier.why_uncalibrated`. Default True.
-        sure: Whether the label can be taken without a look, see `certainty`. Default None: that was not asked.
-        probabilities: Of all classes, in their order; empty where they were not asked for.
-        cautious: The probability for a promise, see `certainty.cautious`; no greater. Default 0: nothing is promised.
-    """
+    path: str  # The picture's name.
+    label: str  # The likeliest class, or `NONE` where the picture is too unfamiliar.
+    likeliest: str  # The likeliest class in any case.
+    probability: float  # Its probability.
+    familiarity: float  # See `FewShotClassifier.familiarity`.
+    labels: tuple[str, ...] | None  # The prediction set, with the likeliest class in it; None where there are no sets.
+    nearest: str  # The labelled picture that is most like it; empty where its name is not known.
+    calibrated: bool = True  # Whether the probability is.
+    sure: bool | None = None  # Whether the label can be taken without a look; None where that was not asked.
+    probabilities: tuple[float, ...] = ()  # Of all classes, in their order.
+    cautious: float = 0.0  # The probability for a promise, see `certainty.cautious`.
 
-    path: str
-    label: str
-    likeliest: str
-    probability: float
-    familiarity: float
-    labels: tuple[str, ...] | None
-    nearest: str
-    calibrated: bool = True
-    sure: bool | None = None
-    probabilities: tuple[float, ...] = ()
-    cautious: float = 0.0
+
+class Batch(NamedTuple):
+    """Predictions of some pictures, how many were looked at for them, and what is to be said of these."""
+
+    predictions: Sequence[Prediction]
+    looked_at: int
+    unreadable: Sequence[str] = ()
+    remarks: Sequence[Remark] = ()
 
 
 def on_acceptance(accepted: float) -> str:
@@ -94,11 +92,6 @@ class PredictionTable:
         model: See `identity_of`.
         classes: Classes whose probabilities get a column each. Default none.
 
-    Raises:
-        DataError: If there is a file of another form, or one with a picture twice.
-        UsageError: If its predictions are another model's, or it is a device or a pipe.
-        StorageError: If it cannot be written.
-
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "out.csv"
@@ -115,6 +108,7 @@ class PredictionTable:
     def __init__(self, file: Path, model: str, classes: Sequence[str] = ()) -> None:
         self.file, self.model = file, model
         self._of_classes = [f"probability of {each}" for each in classes]
+        self._columns = [*_COLUMNS, *self._of_classes]
         self.done: set[str] = set()
         self._folders: dict[str, str] = {}
         self._status: os.stat_result | None = None
@@ -128,10 +122,8 @@ class PredictionTable:
 
     def _continue(self) -> None:
         with self.file.open("rb") as lines:
-            begins = (
-                next(lines).removeprefix(codecs.BOM_UTF8).decode(errors="replace")
-            )  # which a spreadsheet puts first
-        header = next(csv.reader([begins]), [])
+            begins = next(lines).removeprefix(codecs.BOM_UTF8)  # which a spreadsheet puts first
+        header = next(csv.reader([begins.decode(errors="replace")]), [])
         if header[: len(_COLUMNS)] != list(_COLUMNS):
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         if header != self._columns:
@@ -157,16 +149,8 @@ class PredictionTable:
             "file, or remove it."
         )
 
-    @property
-    def _columns(self) -> list[str]:
-        return [*_COLUMNS, *self._of_classes]
-
     def _cut_off(self, whole: int) -> None:
-        """Remove the half line that an interrupted write left, but nothing that was a line once.
-
-        Raises:
-            DataError: If more than that is left over, as after a quote that was put in or taken out.
-        """
+        """Remove the half line that an interrupted write left, but nothing that was a line once."""
         with self.file.open("rb+") as file:
             file.seek(whole)
             if file.read().endswith(b"\n"):
@@ -174,20 +158,12 @@ class PredictionTable:
             file.truncate(whole)
 
     def append(self, predictions: Sequence[Prediction]) -> None:
-        """Write predictions, all of them or none.
-
-        Raises:
-            StorageError: If they cannot be written; the file is as it was. Also if another file is in its place.
-        """
+        """Write predictions, all of them or none; not into another file that is in its place."""
         self._write([self._cells(each) for each in predictions])
         self.done.update(self.entry(each.path) for each in predictions)
 
     def mark(self, asked: Asked) -> None:
-        """Say of some predictions whether their labels are sure, and of the others no more; the whole file is replaced.
-
-        Raises:
-            StorageError: If it cannot be written; the file is as it was.
-        """
+        """Say of some predictions whether their labels are sure, and of the others no more; the file is replaced."""
         marked = {self.entry(each.path): each.sure for each in asked}
         with replacing(self.file) as temporary, temporary.open("w", encoding="utf-8", newline="") as text:
             lines = csv.writer(text, lineterminator="\r\n")
@@ -276,13 +252,11 @@ class PredictionTable:
 
 @dataclass(frozen=True)
 class Sureness:
-    """Which labels are sure enough to be taken without a look; one of the three is given.
+    """Which labels are sure enough to be taken without a look.
 
-    Args:
-        above: Those of at least this probability. Default None.
-        wrong_at_most: Those that leave at most this share of all pictures with a wrong label. Default None.
-        guaranteed: With ``wrong_at_most``: those whose prediction set holds no other label, of sets with the coverage
-            1 - ``wrong_at_most``, in place of those of the greatest probabilities. Default False.
+    Those of at least a probability; or those that leave at most a share of all pictures with a wrong label. These are
+    the ones with the greatest probabilities, or if guaranteed, those whose prediction set holds no other label, of sets
+    with the coverage 1 - ``wrong_at_most``.
 
     Example:
         >>> found = [Prediction("/1.png", "owl", "owl", p, 1.0, None, "", cautious=p) for p in (0.99, 0.7)]
@@ -301,12 +275,7 @@ class Sureness:
             require("wrong_at_most", self.wrong_at_most, above=0, below=1)
 
     def rule(self, predictions: Iterable[Prediction], left_out: LeftOut | None = None) -> Callable[[Prediction], bool]:
-        """What tells of each of these predictions whether it is sure; "none of these" never is.
-
-        Args:
-            predictions: The predictions.
-            left_out: Of the labelled pictures, see `least_probability`. Default None: not known.
-        """
+        """What tells of each of these predictions whether it is sure, see `least_probability`; `NONE` never is."""
         if self.guaranteed:
             return lambda each: each.label != NONE and each.labels == (each.label,)
         if self.wrong_at_most is None:
@@ -320,17 +289,11 @@ class Sureness:
 
 @dataclass(frozen=True)
 class Asked:
-    """A table's predictions of some pictures, which are read again each time.
-
-    Args:
-        table: The table.
-        entries: The pictures, see `PredictionTable.entry`.
-        sure: What tells whether a label is sure. Default None: nobody asks.
-    """
+    """A table's predictions of some pictures, which are read again each time."""
 
     table: PredictionTable
-    entries: Collection[str]
-    sure: Callable[[Prediction], bool] | None = None
+    entries: Collection[str]  # See `PredictionTable.entry`.
+    sure: Callable[[Prediction], bool] | None = None  # Whether a label is; None where nobody asks.
 
     def __iter__(self) -> Iterator[Prediction]:
         for each in self.table:
@@ -354,13 +317,9 @@ def only_guesses(source: Path) -> bool:
 
 
 def path_beside(file: Path, path: str) -> str:
-    """A picture's path for a file that lists it: from its folder where the picture lies within, else from the root.
+    """A picture's name for a file that lists it: from its folder where the picture lies within, else from the root.
 
     So it is what was typed where both were named from one folder, and stays right when that folder is moved.
-
-    Args:
-        file: The list.
-        path: The picture, from the root of the file system.
 
     Example:
         >>> path_beside(Path("/home/out.csv"), "/home/new/1.png"), path_beside(Path("/home/out.csv"), "/mnt/1.png")

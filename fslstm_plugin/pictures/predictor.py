@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -28,27 +27,15 @@ _ACCEPTED, _LEAST_ACCEPTED = 0.95, 0.9  # Unless something else is asked for.
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
 
-@dataclass(frozen=True)
-class Guarantee:
-    """How often prediction sets contain the true label.
-
-    Args:
-        coverage: Their share.
-        kind: See `conformal.p_values`.
-    """
+class Guarantee(NamedTuple):
+    """How often prediction sets contain the true label, and for which kind of pictures; see `conformal.p_values`."""
 
     coverage: float
     kind: str = PER_CLASS
 
-    @classmethod
-    def of(cls, classifier: FewShotClassifier, coverage: float, kind: str = PER_CLASS) -> Guarantee:
-        """That of a fitted classifier.
-
-        Raises:
-            UsageError: If the classifier cannot guarantee that, with the reason and what it can.
-        """
-        classifier.predict_set(classifier.support_[:1], coverage, kind)  # what is wrong is said before anything else
-        return cls(coverage, kind)
+    def require(self, classifier: FewShotClassifier) -> None:
+        """Refuse a classifier that cannot guarantee it, before anything else is computed."""
+        classifier.predict_set(classifier.support_[:1], *self)
 
 
 def named(picture: str) -> str:
@@ -72,24 +59,20 @@ def left_out(classifier: FewShotClassifier) -> LeftOut | None:
 
 
 def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> float:
-    """The share of pictures of the classes that are accepted as such.
+    """The share of pictures of the classes that are accepted as such; 1 accepts all pictures.
 
-    Args:
-        classifier: A fitted one.
-        asked: What is asked for; 1 accepts all pictures. Default None: 0.95, or the greatest of two digits that so few
-            labelled pictures can tell; 1 where that would be below 0.9.
-
-    Raises:
-        UsageError: If it is out of range, or there are too few labelled pictures for it.
+    Unless one is asked for, it is 0.95, or the greatest of two digits that so few labelled pictures can tell; 1 where
+    that would be below 0.9.
     """
     counts = independent_counts(classifier)
     points = int(counts[counts > 1].sum())
+    most = math.floor(100 * points / (points + 1)) / 100
     if asked is None:
-        most = _at_most(_ACCEPTED, points)
-        return most if most >= _LEAST_ACCEPTED else 1.0
+        usual = _ACCEPTED if attained_coverage(_ACCEPTED, points) < 1 else most
+        return usual if usual >= _LEAST_ACCEPTED else 1.0
     require("accept", asked, above=0, most=1)
     if asked < 1 and attained_coverage(asked, points) == 1:
-        most, enough = math.floor(100 * points / (points + 1)) / 100, math.ceil(asked / (1 - asked) - _ROUNDING)
+        enough = math.ceil(asked / (1 - asked) - _ROUNDING)
         raise UsageError(
             f"To accept {100 * asked:g} % of the pictures of the classes takes {enough} labelled pictures in classes "
             f"with two or more, but there are {points}: label more, or accept "
@@ -98,18 +81,8 @@ def acceptance(classifier: FewShotClassifier, asked: float | None = None) -> flo
     return asked
 
 
-def _at_most(share: float, points: int) -> float:
-    """The share, or the greatest of two digits that so many points can tell."""
-    return share if attained_coverage(share, points) < 1 else math.floor(100 * points / (points + 1)) / 100
-
-
 def accepting(accepted: float, counts: Sequence[int], asked: float | None = None) -> list[str]:
-    """What 'none of these' means, in sentences.
-
-    Args:
-        accepted: See `acceptance`.
-        counts: Labelled pictures of each class.
-        asked: See `acceptance`.
+    """What 'none of these' means, in sentences, by the labelled pictures of each class; see `acceptance`.
 
     Example:
         >>> accepting(0.95, [5] * 5)[1]
@@ -131,9 +104,7 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
 def _rate(share: Range) -> str:
     """In percent: one number that is at most 2 from either end, or both ends."""
     low, high = 100 * share.low, 100 * share.high
-    if high - low <= 4:
-        return f"about {(low + high) / 2:.0f} %"
-    return f"{low:.0f} to {high:.0f} %"
+    return f"about {(low + high) / 2:.0f} %" if high - low <= 4 else f"{low:.0f} to {high:.0f} %"
 
 
 class Predictor:
@@ -155,8 +126,8 @@ class Predictor:
         self, classifier: FewShotClassifier, guarantee: Guarantee | None = None, accepted: float = 1.0
     ) -> None:
         self.classifier, self.guarantee, self.accepted = classifier, guarantee, accepted
-        self._classes = [printable(str(each)) for each in classifier.classes_]
-        self._places = dict(zip(classifier.classes_.tolist(), self._classes, strict=True))
+        self.classes = [printable(str(each)) for each in classifier.classes_]
+        self._names = dict(zip(classifier.classes_.tolist(), self.classes, strict=True))
         self._counts = independent_counts(classifier)
         self._support = F.normalize(torch.from_numpy(classifier.support_).float(), dim=-1)
 
@@ -173,7 +144,7 @@ class Predictor:
         nearest = (F.normalize(features.float(), dim=-1) @ self._support.mT).argmax(-1).tolist()
         found = []
         for place, path in enumerate(paths):
-            likeliest, near = self._classes[best[place]], self.classifier.pictures_[nearest[place]]
+            likeliest, near = self.classes[best[place]], self.classifier.pictures_[nearest[place]]
             found.append(
                 Prediction(
                     path,
@@ -197,8 +168,8 @@ class Predictor:
             return likely.argmax(-1).tolist()
         return np.searchsorted(self.classifier.classes_, self.classifier.predict(X)).tolist()
 
-    def _sets(self, X: object) -> Sequence[tuple[str, ...] | None]:
+    def _sets(self, X: np.ndarray) -> Sequence[tuple[str, ...] | None]:
         if self.guarantee is None:
-            return [None] * len(X)  # type: ignore[arg-type]
-        sets = self.classifier.predict_set(X, self.guarantee.coverage, self.guarantee.kind)
-        return [tuple(self._places[each] for each in found.tolist()) for found in sets]
+            return [None] * len(X)
+        sets = self.classifier.predict_set(X, *self.guarantee)
+        return [tuple(self._names[each] for each in found.tolist()) for found in sets]

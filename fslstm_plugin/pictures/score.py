@@ -23,44 +23,25 @@ if TYPE_CHECKING:
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """Prediction sets: how many contain the true label, and how many labels they have.
-
-    Args:
-        asked: The coverage that was asked for.
-        kind: See `conformal.p_values`.
-        share: The share of the sets with the true label.
-        labels: Mean number of labels in a set.
-    """
+    """Prediction sets: how many contain the true label, and how many labels they have."""
 
     asked: float
-    kind: str
-    share: float
-    labels: float
+    kind: str  # See `conformal.p_values`.
+    share: float  # Of the sets with the true label.
+    labels: float  # Their mean number in a set.
 
 
 class Score(msgspec.Struct, frozen=True):
-    """What a classifier says of labelled pictures that it was not fitted to.
+    """What a classifier says of labelled pictures that it was not fitted to."""
 
-    Args:
-        pictures: How many are of its classes.
-        accuracy: Share of these whose likeliest class is their label, "none of these" set aside.
-        low: Lower end of its 95 % interval, Wilson's.
-        high: Upper end.
-        calibration_error: Expected calibration error of the probabilities in 15 bins, 0 to 1.
-        confusions: How many pictures of each class are given each label, "none of these" among them.
-        unknown: How many pictures there are of each class that it does not have.
-        unknown_refused: How many of these it takes for "none of these".
-        coverage: Of the prediction sets; None where none were asked for.
-    """
-
-    pictures: int
-    accuracy: float
-    low: float
+    pictures: int  # Of its classes.
+    accuracy: float  # Share of these whose likeliest class is their label, "none of these" set aside.
+    low: float  # The ends of its 95 % interval, Wilson's.
     high: float
-    calibration_error: float
-    confusions: dict[str, dict[str, int]]
-    unknown: dict[str, int]
-    unknown_refused: int
+    calibration_error: float  # Of the probabilities, in 15 bins, 0 to 1.
+    confusions: dict[str, dict[str, int]]  # Pictures of each class that are given each label, with "none of these".
+    unknown: dict[str, int]  # Pictures of each class that it does not have.
+    unknown_refused: int  # Those of them that it takes for "none of these".
     coverage: Coverage | None
 
 
@@ -71,14 +52,9 @@ def score(
     guarantee: Guarantee | None = None,
     accepted: float = 1.0,
 ) -> Score:
-    """Compare predictions with the labels.
+    """Compare predictions of pictures, by their features ``(m, d)``, with their labels; see `Predictor`.
 
-    Args:
-        classifier: A fitted one.
-        features: Features ``(m, d)`` of pictures that it was not fitted to.
-        labels: Their labels; one at least is a class of the classifier.
-        guarantee: Of the prediction sets. Default None: there are none.
-        accepted: See `predictions.acceptance`. Default 1: no picture is none of the classes.
+    One label at least is a class of the classifier.
 
     Example:
         >>> from fslstm_plugin import FewShotClassifier
@@ -93,14 +69,14 @@ def score(
     pairs = list(zip(found, labels, strict=True))
     known = [(prediction, label) for prediction, label in pairs if label in classes]
     others = [(prediction, label) for prediction, label in pairs if label not in classes]
-    correct = sum(prediction.likeliest == label for prediction, label in known)
+    accuracy = sum(prediction.likeliest == label for prediction, label in known) / len(known)
     counted = Counter((label, prediction.label) for prediction, label in known)
     mine = torch.tensor([label in classes for label in labels])
     likely = torch.from_numpy(classifier.predict_proba(features.numpy()))[mine]
-    low, high = wilson_interval(correct / len(known), len(known))
+    low, high = wilson_interval(accuracy, len(known))
     return Score(
         pictures=len(known),
-        accuracy=correct / len(known),
+        accuracy=accuracy,
         low=low,
         high=high,
         calibration_error=expected_calibration_error(likely, torch.tensor([classes[label] for _, label in known])),
@@ -119,4 +95,4 @@ def score(
 
 def _coverage(guarantee: Guarantee, sets: Sequence[tuple[Sequence[str], str]]) -> Coverage:
     share = sum(label in names for names, label in sets) / len(sets)
-    return Coverage(guarantee.coverage, guarantee.kind, share, sum(len(names) for names, _ in sets) / len(sets))
+    return Coverage(*guarantee, share, sum(len(names) for names, _ in sets) / len(sets))
