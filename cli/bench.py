@@ -12,6 +12,7 @@ import typer
 from fslstm_plugin.errors import UnknownNameError, UsageError
 
 from . import evaluation, options
+from .results import write_json
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +105,6 @@ def bench(
     from fslstm_plugin.benchmarks.stock import require_cifarfs
     from fslstm_plugin.data.root import data_root as resolve_root
     from fslstm_plugin.runs.folder import Run
-    from fslstm_plugin.storage.files import write_json
 
     console = Console(stderr=True)
     root = resolve_root(data_root)

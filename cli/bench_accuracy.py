@@ -11,6 +11,7 @@ from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
 from . import options
+from .results import write_json
 from .signatures import only_given, with_recipe
 
 EXAMPLES = """
@@ -42,7 +43,6 @@ def bench_accuracy(
     from rich.console import Console
 
     from fslstm_plugin.benchmarks import accuracy
-    from fslstm_plugin.storage.files import write_json
     from fslstm_plugin.training.configuration import pretrain_config
 
     # torch.utils.benchmark would warn that no GPU was found.

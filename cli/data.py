@@ -12,6 +12,7 @@ from fslstm_plugin.registry import DATASETS
 
 from .command import Command, epilog
 from .options import DataRoot, Json, complete
+from .results import write_json
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data sets, and list them.")
 
@@ -68,7 +69,6 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
     from rich.table import Table
 
     from fslstm_plugin.data.root import data_root as resolve
-    from fslstm_plugin.storage.files import write_json
 
     root = resolve(data_root)
     rows = sorted((row for name in DATASETS.names() for row in _rows(name, root)), key=lambda row: not row["prepared"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,13 +44,16 @@ def _writable(file: Path) -> Path:
     return file
 
 
-_BEGINNINGS = {  # Of the files of each kind that commands write, in small letters.
-    "JSON file": (b"{", b"["),
-    "page": (b"<!doctype html",),
-    "CSV file": (b"dataset,split,",),
-    "LaTeX table": (b"% needs",),
-    "card": (b"---",),
+_OURS = {  # By which an earlier file of a kind is known as one that may be replaced.
+    "JSON file": rb'\s*\{\s*"command": "',
+    "Label Studio file": rb'\s*\[\s*(\]|\{\s*"data": \{\s*"image": "/data/local-files/)',
+    "CSV file": rb"dataset,split,",
+    "LaTeX table": rb"% Needs",
+    "card": rb'---\nlibrary_name: "fslstm"',
+    "page": rb'(?s:.{,1000})<meta name="generator" content="fslstm">',
+    "chart": rb"(?s:.*)drawn by fslstm",
 }
+_MOST = 2**22  # Bytes of a file to look at; none of ours is that long before what tells it.
 
 
 def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
@@ -58,24 +62,17 @@ def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
     def checked(file: Optional[Path]) -> Optional[Path]:
         if file is not None and _writable(file).is_file() and file.stat().st_size:
             try:
-                content = file.read_bytes()
+                with file.open("rb") as opened:
+                    content = opened.read(_MOST)
             except OSError as error:
                 raise UsageError(
                     f"{file} already exists and cannot be read ({error.strerror}): name another file."
                 ) from error
-            if not _is_ours(content, kind):
+            if not re.match(_OURS[kind], content):
                 raise UsageError(f"{file} already exists and is no {kind} of fslstm: name another file.")
         return file
 
     return checked
-
-
-def _is_ours(content: bytes, kind: str) -> bool:
-    if kind == "chart":
-        from fslstm_plugin.reporting.chart import MARK
-
-        return MARK.encode() in content
-    return content.lstrip().lower().startswith(_BEGINNINGS[kind])
 
 
 def coverage_kind(coverage: float | None, kind: str | None) -> str:

@@ -15,7 +15,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, RunError, UsageError, printable
 
-from . import options, terminal
+from . import options, results, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -361,14 +361,10 @@ def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """What a command found as JSON, with the command and the version that made it."""
+    """What a command found as JSON, which is told; see `results.write_json`."""
     import msgspec
 
-    from fslstm_plugin import __version__
-    from fslstm_plugin.reporting.provenance import command_line
-    from fslstm_plugin.storage.files import write_json as write
-
-    write(file, {"command": command_line(), "version": __version__, **msgspec.to_builtins(content)})
+    results.write_json(file, msgspec.to_builtins(content))
     written(file)
 
 

@@ -61,7 +61,8 @@ def predict(
     label_studio: Annotated[
         Optional[Path],
         pictures.output(
-            "Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.", "JSON file"
+            "Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.",
+            "Label Studio file",
         ),
     ] = None,
     xmp: Annotated[

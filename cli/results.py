@@ -78,6 +78,14 @@ def _draw(rows: Sequence[Row], file: Path) -> None:
     save(chart(rows), file, "chart")
 
 
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """What a command found, plain data, as JSON with the command and the version that made it."""
+    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.storage import files
+
+    files.write_json(file, {"command": command_line(), "version": __version__, **content})
+
+
 def content_of(rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """What a JSON file of the rows holds."""
     from fslstm_plugin.reporting.provenance import command_line

@@ -58,7 +58,9 @@ def suggest(
     json: options.Json = None,
     label_studio: Annotated[
         Optional[Path],
-        pictures.output("Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.", "JSON file"),
+        pictures.output(
+            "Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.", "Label Studio file"
+        ),
     ] = None,
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.

@@ -18,12 +18,12 @@ with needs_extra("A figure", "report"):
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARK = "drawn by fslstm"
-# Who made the file, by which it is known as one that may be replaced, and no date, by which two files would differ.
+# Who made the file, by which the command knows it as one that it may replace, and no date, which makes files differ.
+_MARK = "drawn by fslstm"
 _METADATA = {
-    "png": {"Software": MARK},
-    "svg": {"Creator": MARK, "Date": None},
-    "pdf": {"Creator": MARK, "CreationDate": None},
+    "png": {"Software": _MARK},
+    "svg": {"Creator": _MARK, "Date": None},
+    "pdf": {"Creator": _MARK, "CreationDate": None},
 }
 _LINE, _AROUND = 0.17, 0.75  # Height of a method and of what is around them, in inches.
 _PANEL, _NAMES, _LETTERS = 1.9, 1.4, 28  # Widths of a panel and of the names in inches, of a name's line in letters.

@@ -806,7 +806,7 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
     (tmp_path / "labels.csv").write_text("path,label\nold.jpg,corrected by hand\n")
     for option, file, kind in (
         ("--html", model, "page"), ("--json", new / ".." / model.name, "JSON file"),
-        ("--json", tmp_path / "same", "JSON file"), ("--label-studio", tmp_path / "labels.csv", "JSON file"),
+        ("--json", tmp_path / "same", "JSON file"), ("--label-studio", tmp_path / "labels.csv", "Label Studio file"),
     ):  # fmt: skip
         done = fslstm("predict", model, new, option, file)
         assert (done.code, done.out, f"is no {kind} of fslstm" in done.err) == (2, "", True), done.err
@@ -820,9 +820,13 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
     assert not out.exists()
     picture = min(new.iterdir())
     pixels = picture.read_bytes()
-    for option in ("--csv", "--html", "--json"):
+    for option, words in (
+        ("--csv", "is a picture, and is not"),
+        ("--html", "is no page"),
+        ("--json", "is no JSON file"),
+    ):
         done = fslstm("predict", model, new, option, picture)
-        assert (done.code, "is a picture, and is not replaced" in done.err) == (2, True)
+        assert (done.code, words in done.err) == (2, True)
     assert picture.read_bytes() == pixels
     done = fslstm("predict", model, new, "--csv", "/dev/null")
     assert (done.code, "is no file in which a table can be continued" in done.err) == (2, True)

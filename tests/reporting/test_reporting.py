@@ -540,12 +540,17 @@ def test_compare_draws_the_chart_that_its_file_is_named_after(fslstm, tmp_path, 
     numbers = np.random.default_rng(0).normal(size=(60, 4))
     np.savez(features, features=numbers, labels=np.repeat(["a", "b", "c", "d", "e", "f"], 10))
     file = tmp_path / f"methods.{kind}"
-    done = fslstm(
-        "compare", "nn", "rr", "--features", features, "--episodes", 20, "--shots", 1, "--queries", 3, "--chart", file
-    )
-    assert done.code == 0, done.err
+    command = ("compare", "nn", "rr", "--features", features, "--episodes", 20, "--shots", 1, "--queries", 3)
     begins = {"svg": b"<?xml", "PNG": b"\x89PNG", "pdf": b"%PDF"}
-    assert file.read_bytes().startswith(begins[kind])
+    for _ in range(2):  # An earlier chart is replaced.
+        done = fslstm(*command, "--chart", file)
+        assert done.code == 0, done.err
+        assert file.read_bytes().startswith(begins[kind])
+    others = begins[kind] + b" made by hand"
+    file.write_bytes(others)
+    done = fslstm(*command, "--chart", file)
+    assert (done.code, done.out, "is no chart of fslstm" in done.err) == (2, "", True)
+    assert file.read_bytes() == others
     done = fslstm("compare", "nn", "rr", "--features", features, "--chart", tmp_path / "methods.jpg")
     assert done.code == 2
     assert "methods.jpg must end in .svg, .png or .pdf" in done.err
