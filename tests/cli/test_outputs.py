@@ -39,7 +39,7 @@ def test_only_an_earlier_file_of_the_same_kind_is_replaced(option, command, fsls
 
 
 def test_every_command_writes_json_that_it_may_write_again(command, fslstm, tmp_path, data_root):
-    for arguments in (command, ("data", "list", "--data-root", data_root), ("bench", "heads", "--rounds", 2)):
+    for arguments in (command, ("data", "list", "--data-root", data_root)):
         for _ in range(2):
             done = fslstm(*arguments, "--json", tmp_path / "r.json")
             assert done.code == 0, done.err
