@@ -20,7 +20,7 @@ from ..heads import Head, one_hot
 from ..heads.base import SolvedSystem
 from ..heads.margins import WithQueries
 from ..heads.validation import check_support
-from ..methods.base import Method
+from ..methods.base import Method, require_logits
 from ..methods.shared.leaving_out import moved_logits
 from .groups import folds, representatives
 from .incremental import UpdatableSystem, is_updatable
@@ -133,10 +133,7 @@ class FittedMethod:
         A transductive method takes all of them as the queries of one episode.
         """
         if self.method.is_transductive:
-            episode = self._episode(query.double())
-            found = self.method.logits(episode).double()
-            episode.forget()  # of 10,000 queries its similarities take 0.8 GB
-            return found
+            return self._by_method(query.double())
         return torch.cat([self._inductive(part.double()) for part in query.split(_QUERIES)])
 
     @torch.no_grad()
@@ -147,8 +144,14 @@ class FittedMethod:
 
     def _inductive(self, query: Tensor) -> Tensor:
         if self._head is None:
-            return self.method.logits(self._episode(query)).double()
+            return self._by_method(query)
         return self._decided(self._head, self.adapted(query))
+
+    def _by_method(self, query: Tensor) -> Tensor:
+        episode = self._episode(query)
+        found = require_logits(self.method, self.method.logits(episode), episode).double()
+        episode.forget()  # of 10,000 queries its similarities take 0.8 GB
+        return found
 
     def _decided(self, head: Head, query: Tensor) -> Tensor:
         """Logits of queries after the adapters."""
