@@ -81,7 +81,7 @@ def fit(
             draw_sample(SAMPLE)
     options.require_apart(labelled, output, json, html)
     if html is not None:
-        from fslstm_plugin.pictures.gallery import overview  # what it needs is missed before anything is computed
+        from fslstm_plugin.reporting.gallery import overview  # what it needs is missed before anything is computed
     if method is not None:
         method_to_fit(method)  # what is wrong is said before anything is computed
     console = Console(stderr=True)

@@ -88,7 +88,7 @@ def _opened(file: Path) -> Iterator[TextIO]:
 
 def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead: Sequence[str]) -> None:
     """The page of all pictures, with sentences on top."""
-    from fslstm_plugin.pictures.gallery import gallery
+    from fslstm_plugin.reporting.gallery import gallery
     from fslstm_plugin.storage.files import write_text
 
     write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))

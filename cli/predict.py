@@ -160,7 +160,7 @@ def predict(
     _check_sorting(source, sort_into, link)
     options.require_apart(model, source, csv, json, html, label_studio)
     if html is not None:
-        import fslstm_plugin.pictures.gallery  # noqa: F401  # what it needs is missed before anything is computed
+        import fslstm_plugin.reporting.gallery  # noqa: F401  # what it needs is missed before anything is computed
     console = Console(stderr=True)
     found = pictures.unlabelled(source, console)
     if label_studio is not None:

@@ -12,10 +12,10 @@ from ..extras import needs_extra
 from .blocks import Section
 
 with needs_extra("A report", "report"):
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup, escape
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+
+    from .pages import template
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -26,26 +26,9 @@ def page(title: str, sections: Sequence[Section]) -> str:
         >>> "<td>1 &lt; 2</td>" in page("A", [Section("B", blocks=[Block(head=["c"], rows=[["1 < 2"]])])])
         True
     """
-    environment = Environment(
-        loader=PackageLoader("fslstm_plugin.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return template("report.html").render(
+        title=title, sections=sections, version=__version__, date=date.today().isoformat()
     )
-    environment.filters["breakable"] = breakable
-    template = environment.get_template("report.html")
-    return template.render(title=title, sections=sections, version=__version__, date=date.today().isoformat())
-
-
-def breakable(text: str) -> Markup:
-    """Escaped text whose long names may break after ``+``, ``,`` and ``.``, and before ``(``.
-
-    Example:
-        >>> print(breakable("NN+PSM"))
-        NN+<wbr>PSM
-    """
-    return Markup(re.sub(r"(?<=[\w)][+,.])(?=\w)|(?<=\w)(?=\()", "<wbr>", str(escape(text))))
 
 
 def svg_element(figure: Figure, salt: str) -> str:

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
-from fslstm_plugin.pictures.gallery import gallery
 from fslstm_plugin.pictures.predictions import NONE, Prediction
+from fslstm_plugin.reporting.gallery import gallery
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 HOSTILE = ("</script><script>alert(1)</script>", "=1+1", 'a "quote", and', "<img src=x onerror=alert(1)>")

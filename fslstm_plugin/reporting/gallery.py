@@ -17,15 +17,15 @@ from PIL import Image
 from .. import __version__
 from ..errors import DataError, printable
 from ..extras import needs_extra
-from .boxes import read_boxed
-from .predictions import NONE, Prediction, path_beside
-from .tables import path_of
+from ..pictures.boxes import read_boxed
+from ..pictures.predictions import NONE, Prediction, path_beside
+from ..pictures.tables import path_of
 
 with needs_extra("A gallery", "pictures"):
-    from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+    from .pages import template
 
 if TYPE_CHECKING:
-    from .expectations import Expectations
+    from ..pictures.expectations import Expectations
 
 _MOST = 600  # Pictures whose thumbnails, of about 5 kB each, are in the page; others are shown from their files.
 _SIDE = 160
@@ -83,8 +83,8 @@ def gallery(
         ],
         "rows": rows,
     }
-    script = _template("gallery.js").render()
-    return _template("gallery.html").render(
+    script = template("gallery.js").render()
+    return template("gallery.html").render(
         title=title,
         lead=lead,
         unsure=any(each.sure is not None for each in found),
@@ -107,7 +107,7 @@ def overview(said: Expectations, title: str, lead: Sequence[str]) -> str:
         >>> "&lt;wren&gt;" in overview(said, "Birds", ["Two classes."])
         True
     """
-    return _template("overview.html").render(
+    return template("overview.html").render(
         title=title,
         lead=lead,
         classes={printable(name): count for name, count in said.pictures.items()},
@@ -130,17 +130,6 @@ def overview(said: Expectations, title: str, lead: Sequence[str]) -> str:
 
 def _named(picture: str) -> str:
     return printable("/".join(Path(picture).parts[-2:]))
-
-
-def _template(name: str) -> Template:
-    environment = Environment(
-        loader=PackageLoader("fslstm_plugin.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
 
 
 def _in_html(data: object) -> str:
