@@ -35,7 +35,7 @@ fslstm compare-heads --query-balance dirichlet:2 --interval classes
 """
 
 PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
-_WITH_AFFINITIES = ("lssvm(bpa,ridge=1,normalize)", "lssvm(bpa,ridge=1,normalize)+psm", "tim(bpa)")
+_WITH_AFFINITIES = ("lssvm(ridge=1,bpa,normalize)", "lssvm(ridge=1,bpa,normalize)+psm", "tim(bpa)")
 
 
 @with_fields(evaluation.Evaluation)

@@ -25,7 +25,7 @@ class BalancedAffinities(FeatureAdapter):
     Everything follows from the Gram matrix; the new features are as many as there are points. No label enters and all
     points are treated alike, at whatever balance of the classes.
 
-    Use this before any head or method where the queries come together: ``lssvm(bpa,ridge=1,normalize)``,
+    Use this before any head or method where the queries come together: ``lssvm(ridge=1,bpa,normalize)``,
     ``pt-map(bpa)``. The base classes' mean and feature maps mean nothing behind it.
 
     Source: Shalam and Korman, "The balanced-pairwise-affinities feature transform", ICML 2024. Their code divides a
