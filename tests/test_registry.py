@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +160,12 @@ def test_heads_and_methods_have_no_name_in_common(mine: Registry, other: str) ->
 def test_a_name_is_letters_digits_and_hyphens(name: object) -> None:
     with pytest.raises(UsageError, match="a letter first, but got"):
         METHODS.register(name, SimpleShot)  # type: ignore[call-overload]
+
+
+def test_the_example_package_has_the_entry_points_that_the_tests_use(request: pytest.FixtureRequest):
+    toml = pytest.importorskip("tomllib")
+    folder = request.config.rootpath / "tests" / "extension"
+    project = toml.loads((folder / "pyproject.toml").read_text())["project"]
+    used = PathDistribution(folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info").entry_points
+    named = {(group, *part) for group, parts in project["entry-points"].items() for part in parts.items()}
+    assert named == {(each.group, each.name, each.value) for each in used}
