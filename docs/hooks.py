@@ -74,6 +74,16 @@ COPIES = {
         for path in sorted(Path("reproductions").glob(f"*/figure.{kind}"))
     },
 }
+# Source files that pages link to, and the pages that show them.
+SHOWN = {
+    "cli": "reference/commands.md",
+    "fslstm_plugin/data/base.py": "reference/data.md",
+    "fslstm_plugin/heads": "reference/heads.md",
+    "fslstm_plugin/methods": "reference/other-methods.md",
+    "fslstm_plugin/methods/base.py": "reference/methods.md",
+    **{path.as_posix(): f"notebooks/{path.stem}.md" for path in Path("docs/notebooks").glob("*.py")},
+}
+PAGES = COPIES | SHOWN
 _ROW = re.compile(r"^\|.*", re.MULTILINE)
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -97,8 +107,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
     def turned(link: re.Match[str]) -> str:
         text, target, anchor = link[1], os.path.normpath(os.path.join(folder, link[2])), link[3] or ""
-        if target in COPIES or target.startswith("docs/"):
-            name = COPIES.get(target, target.removeprefix("docs/"))
+        if target in PAGES or target.startswith("docs/"):
+            name = PAGES.get(target, target.removeprefix("docs/"))
             return f"[{text}]({os.path.relpath(name, os.path.dirname(here))}{anchor})"
         return text if Path(target).exists() else link[0]  # a file that is no page stays a name
 
