@@ -77,7 +77,9 @@ class Evaluation:
             help="What the 95 % intervals are over: episodes, or classes, for statements about classes never seen."
         ),
     ] = "episodes"
-    tuned: Annotated[bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for the run.")] = True
+    tuned: Annotated[
+        bool, typer.Option("--tuned/--no-tuned", help="Use what 'fslstm tune' chose for run and data set.")
+    ] = True
     seed: options.Seed = 0
     batch_episodes: BatchEpisodes = None
     device: Device = "auto"
