@@ -15,6 +15,8 @@ import pytest
 import typer
 from fslstm_cli.main import app
 
+from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "reproductions" / "README.md"])
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -36,6 +38,8 @@ def prose(text):
 def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
     """The blocks of a page share one namespace; a text block right after one is its output."""
     monkeypatch.chdir(tmp_path)
+    for registry in (HEADS, ADAPTERS, TRANSDUCTION, METHODS):
+        monkeypatch.setattr(registry, "_here", {})  # what a page registers is for that page alone
     namespace = {"__name__": "page"}
     for code, expected in OUTPUT.findall(NOT_RUN.sub("", page.read_text(encoding="utf-8"))):
         printed = io.StringIO()
