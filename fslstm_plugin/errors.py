@@ -77,7 +77,7 @@ class UnknownNameError(UsageError):
         hint = f" Did you mean '{near[0]}'?" if near else ""
         told = names if len(names) <= _MOST_NAMES else near or names[:5]
         more = f" and {len(names) - len(told):,} more" if len(told) < len(names) else ""
-        super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(told)}{more}.")
+        super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(told) or 'none'}{more}.")
 
 
 class PartError(FSLSTMError):

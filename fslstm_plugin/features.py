@@ -68,8 +68,8 @@ class EpisodeFeatures:
         check_query(support, query)
         if base_mean is not None:
             _check_base_mean(base_mean, support.shape[-1])
-        if map_shape is not None and prod(map_shape) != support.shape[-1]:
-            raise UsageError(f"Maps of shape {tuple(map_shape)} do not make {support.shape[-1]} features.")
+        if map_shape is not None:
+            _check_map_shape(map_shape, support.shape[-1])
         both = torch.promote_types(support.dtype, query.dtype)
         self.support, self.query = support.to(both), query.to(both)
         self._set(one_hot(labels, ways), query.shape[-2], base_mean, map_shape)
@@ -231,6 +231,14 @@ def _check_base_mean(base_mean: Tensor, dim: int) -> None:
         raise UsageError(f"The base mean must be one feature vector ({dim},), but got {tuple(base_mean.shape)}.")
     if values_known() and not base_mean.isfinite().all():
         raise UsageError("The base mean holds NaN or infinite values; check the features that it is the mean of.")
+
+
+def _check_map_shape(shape: tuple[int, int, int], dim: int) -> None:
+    is_shape = isinstance(shape, (tuple, list)) and len(shape) == 3 and all(type(e) is int and e > 0 for e in shape)
+    if not is_shape or prod(shape) != dim:
+        raise UsageError(
+            f"`map_shape` must be (channels, height, width), whose product is the {dim} features, but got {shape!r}."
+        )
 
 
 def _single_at_least(points: Tensor) -> Tensor:

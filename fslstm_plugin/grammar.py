@@ -86,6 +86,8 @@ def parse(text: str) -> list[Part]:
         >>> [part.name for part in parse("lssvm(ridge=loo,normalize)+iam+psm(iterations=3)")]
         ['lssvm', 'iam', 'psm']
     """
+    if not isinstance(text, str):
+        raise UsageError(f"A name must be text such as 'lssvm+psm', but got {text!r}.")
     parts = list(_split(text, "+"))
     if not all(part.strip() for part in parts):
         raise UsageError(f"'{text}' must be a name, or names with '+' between them such as lssvm+psm.")

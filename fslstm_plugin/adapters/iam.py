@@ -43,6 +43,7 @@ class InverseAttentionModule(FeatureAdapter):
 
     def __init__(self, dim: int, reduction: int = 8, dropout: float = 0.5) -> None:
         super().__init__()
+        require("dim", dim, least=1, whole=True)
         self.dropout = require("dropout", dropout, least=0, below=1)
         self.reduction = require("reduction", reduction, least=1, most=dim, whole=True)
         self.query_map, self.key_map, self.value_map, self.output_map = (_bottleneck(dim, reduction) for _ in range(4))

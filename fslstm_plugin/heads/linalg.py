@@ -219,15 +219,22 @@ def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
     on_processor = matrix.device.type == "cuda" and matrix.ndim > 2 and matrix.shape[-1] in _ON_PROCESSOR
     if not on_processor or not values_known():
-        values, vectors = torch.linalg.eigh(matrix)
-        return values, vectors
+        return _decomposed(matrix)
     threads = torch.get_num_threads()
     parts = matrix.flatten(0, -3).cpu().chunk(threads)
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        found = list(pool.map(torch.linalg.eigh, parts))
+        found = list(pool.map(_decomposed, parts))
     torch.set_num_threads(threads)  # The matrix library has one number for all threads.
     values, vectors = (torch.cat(each).to(matrix.device) for each in zip(*found, strict=True))
     return values.view(matrix.shape[:-1]), vectors.view(matrix.shape)
+
+
+def _decomposed(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except torch.linalg.LinAlgError as error:  # of what is not finite
+        raise _singular() from error
+    return values, vectors
 
 
 def solve_spd(matrix: Tensor, right: Tensor) -> Tensor:

@@ -65,9 +65,13 @@ def check_query(support: Tensor, query: Tensor) -> None:
 
 
 def require_tensor(what: str, value: Tensor) -> None:
-    """Refuse what is no tensor, such as a list or an array."""
+    """Refuse what is no tensor, such as a list or an array, or one whose numbers do not lie there one by one."""
     if not isinstance(value, Tensor):
         raise UsageError(f"{what} must be a torch.Tensor, but got a {type(value).__name__}: use torch.as_tensor.")
+    if value.layout != torch.strided:
+        raise UsageError(f"{what} must be a dense tensor, but got one of layout {value.layout}: use to_dense().")
+    if value.is_meta and values_known():
+        raise UsageError(f"{what} must hold values, but got a tensor on the device meta: make it on the CPU or a GPU.")
 
 
 def _check_device(support: Tensor, what: str, other: Tensor) -> None:
@@ -87,8 +91,12 @@ def _check_features(what: str, features: Tensor) -> None:
         )
     if features.shape[-1] == 0:
         raise UsageError(f"The {what} set has no features: its shape is {_shape(features.shape)}.")
-    # One pass; a sum of finite numbers may overflow, and is then examined closely.
-    if not values_known() or features.sum().isfinite():
+    if not values_known():
+        return
+    # One pass; a sum of finite numbers may overflow, and is then examined closely. Methods compute in double precision,
+    # in which only the products of double features can overflow.
+    is_double = features.dtype == torch.float64
+    if (torch.linalg.vector_norm(features) if is_double else features.sum()).isfinite():
         return
     bad = features.numel() - int(features.isfinite().sum())
     if bad:
@@ -96,6 +104,8 @@ def _check_features(what: str, features: Tensor) -> None:
             f"The {what} features hold {bad} NaN or infinite values out of {features.numel()}; "
             "check the images and the backbone."
         )
+    if is_double:
+        raise UsageError(f"The {what} features are so large that their products overflow: scale them down.")
 
 
 def _check_labels(labels: Tensor, ways: int) -> None:

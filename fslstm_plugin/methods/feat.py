@@ -104,7 +104,7 @@ class FEAT(Method):
         self.dropout = require("dropout", dropout, least=0, below=1)
         self.is_resnet = isinstance(backbone, ResNet12)
         map_shape = getattr(backbone, "map_shape", None)
-        dim = dim if map_shape is None else map_shape[0]
+        dim = require("dim", dim if map_shape is None else map_shape[0], least=1, whole=True)
         self.query_map, self.key_map, self.value_map = (nn.Linear(dim, dim, bias=False) for _ in range(3))
         self.output_map, self.norm = nn.Linear(dim, dim), nn.LayerNorm(dim)
         for layer in (self.query_map, self.key_map, self.value_map):

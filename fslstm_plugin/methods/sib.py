@@ -21,10 +21,11 @@ _LEAST = 1e-12  # Of a length to divide by, as in `torch.nn.functional.normalize
 class SIB(Method):
     r"""A cosine classifier that descends, for each episode, along gradients that a network makes up from the queries.
 
-    The logits are ``scale * (bias + cos(q, p_c))``. Prototypes begin as the weighted class means of the support,
-    brought to unit length; then the network turns the queries' logits into what their labels would have made of them,
-    the derivative of the loss by the logits, and the prototypes take that step. The derivative by the prototypes is in
-    closed form: testing needs no automatic differentiation, and training differentiates through all steps.
+    The logits are ``scale * (bias + cos(q, p_c))``. Prototypes begin as the class means of the support points, brought
+    to unit length, times learned weights; then the network turns the queries' logits into what their labels would have
+    made of them, the derivative of the loss by the logits, and the prototypes take that step. The derivative by the
+    prototypes is in closed form: testing needs no automatic differentiation, and training differentiates through all
+    steps.
     The network's batch normalisation always uses the queries of the episode, each episode's apart.
 
     Transductive, with a prior that the network has learned: classes and queries as in training. It is therefore tied to
@@ -62,6 +63,7 @@ class SIB(Method):
 
     def __init__(self, dim: int, ways: int = 5, queries: int = 15, steps: int = 3, step_size: float = 1e-3) -> None:
         super().__init__()
+        require("dim", dim, least=1, whole=True)
         self.ways = require("ways", ways, least=2, whole=True)
         self.queries = require("queries", queries, least=1, whole=True)
         self.steps = require("steps", steps, least=0, whole=True)

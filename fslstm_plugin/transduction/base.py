@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
 from ..heads import Head
@@ -49,11 +50,10 @@ class TransductiveModule(nn.Module, ABC):
             Logits ``(..., m, ways)`` in the queries' type.
 
         Raises:
-            TypeError: If the head is not a `Head`.
-            UsageError: If a shape, type or value is wrong, or a class has no support point.
+            UsageError: If the head is not a `Head`, a shape, type or value is wrong, or a class has no support point.
         """
         if not isinstance(head, Head):
-            raise TypeError(
+            raise UsageError(
                 f"{type(self).__name__} needs a head that it can refit, but got {type(head).__name__}: "
                 "subclass fslstm_plugin.heads.Head."
             )

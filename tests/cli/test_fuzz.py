@@ -499,7 +499,10 @@ def test_features_are_classified_or_refused(random: Random) -> None:
         ({"ways": 2**40}, "`ways` must be a whole number of at least 2 and at most 1,000,000"),
         ({"labels": torch.tensor([0, 2**40])}, "class 1 has none"),
         ({"query": torch.ones(3, 4).to(torch.float8_e4m3fn)}, "16 bits or more"),
-        ({"map_shape": (3, 1, 1)}, r"\(3, 1, 1\) do not make 4 features"),
+        *(
+            ({"map_shape": shape}, r"`map_shape` must be \(channels, height, width\), whose product is the 4 features")
+            for shape in ((3, 1, 1), (-2, -2, 1), (2, 2), (2.0, 2, 1), 4, "abc")
+        ),
     ],
 )
 def test_odd_features_are_refused(changed: dict[str, Any], message: str) -> None:

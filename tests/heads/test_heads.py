@@ -125,6 +125,11 @@ NAN[0, 0], INFINITE[0, 0] = float("nan"), float("inf")
     [
         (NAN, Y, Q, 3, "support features hold 1 NaN or infinite values out of 72"),
         (S, Y, INFINITE, 3, "query features hold 1 NaN or infinite"),
+        (1e200 * S, Y, Q, 3, "support features are so large that their products overflow"),
+        (S, Y, 1e160 * Q, 3, "query features are so large"),
+        (S.to_sparse(), Y, Q, 3, "support features must be a dense tensor, but got one of layout torch.sparse_coo"),
+        (S, Y.to_sparse(), Q, 3, "labels must be a dense tensor"),
+        (S.to("meta"), Y.to("meta"), Q.to("meta"), 3, "support features must hold values, but got a tensor on the dev"),
         (S, Y, Q, 4, "Each of the 4 classes needs a support point, but class 3 has none"),
         (S, Y, Q, 2, r"\[0, 2\) for 2 ways, but got 0 to 2"),
         (S, Y - 1, Q, 3, r"\[0, 3\) for 3 ways, but got -1 to 1"),
@@ -180,6 +185,8 @@ def test_misspelt_options_get_a_suggestion(option: dict[str, str]) -> None:
 def test_a_kernel_matrix_that_is_not_positive_is_an_error_not_nan() -> None:
     with pytest.raises(UsageError, match="A kernel matrix is not positive definite"):
         RidgeClassifier().solve(torch.stack([torch.eye(3), -100 * torch.eye(3)]).double(), torch.eye(3).double())
+    with pytest.raises(UsageError, match="A kernel matrix is not positive definite"):  # but infinite
+        LSSVMClassifier(ridge="loo", kernel="polynomial").fit_(1e110 * S, Y)(1e110 * Q)
 
 
 def test_rounding_that_outweighs_the_ridge_is_mended() -> None:

@@ -216,12 +216,19 @@ def test_spaces_and_defaults_are_left_out() -> None:
         ("lssvm+iam(dropout=much)", r"dropout must be a finite number of at least 0 and below 1, but got much"),
         ("lssvm+iam(reduction=2.5)", "reduction must be a whole number of at least 1 and at most 12, but got 2.5"),
         ("tim+psm", r"'tim' in 'tim\+psm' is a whole method: nothing can be added"),
+        ("nn(normalize(x=1))", "no argument of normalize 'x'. Known: none."),
         ("tim(stpes=3)", "no argument of tim 'stpes'. Did you mean 'steps'"),
     ],
 )
 def test_wrong_names_are_answered(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_method(text, dim=DIM)
+
+
+@pytest.mark.parametrize("text", [3, None, b"lssvm", ["lssvm"]])
+def test_a_name_that_is_no_text_is_refused(text: object) -> None:
+    with pytest.raises(UsageError, match="name must be text such as 'lssvm.psm', but got "):
+        parse_method(text)  # type: ignore[arg-type]
 
 
 def test_weights_need_the_length_of_the_features_or_a_trained_method() -> None:

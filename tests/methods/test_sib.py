@@ -127,6 +127,11 @@ def test_another_shape_is_refused_in_one_sentence() -> None:
             train_config("cifar-fs", "conv4", "sib", given=given, precision="32")
 
 
+def test_a_length_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="`dim` must be a whole number"):
+        SIB("8")  # type: ignore[arg-type]
+
+
 def test_it_takes_another_number_of_queries_when_told() -> None:
     golden = Golden("sib", "published_1shot")
     trained = published(golden)

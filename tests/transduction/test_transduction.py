@@ -309,7 +309,7 @@ def test_no_iterations_are_the_plain_head(module: PseudoSupportModule) -> None:
 @every_module
 def test_wrong_input_is_named(module: PseudoSupportModule) -> None:
     support, labels, query = episode(8)
-    with pytest.raises(TypeError, match="got Linear: subclass fslstm_plugin.heads.Head"):
+    with pytest.raises(UsageError, match="got Linear: subclass fslstm_plugin.heads.Head"):
         module(torch.nn.Linear(16, 3), support, labels, query)
     with pytest.raises(UsageError, match="class 3 has none"):
         module(RidgeClassifier(), support, labels, query, ways=4)
@@ -335,6 +335,7 @@ def test_wrong_input_is_named(module: PseudoSupportModule) -> None:
         ),
         (lambda: CandidateSelection(fraction=0.0), "above 0 and at most 1, but got 0.0"),
         (lambda: CandidateSelection(score="logits"), "Did you mean 'logit'"),
+        *((lambda dim=dim: InverseAttentionModule(dim), "`dim` must be") for dim in (0, 8.5, "8", None, 10**12)),
         (lambda: InverseAttentionModule(8, reduction=16), "at least 1 and at most 8, but got 16"),
         (lambda: InverseAttentionModule(8, dropout=1.0), r"of at least 0 and below 1, but got 1.0"),
     ],
