@@ -132,7 +132,7 @@ class Method(nn.Module, ABC):
         Returns:
             The loss, and the logits for the accuracy.
         """
-        logits = self.logits(features)
+        logits = require_logits(self, self.logits(features), features)
         return criterion(logits, query_labels), logits
 
     def recipe(self, recipe: MetaRecipe, *, pretrained: bool, test_shots: int) -> MetaRecipe:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fslstm_plugin.adapters import Center, FeatureAdapter, InverseAttentionModule, Normalize, Power
 from fslstm_plugin.arguments import build, options_of
 from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.evaluation.evaluate import evaluate
 from fslstm_plugin.evaluation.rows import Measured, reference
 from fslstm_plugin.evaluation.runner import Outcome
 from fslstm_plugin.features import EpisodeFeatures
@@ -647,3 +648,33 @@ def test_a_method_says_what_it_is() -> None:
     assert str(Even()) == "Even"
     assert Even().module_names == ()
     assert (Even().uses_gram, Even().episode_statistics, Even().needs_base_mean) == ("none", False, False)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        (lambda logits: None, "a NoneType"),
+        (lambda logits: [logits], "a list"),
+        (lambda logits: logits[..., :2], r"torch.float\d\d \(\d+, \d+, 2\)"),
+        (lambda logits: logits.sum(-1), r"torch.float\d\d \(\d+, \d+\)"),
+        (lambda logits: logits.argmax(-1), r"torch.int64 \(\d+, \d+\)"),
+        (lambda logits: logits > 0, r"torch.bool \(\d+, \d+, 3\)"),
+    ],
+)
+def test_logits_of_a_wrong_shape_or_type_are_named(wrong: Callable[[Tensor], object], found: str) -> None:
+    class Wrong(Method):
+        is_transductive = False
+
+        def logits(self, features):
+            return wrong(features.query @ features.support.mT @ features.targets.to(features.query))
+
+    labels = torch.arange(30) % 3
+    episode = EpisodeFeatures(torch.rand(2, 3, 8), torch.rand(2, 6, 8), labels[:3])
+    model = FewShotModel(torch.nn.Identity(), Wrong())
+    for use in (
+        lambda: evaluate(torch.rand(30, 8), labels, [Wrong()], ways=3, queries=2, episodes=2),
+        lambda: model.logits(episode),
+        lambda: model.loss(episode, labels[:6].expand(2, -1), torch.nn.functional.cross_entropy),
+    ):
+        with pytest.raises(UsageError, match=rf"Wrong must give floating-point logits .*, but gave {found}: see "):
+            use()
