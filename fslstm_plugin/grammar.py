@@ -15,6 +15,7 @@ from typing import Any
 from .checks import is_number
 from .errors import UsageError
 
+BATCH_NORM = "bn"  # Written like a part, but none.
 _WORDS = {"true": True, "false": False, "none": None}
 _DEEPEST = 20  # Parentheses within parentheses; two are of use.
 

@@ -10,9 +10,9 @@ from torch import nn
 from .adapters import FeatureAdapter
 from .arguments import agrees, build, options, options_of, read_arguments
 from .errors import UnknownNameError, UntrainedError, UsageError
-from .grammar import BARE, Part, parse
+from .grammar import BARE, BATCH_NORM, Part, parse
 from .methods.base import Method
-from .methods.kernel import BATCH_NORM, KernelMethod
+from .methods.kernel import KernelMethod
 from .registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from .transduction import TransductiveModule
 

@@ -13,17 +13,21 @@ listing names costs nothing. Other packages add parts through entry points of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, distributions, entry_points
 from pkgutil import resolve_name
+from reprlib import repr as shortened
 from traceback import walk_tb
 from typing import Any, TypeVar, overload
 
+from .arguments import options
 from .errors import FSLSTMError, PartError, UnknownNameError, UsageError
+from .grammar import BATCH_NORM, read_value
 
 T = TypeVar("T")
 
+_NAME, _LONGEST = r"[A-Za-z]\w*(-\w+)*", 60
 _used: set[str] = set()  # Packages of which a part was imported.
 
 
@@ -53,17 +57,13 @@ class Registry:
         self._builtin = dict(builtin)
         self._known: dict[type, str] = {}
         self._here: dict[str, Any] = {}  # of this process
-        self._beside: Registry | None = None  # Whose names are written in the same place.
+        self._beside: Sequence[Registry] = ()  # Whose names are written in the same names of methods.
 
     @cached_property
     def _others(self) -> dict[str, EntryPoint]:
         """Other packages' parts; a built-in name always means the built-in part."""
-        builtin = {*self._builtin, *(self._beside._builtin if self._beside is not None else ())}
+        builtin = {name for registry in (self, *self._beside) for name in registry._builtin}
         return {each.name: each for each in _registered(self.group) if each.name not in builtin}
-
-    def share_names_with(self, other: Registry) -> None:
-        """Refuse names of the other registry, which are written where this one's are."""
-        self._beside, other._beside = other, self
 
     def names(self) -> list[str]:
         """All registered names, sorted; nothing is imported."""
@@ -82,11 +82,12 @@ class Registry:
         again.
 
         Args:
-            name: Letters, digits, ``-`` and ``_``, beginning with a letter.
+            name: At most 60 letters, digits, ``-`` and ``_``, beginning with a letter.
             part: The part. Default None: what is returned is a decorator of a class.
 
         Raises:
-            UsageError: If the name is not of this form, or another part's, or the part is of another kind.
+            UsageError: If the name is not of this form, or means something else where it would be written, or the part
+                is of another kind.
 
         Example:
             >>> from fslstm_plugin.heads import PrototypeClassifier
@@ -99,25 +100,37 @@ class Registry:
         """
         if part is None:
             return lambda each: self.register(name, each)
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*(-\w+)*", name, re.ASCII):
+        if not isinstance(name, str) or len(name) > _LONGEST or not re.fullmatch(_NAME, name, re.ASCII):
             raise UsageError(
-                f"The name of a {self.kind} must be letters, digits, - and _, a letter first, but got {name!r}."
+                f"The name of a {self.kind} must be at most {_LONGEST} letters, digits, - and _, a letter first, but "
+                f"got {shortened(name)}."
             )
-        if name in self._builtin or name in self._others:
-            raise UsageError(f"There is a {self.kind} '{name}' already: choose another name.")
-        if self._beside is not None and name in self._beside.names():
-            raise UsageError(f"There is a {self._beside.kind} '{name}' already: choose another name.")
+        if (meaning := self._meaning(name)) is not None:
+            raise UsageError(f"'{name}' is {meaning} already: choose another name.")
         if (unlike := self._unlike(part)) is not None:
             raise UsageError(f"The {self.kind} '{name}' {unlike}.")
         self.forget(name)
         self._here[name] = part
-        if isinstance(part, type):
-            self._known[part] = name
         return part
+
+    def _meaning(self, name: str) -> str | None:
+        """What a name means already where one of this kind would be written; None if nothing."""
+        if name in self._builtin or name in self._others:
+            return f"a {self.kind}"
+        if self._beside and (name == BATCH_NORM or not isinstance(read_value(name), str)):
+            return "a word with a meaning in names"
+        for registry in self._beside:
+            if name in registry.names():
+                return f"a {registry.kind}"
+            # Adapters are written among the arguments, which would hide them.
+            for each in registry._builtin if self is ADAPTERS else ():
+                if name in options(registry.get(each)):
+                    return f"an argument of {each}"
+        return None
 
     def forget(self, name: str) -> None:
         """Take back a `register`."""
-        self._known.pop(self._here.pop(name, None), None)
+        self._here = {each: part for each, part in self._here.items() if each != name}
 
     def modules(self) -> list[str]:
         """The modules of the plugin's own parts, by name of the part."""
@@ -130,6 +143,8 @@ class Registry:
             UnknownNameError: If nothing has that name; the message suggests the nearest.
             PartError: If another package's part cannot be imported, or is no part of this kind.
         """
+        if not isinstance(name, str):
+            raise UnknownNameError(self.kind, name, self.names())
         if name in self._builtin:
             return resolve_name(self._builtin[name])
         if name in self._here:
@@ -174,7 +189,7 @@ class Registry:
         return found, faults
 
     def name_of(self, part: object) -> str:
-        """The name under which a part's class is registered, or else the class's own.
+        """The name under which a part's class is registered, the latest of several, or else the class's own.
 
         Example:
             >>> HEADS.name_of(HEADS.get("rr")())
@@ -183,6 +198,9 @@ class Registry:
         kind = type(part)
         for name, place in self._builtin.items():
             if place.endswith(f":{kind.__name__}") and resolve_name(place) is kind:
+                return name
+        for name, each in reversed(self._here.items()):
+            if each is kind:
                 return name
         if kind not in self._known:
             # Of the parts that the class's own package registers; to compare with others' is to import them.
@@ -300,7 +318,9 @@ METHODS = Registry(
     },
 )
 
-HEADS.share_names_with(METHODS)
+_WRITTEN = (HEADS, ADAPTERS, TRANSDUCTION, METHODS)
+for _each in _WRITTEN:
+    _each._beside = [other for other in _WRITTEN if other is not _each]
 
 BACKBONES = Registry(
     "backbone",

@@ -11,10 +11,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fslstm_plugin.errors import PartError, UsageError
+from fslstm_plugin.adapters import Normalize
+from fslstm_plugin.errors import PartError, UnknownNameError, UsageError
 from fslstm_plugin.heads import Head, PrototypeClassifier, RidgeClassifier
 from fslstm_plugin.methods.simpleshot import SimpleShot
-from fslstm_plugin.registry import ADAPTERS, BACKBONES, DATASETS, HEADS, METHODS, TRANSDUCTION, Registry
+from fslstm_plugin.registry import (
+    ADAPTERS,
+    BACKBONES,
+    DATASETS,
+    HEADS,
+    METHODS,
+    TRANSDUCTION,
+    Registry,
+    fault_of_package,
+)
+from fslstm_plugin.transduction import PseudoSupportModule
 
 REGISTRIES = (HEADS, ADAPTERS, TRANSDUCTION, METHODS, BACKBONES, DATASETS)
 MODULES = {
@@ -63,6 +74,26 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def _forget() -> None:
     for registry in REGISTRIES:
         registry.__dict__.pop("_others", None)
+
+
+@pytest.fixture
+def failing(site: Path, monkeypatch: pytest.MonkeyPatch):
+    """A package of heads that fail only when they are used."""
+    (site / "fails_at_use.py").write_text(
+        "from fslstm_plugin.heads import Head\n"
+        "class Raises(Head):\n"
+        "    def solve(self, kernel, targets):\n"
+        "        raise ZeroDivisionError('of its own')\n"
+        "class GivesNothing(Head):\n"
+        "    def solve(self, kernel, targets):\n"
+        "        return None\n"
+    )
+    heads = "raises-in-use = fails_at_use:Raises\ngives-nothing = fails_at_use:GivesNothing\n"
+    install(site, "fails-at-use", f"[{HEADS.group}]\n{heads}")
+    _forget()
+    monkeypatch.setattr("fslstm_plugin.registry._used", set())
+    yield
+    sys.modules.pop("fails_at_use", None)
 
 
 @pytest.fixture
@@ -149,16 +180,72 @@ def test_a_command_that_uses_one_says_so(name: str, site: Path, features: Path, 
         assert outcome.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("mine", "other"), [(HEADS, "tim"), (METHODS, "lssvm")])
-def test_heads_and_methods_have_no_name_in_common(mine: Registry, other: str) -> None:
-    """Both are written in the same place, where one would hide the other."""
-    with pytest.raises(UsageError, match=f"There is a (head|method) '{other}' already"):
-        mine.register(other, PrototypeClassifier if mine is HEADS else SimpleShot)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises-in-use", "The package fails-at-use failed in fails_at_use.solve, line 4 (ZeroDivisionError: of "),
+        ("gives-nothing", "With parts of fails-at-use this failed (AttributeError: "),
+    ],
+)
+def test_a_part_that_fails_in_use_is_a_sentence_with_its_package(name, said, failing, features: Path, fslstm) -> None:
+    outcome = fslstm("eval", "--features", features, name, "--episodes", 10, "--shots", 2, "--queries", 3)
+    assert outcome.code == 1
+    assert said in outcome.err
+    assert (outcome.err.count("\n"), "Traceback" in outcome.err) == (1, False)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a+b", "a(b)", "2nn", "-nn", "nn-", "nächste", "nn\n", 3, None])
+def test_a_failure_of_ours_is_no_packages(failing) -> None:
+    assert fault_of_package(ZeroDivisionError("of ours")) is None
+
+
+@pytest.mark.parametrize(
+    ("mine", "name", "meaning"),
+    [
+        (HEADS, "tim", "a method"),
+        (METHODS, "lssvm", "a head"),
+        (HEADS, "iam", "a feature adapter"),
+        (HEADS, "centroid", "a head"),
+        (ADAPTERS, "psm", "a transductive module"),
+        (ADAPTERS, "ridge", "an argument of rr"),
+        (ADAPTERS, "kernel", "an argument of nn"),
+        (TRANSDUCTION, "normalize", "a feature adapter"),
+        *((registry, name, "a word") for registry in (HEADS, ADAPTERS) for name in ("bn", "true", "none", "NaN")),
+    ],
+)
+def test_a_name_means_one_thing(mine: Registry, name: str, meaning: str) -> None:
+    """Where it is written, one would hide the other."""
+    part = {HEADS: PrototypeClassifier, METHODS: SimpleShot, ADAPTERS: Normalize, TRANSDUCTION: PseudoSupportModule}
+    with pytest.raises(UsageError, match=f"'{name}' is {meaning}.* already"):
+        mine.register(name, part[mine])
+
+
+def test_a_part_of_two_names_has_the_latest_that_is_not_forgotten() -> None:
+    class Mine(PrototypeClassifier):
+        pass
+
+    names = ["Mine"]
+    try:
+        for name in ("g1", "g2"):
+            HEADS.register(name, Mine)
+            names.append(HEADS.name_of(Mine()))
+    finally:
+        for name in ("g2", "g1"):
+            HEADS.forget(name)
+            names.append(HEADS.name_of(Mine()))
+    assert names == ["Mine", "g1", "g2", "g1", "Mine"]
+
+
+def test_what_is_no_text_is_no_name() -> None:
+    with pytest.raises(UnknownNameError, match=r"no head '\[\]'"):
+        HEADS.get([])  # type: ignore[arg-type]
+    HEADS.forget([])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a b", "a+b", "a(b)", "2nn", "-nn", "nn-", "nächste", "nn\n", 3, None, "n" * 100_000]
+)
 def test_a_name_is_letters_digits_and_hyphens(name: object) -> None:
-    with pytest.raises(UsageError, match="a letter first, but got"):
+    with pytest.raises(UsageError, match="a letter first, but got .{0,40}\\.$"):
         METHODS.register(name, SimpleShot)  # type: ignore[call-overload]
 
 

@@ -11,13 +11,12 @@ from ..adapters import FeatureAdapter
 from ..arguments import part_text
 from ..errors import UsageError
 from ..features import EpisodeFeatures
+from ..grammar import BATCH_NORM
 from ..heads import Head
 from ..heads.margins import WithQueries
 from ..registry import ADAPTERS, HEADS, TRANSDUCTION, Registry
 from ..transduction import TransductiveModule
 from .base import LSSVM, Gram, Method
-
-BATCH_NORM = "bn"
 
 
 class KernelMethod(Method):

@@ -18,8 +18,7 @@ from ..evaluation.rows import Measured, rows_of
 from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
-from ..grammar import parse
-from ..methods.kernel import BATCH_NORM
+from ..grammar import BATCH_NORM, parse
 from ..registry import ADAPTERS, DATASETS
 from ..reporting.words import listed
 from ..runs.folder import Config, PretrainConfig, Run

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..data.root import load_split
 from ..evaluation.setting import Setting
-from ..grammar import parse
-from ..methods.kernel import BATCH_NORM
+from ..grammar import BATCH_NORM, parse
 from ..reporting.words import listed
 from ..runs.folder import Run
 from . import trainings
