@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,11 @@ from torch.autograd.gradcheck import GradcheckError
 from .errors import UsageError
 from .features import EpisodeFeatures
 from .gram import EpisodeGram
-from .heads import Head, one_hot
+from .heads import Dual, Head, one_hot
 from .methods.base import Method
 from .naming import has_weights, parse_method
+
+Part = TypeVar("Part", Head, Method)
 
 _SHOTS = 3 * ((3, 1, 2), (1, 1, 1), (2, 5, 1))  # Of each class, in successive episodes.
 _DIM, _QUERIES, _WAYS = 12, 7, 3
@@ -112,10 +114,9 @@ def check_head(make: Callable[[], Head]) -> None:
         ...
         AssertionError: Counting: a support point of weight w must stand for w equal ones, ...
     """
-    head = make()
-    assert isinstance(head, Head), f"What is checked must be a Head, but got a {type(head).__name__}."
-    head.eval()
+    head = _new(make, Head).eval()
     name = type(head).__name__
+    _check_dual(name, head)
 
     def answer(episodes: SmallEpisodes) -> Tensor:
         return head.fit_(episodes.support, episodes.labels, _WAYS)(episodes.query)
@@ -134,12 +135,34 @@ def check_head(make: Callable[[], Head]) -> None:
     _check_gradients(name, answer)
 
 
+def _new(make: Callable[[], Part], kind: type) -> Part:
+    """What is checked, once it is clear that it can be made again and again."""
+    word = kind.__name__
+    is_maker = callable(make) and not isinstance(make, nn.Module)
+    assert is_maker, f"What is checked must make a new {word}, as its class does, but is a {type(make).__name__}."
+    part = make()
+    assert isinstance(part, kind), f"What is checked must be a {word}, but got a {type(part).__name__}."
+    assert make() is not part, f"What is checked must make a new {word} each time, but gave the same one again."
+    return part
+
+
+def _check_dual(name: str, head: Head) -> None:
+    support, labels, query = small_episodes(0)
+    dual = head.learn(EpisodeGram.from_features(support, query), one_hot(labels, _WAYS))
+    assert isinstance(dual, Dual), f"{name}: solve must give a Dual, but gave a {type(dual).__name__}."
+
+
+def _check_logits(name: str, logits: object, shape: tuple[int, ...]) -> None:
+    assert isinstance(logits, Tensor), f"{name}: logits must be a tensor, but got a {type(logits).__name__}."
+    assert logits.shape == shape, f"{name}: logits must have the shape {shape}, but got {tuple(logits.shape)}."
+    assert logits.is_floating_point(), f"{name}: logits must be floating-point numbers, but got {logits.dtype}."
+
+
 def _check_order(name: str, answer: Answer, episodes: SmallEpisodes, seed: int, classes_are_alike: bool = True) -> None:
     """Of one episode: shape and repetition, and that nothing depends on the order of anything."""
     support, labels, query = episodes
     logits = answer(episodes)
-    expected = (len(query), _WAYS)
-    assert logits.shape == expected, f"{name}: logits must have the shape {expected}, but got {tuple(logits.shape)}."
+    _check_logits(name, logits, (len(query), _WAYS))
     assert logits.isfinite().all(), f"{name}: logits must be finite."
     _same(name, "the same episode must get the same logits again", answer(episodes), logits, 0)
     generator = torch.Generator().manual_seed(seed)
@@ -266,8 +289,7 @@ def check_method(
         ...
         AssertionError: Centred: is_transductive is False, so a query's logits must not depend on the other queries, ...
     """
-    method = make()
-    assert isinstance(method, Method), f"What is checked must be a Method, but got a {type(method).__name__}."
+    method = _new(make, Method)
     name = str(method)
     assert hasattr(method, "is_transductive"), f"{name}: is_transductive must say whether other queries matter."
     method.eval()
@@ -343,7 +365,7 @@ def _check_dependence(name: str, method: Method, logits: Tensor, beside_others: 
 def _check_single_precision(name: str, method: Method, episodes: SmallEpisodes, tolerance: float) -> None:
     single = _in(torch.float32, episodes)
     logits = method.float().logits(_features(single))
-    assert logits.is_floating_point(), f"{name}: logits must be floating-point numbers, but got {logits.dtype}."
+    _check_logits(name, logits, (len(episodes.query), _WAYS))
     exact = method.double().logits(_features(_in(torch.float64, single)))
     what = "single precision must get nearly the logits of the same numbers in double precision"
     _same(name, what, logits.double(), exact, tolerance)
@@ -383,7 +405,10 @@ def _check_training(name: str, method: Method, episodes: SmallEpisodes) -> None:
     def criterion(logits: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
-    loss, logits = method.float().train().loss(_features(_in(torch.float32, episodes)), labels, criterion)
+    found = method.float().train().loss(_features(_in(torch.float32, episodes)), labels, criterion)
+    is_pair = isinstance(found, tuple) and len(found) == 2 and all(isinstance(each, Tensor) for each in found)
+    assert is_pair, f"{name}: loss must give the loss and the logits, but gave a {type(found).__name__}."
+    loss, logits = found
     assert loss.shape == (), f"{name}: the loss must be one number, but has the shape {tuple(loss.shape)}."
     expected = (2, num_query, _WAYS)
     assert logits.shape == expected, f"{name}: loss must give logits {expected} too, but got {tuple(logits.shape)}."

@@ -51,6 +51,16 @@ class Absent(Wrong):
         return Dual(targets, torch.full_like(targets[..., 0, :], targets.shape[-2]))
 
 
+class Nothing(Wrong):
+    def solve(self, kernel, targets):
+        return None
+
+
+class Pair(Wrong):
+    def solve(self, kernel, targets):
+        return tuple(super().solve(kernel, targets))
+
+
 class Detached(Wrong):
     def solve(self, kernel, targets):
         dual = RidgeClassifier().solve(kernel, targets)
@@ -102,6 +112,10 @@ class Trained(Wrong):
         return Dual(self.bend(targets * self.factor), -targets.sum(-2))
 
 
+ONE = Wrong()
+NO_MAKERS = (None, "lssvm", ONE)
+
+
 @pytest.mark.parametrize("make", [Wrong, Trained, CentroidHead])
 def test_a_head_that_keeps_the_contract_passes(make: Callable[[], Head]) -> None:
     check_head(make)
@@ -116,6 +130,8 @@ def test_a_head_that_keeps_the_contract_passes(make: Callable[[], Head]) -> None
         (FirstEpisode, "an episode of a batch must get the logits that it gets alone"),
         (Unweighted, "a support point of weight w must stand for w equal ones"),
         (Absent, "of weight 0 for none"),
+        (Nothing, "solve must give a Dual, but gave a NoneType"),
+        (Pair, "solve must give a Dual, but gave a tuple"),
         (Detached, "the gradient must be that of the logits"),
         (Imprecise, "torch.float32 features must get nearly the logits"),
         (Double, "logits of torch.float32 queries must be torch.float32, but got torch.float64"),
@@ -123,6 +139,8 @@ def test_a_head_that_keeps_the_contract_passes(make: Callable[[], Head]) -> None
         (Remembering, "predict must not change the head's state"),
         (Unsaved, "a head that loads another's state must give its logits"),
         (nn.Identity, "must be a Head, but got a Identity"),
+        *((what, f"must make a new Head, as its class does, but is a {type(what).__name__}") for what in NO_MAKERS),
+        (lambda: ONE, "must make a new Head each time, but gave the same one again"),
     ],
 )
 def test_a_head_that_breaks_the_contract_is_told_how(make: Callable[[], Head], message: str) -> None:

@@ -166,10 +166,24 @@ class Stateful(Wrong):
         return super().logits(features) * self.weight
 
 
+class Nothing(Wrong):
+    def logits(self, features):
+        return None
+
+
+class NoLoss(Weighted):
+    def loss(self, features, query_labels, criterion):
+        return None
+
+
 class PerQueryLoss(Weighted):
     def loss(self, features, query_labels, criterion):
         logits = self.logits(features)
         return logits.logsumexp(-1), logits
+
+
+ONE = Wrong()
+NO_MAKERS = (None, "lssvm", ONE)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +206,11 @@ class PerQueryLoss(Weighted):
         (Detached, "the loss must have a gradient"),
         (Stateful, "a method that loads another's state must give its logits"),
         (PerQueryLoss, "the loss must be one number"),
+        (Nothing, "logits must be a tensor, but got a NoneType"),
+        (NoLoss, "loss must give the loss and the logits, but gave a NoneType"),
         (nn.Identity, "must be a Method, but got a Identity"),
+        *((what, f"must make a new Method, as its class does, but is a {type(what).__name__}") for what in NO_MAKERS),
+        (lambda: ONE, "must make a new Method each time, but gave the same one again"),
     ],
 )
 def test_what_breaks_the_contract_is_named(make: Callable[[], Method], message: str) -> None:
