@@ -25,7 +25,7 @@ def evaluate(
     methods: Sequence[str | Method],
     *,
     ways: int = 5,
-    shots: int = 1,
+    shots: int | Sequence[int] = 1,
     queries: int = 15,
     episodes: int = 1000,
     seed: int = 0,
@@ -41,7 +41,7 @@ def evaluate(
         labels: Their labels ``(N,)``, of any type that can be sorted.
         methods: Names that `parse_method` reads, or methods.
         ways: Classes per episode. Default 5.
-        shots: Support points per class. Default 1.
+        shots: Support points per class, or a list of several, each measured in turn. Default 1.
         queries: Query points per class. Default 15.
         episodes: Number of episodes. Default 1000.
         seed: Seed of the episodes. Default 0.
@@ -51,8 +51,8 @@ def evaluate(
         device: Where to compute. Default the CPU.
 
     Returns:
-        A row for each method, each once: ``row.method``, ``row.accuracy`` and ``row.ci95`` in percent, and more, see
-        `Row`.
+        A row for each number of shots and each method, each once: ``row.method``, ``row.accuracy`` and ``row.ci95`` in
+        percent, and more, see `Row`.
 
     Raises:
         UsageError: If an argument is wrong, or a method needs images or weights that are trained with a backbone.
@@ -74,11 +74,14 @@ def evaluate(
     if not isinstance(methods, (list, tuple)) or not methods or not all(isinstance(e, (str, Method)) for e in methods):
         raise UsageError(f"methods must be a list of names or methods, such as ['nn', 'tim'], but got {methods!r}.")
     made_by = f"features of length {points.shape[1]}"
-    setting = Setting(ways, shots, queries, episodes, seed, query_balance, interval)
+    wanted: Sequence[Any] = shots if isinstance(shots, (list, tuple)) and shots else [shots]
+    settings = [Setting(ways, each, queries, episodes, seed, query_balance, interval) for each in wanted]
     where = ALONE.device(str(device))
     session = FeatureSession.of("features", "given", points, classes, made_by, where, base_mean=mean)
-    setting.check(session.split)
-    return measure_together([(session, session.methods(methods))], setting)
+    for each in settings:  # before anything is computed
+        each.check(session.split)
+    parts = [(session, session.methods(methods))]
+    return [row for each in settings for row in measure_together(parts, each, tables=len(settings))]
 
 
 def _finite(name: str, values: Any) -> Tensor:

@@ -41,8 +41,9 @@ class Setting:
     interval: str = "episodes"
 
     def __post_init__(self) -> None:
-        for name in ("ways", "shots", "queries", "seed"):
-            require(name, getattr(self, name), least=0 if name == "seed" else 1, most=sys.maxsize, whole=True)
+        for name, least in (("ways", 2), ("shots", 1), ("queries", 1)):
+            require(name, getattr(self, name), least=least, whole=True)
+        require("seed", self.seed, least=0, most=sys.maxsize, whole=True)
         require("episodes", self.episodes, least=2, most=_MAX_EPISODES, whole=True)
         QueryBalance.parse(self.query_balance)
         if self.interval not in INTERVALS:

@@ -55,6 +55,26 @@ def test_what_is_counted_is_a_whole_number(name, value) -> None:
         evaluate(FEATURES, LABELS, ["nn"], **(SHORT | {name: value}))
 
 
+def test_several_shots_have_a_row_for_each() -> None:
+    rows = evaluate(FEATURES, LABELS, ["nn", "rr"], shots=[1, 5], **SHORT)
+    assert [(row.shots, row.method) for row in rows] == [(1, "nn"), (1, "rr"), (5, "nn"), (5, "rr")]
+    for row in rows:
+        (alone,) = evaluate(FEATURES, LABELS, [row.method], shots=row.shots, **SHORT)
+        assert row.accuracy == alone.accuracy
+
+
+@pytest.mark.parametrize("shots", [[1, 0], [], [[1]], ["1"]])
+def test_shots_that_are_no_numbers_are_refused(shots) -> None:
+    with pytest.raises(UsageError, match="`shots` must be a whole number of at least 1"):
+        evaluate(FEATURES, LABELS, ["nn"], shots=shots, **SHORT)
+
+
+def test_an_episode_has_two_ways_at_least() -> None:
+    for ways in (1, 10**20):
+        with pytest.raises(UsageError, match="`ways` must be a whole number of at least 2 and at most 1,000,000"):
+            evaluate(FEATURES, LABELS, ["nn"], ways=ways, **SHORT)
+
+
 def test_a_device_that_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match="fpga"):
         evaluate(FEATURES, LABELS, ["nn"], device="fpga", **SHORT)
