@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from .checks import require
 from .errors import UsageError
 
 
@@ -47,10 +48,18 @@ class Episodes:
             A batch of one episode with the labels renumbered from 0 in ascending order.
 
         Raises:
-            UsageError: If the task has another number of classes, or a class has no sample left to be a query.
+            UsageError: If data and labels do not go together, the task has another number of classes, or a class has no
+                sample left to be a query.
         """
+        require("shots", shots, least=1, whole=True)
+        if not isinstance(data, Tensor) or not isinstance(labels, Tensor):
+            found = f"a {type(data).__name__} and a {type(labels).__name__}"
+            raise UsageError(f"A task must be two tensors, samples and their labels, but got {found}.")
         if labels.dim() == 2:
             data, labels = data.squeeze(0), labels.squeeze(0)
+        if labels.dim() != 1 or data.shape[:1] != labels.shape:
+            found = f"samples {tuple(data.shape)} and labels {tuple(labels.shape)}"
+            raise UsageError(f"A task must have one label for each sample, but got {found}.")
         classes, labels, counts = torch.unique(labels, return_inverse=True, return_counts=True)
         if len(classes) != ways:
             raise UsageError(f"The task was expected to have {ways} classes, but it has {len(classes)}.")

@@ -132,6 +132,22 @@ def test_tasks_of_another_shape_are_refused():
         Episodes.from_task(data, labels, ways=2, shots=2)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": torch.arange(19) % 5}, r"one label for each sample, but got samples \(20, 1\) and labels \(19,\)"),
+        ({"data": torch.zeros(19, 1)}, r"one label for each sample, but got samples \(19, 1\) and labels \(20,\)"),
+        ({"labels": torch.zeros(2, 20)}, r"and labels \(2, 20\)"),
+        ({"labels": [0, 1] * 10}, "two tensors, samples and their labels, but got a Tensor and a list"),
+        *(({"shots": shots}, "`shots` must be a whole number of at least 1") for shots in (0, -1, 1.5, "a", None)),
+    ],
+)
+def test_what_is_no_task_is_refused(change, message):
+    task = {"data": torch.zeros(20, 1), "labels": torch.arange(20) % 5, "ways": 5, "shots": 1}
+    with pytest.raises(UsageError, match=message):
+        Episodes.from_task(**task | change)
+
+
 def test_embedding_is_one_pass_over_all_samples():
     calls = []
 

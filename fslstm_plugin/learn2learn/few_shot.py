@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters import InverseAttentionModule
+from ..checks import require
 from ..episodes import Episodes
 from ..errors import UnknownNameError, UsageError
 from ..extras import needs_extra
@@ -50,6 +51,31 @@ class _TaskOptions:
     psm_iterations: int = 0
 
 
+_BOUNDS: dict[str, dict[str, Any]] = {
+    **{f"{stage}_ways": {"least": 2, "whole": True} for stage in ("train", "test")},
+    **{f"{stage}_{what}": {"least": 1, "whole": True} for stage in ("train", "test") for what in ("shots", "queries")},
+    "lr": {"above": 0},
+    "scheduler_step": {"least": 1, "whole": True},
+    "scheduler_decay": {"above": 0},
+    "label_smoothing": {"least": 0, "below": 1},
+    "iam_reduction": {"least": 1, "whole": True},
+    "iam_dropout": {"least": 0, "below": 1},
+    "psm_iterations": {"least": 0, "whole": True},
+}
+
+
+def require_parts(features: Any, loss: Any, recipe: Any, method: Any) -> None:
+    """Refuse what is none of the parts of a module for training."""
+    for name, part, fits, wanted in (
+        ("features", features, isinstance(features, nn.Module), "a torch.nn.Module"),
+        ("loss", loss, loss is None or callable(loss), "a function of logits and labels"),
+        ("recipe", recipe, isinstance(recipe, (MetaRecipe, type(None))), "a MetaRecipe"),
+        ("method", method, isinstance(method, (Method, str, type(None))), "a Method or its name"),
+    ):
+        if not fits:
+            raise UsageError(f"`{name}` must be {wanted}, but got {part!r}.")
+
+
 class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
     """A model trained on episodes: a backbone, and a head with the Inverse Attention Module, or any other method.
 
@@ -83,7 +109,8 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
 
     Raises:
         UnknownNameError: If an option is none of these but close to one.
-        UsageError: If the method has weights and the feature size is unknown.
+        UsageError: If an argument or option is of another kind or out of its range, or the method has weights and the
+            feature size is unknown.
     """
 
     head_name: ClassVar[str] = "lssvm"
@@ -102,12 +129,20 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
         method: Method | str | None = None,
         **options: Any,
     ) -> None:
+        require_parts(features, loss, recipe, method)
         names = (*self.task_options, *self.head_options, "iam", "feature_size")
         for name in options.keys() - set(names):
             if difflib.get_close_matches(name, names, n=1, cutoff=_NEAR):
                 raise UnknownNameError(f"option of {type(self).__name__}", name, names)
         values = {name: options.get(name, getattr(self, name)) for name in names}
-        values["feature_size"] = values["feature_size"] or feature_size(features)
+        for name, bounds in _BOUNDS.items():
+            require(name, values[name], **bounds)
+        if not isinstance(values["iam"], bool):
+            raise UsageError(f"`iam` must be true or false, but got {values['iam']!r}.")
+        if values["feature_size"] is None:
+            values["feature_size"] = feature_size(features)
+        else:
+            require("feature_size", values["feature_size"], least=1, whole=True)
         if isinstance(method, str):
             method = parse_method(method, dim=values["feature_size"], backbone=features)
         model = FewShotModel(features, method or self._own_method(features, values))
@@ -217,7 +252,11 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
 
 
 def _episodes(batch: Batch, ways: int, shots: int) -> Episodes:
-    return batch if isinstance(batch, Episodes) else Episodes.from_task(*batch, ways=ways, shots=shots)
+    if isinstance(batch, Episodes):
+        return batch
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise UsageError(f"A batch must be Episodes, or images and labels of a task, but is a {type(batch).__name__}.")
+    return Episodes.from_task(*batch, ways=ways, shots=shots)
 
 
 class LightningPrototype(LightningFewShot):

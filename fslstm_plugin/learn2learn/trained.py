@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 from torch import nn
 
+from ..checks import require
 from ..methods.base import Method
 from ..naming import parse_method, trained_methods
 from ..recipes import MetaRecipe
-from .few_shot import _STANDARD, LightningFewShot
+from .few_shot import _STANDARD, LightningFewShot, require_parts
 
 
 class LightningTrained(LightningFewShot):
@@ -40,13 +41,14 @@ class LightningTrained(LightningFewShot):
         method: Method | str | None = None,
         **options: Any,
     ) -> None:
+        require_parts(features, loss, recipe, method)
         names = ("lr", "label_smoothing", "feature_size")
         lr, label_smoothing, size = (options.get(name, getattr(self, name)) for name in names)
         if method is None or isinstance(method, str):
             size = getattr(features, "out_features", None) if size is None else size
             method = parse_method(method or self.algorithm, dim=size, backbone=features)
         if recipe is None:
-            shots: int = options.get("test_shots") or self.test_shots
+            shots = require("test_shots", options.get("test_shots", self.test_shots), least=1, whole=True)
             recipe = method.recipe(_STANDARD, pretrained=False, test_shots=shots)
             if lr is not None:
                 recipe = replace(recipe, lr=lr, method_lr=lr)

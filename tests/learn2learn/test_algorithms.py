@@ -137,6 +137,41 @@ def test_a_rivals_own_parser_gives_its_published_recipe(algorithm):
     assert made(algorithm, lr=0.5, label_smoothing=0.3) == (recipe, smoothing, lr)
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((f"{stage}_ways", (1, 2.5, "a")) for stage in ("train", "test")),
+        *((f"{stage}_{what}", (0, -1, 1.5, "a")) for stage in ("train", "test") for what in ("shots", "queries")),
+        ("lr", (0, -1, float("nan"), "a")),
+        ("scheduler_step", (0, -1, 1.5)),
+        ("scheduler_decay", (-1, "a")),
+        ("label_smoothing", (-1, 2, float("nan"))),
+        ("iam", ("yes", 1)),
+        ("iam_reduction", (0, 2.5)),
+        ("iam_dropout", (-1, 1)),
+        ("psm_iterations", (-1, 2.5)),
+        ("feature_size", (0, "a")),
+        ("recipe", ("x",)),
+        ("loss", ("x",)),
+        ("method", (3,)),
+        ("features", (None, "conv4")),
+    ],
+)
+def test_options_out_of_their_range_are_refused(name, values):
+    for algorithm in (LightningPrototype, LightningFEAT):
+        for value in values:
+            with pytest.raises(UsageError, match=rf"(`{name}`|feat: dim) must be "):
+                algorithm(**{"features": TinyBackbone(32), name: value})
+
+
+@pytest.mark.parametrize("batch", [None, 3, (torch.zeros(8, 3, 32, 32),) * 3, (torch.zeros(8, 3, 32, 32), [0, 1] * 4)])
+def test_what_is_no_batch_is_refused(batch):
+    module = LightningPrototype(TinyBackbone(32), train_ways=2)
+    for step in (module.training_step, module.validation_step, module.predict_step):
+        with pytest.raises(UsageError, match="A (batch|task) must be .* but "):
+            step(batch, 0)
+
+
 def test_a_given_loss_is_used():
     module = LightningRidge(TinyBackbone(32), loss=lambda logits, labels: (logits * 0).sum() + 42)
     loss, _ = module.meta_learn((torch.rand(12, 3, 32, 32), torch.arange(4).repeat(3)), 0, ways=4, shots=1, queries=2)
