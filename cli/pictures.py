@@ -18,8 +18,6 @@ from fslstm_plugin.errors import DataError, RunError, UsageError, printable
 from . import options, results, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
     from rich.console import Console
 
@@ -260,11 +258,12 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Cons
 
     from fslstm_plugin.pictures.embedding import features_of
 
-    batches = []
-    with progress(console, len(pictures)) as advance:
+    batches, done = [], 0
+    with terminal.progress(console, "Pictures", len(pictures)) as tell:
         for batch in features_of(pictures, backbone):
             batches.append(batch)
-            advance(len(batch.pictures) + len(batch.problems))
+            done += len(batch.pictures) + len(batch.problems)
+            tell(done, len(pictures))
     unreadable = [each for batch in batches for each in batch.problems]
     name_unreadable([each.reason for each in unreadable], console)
     remarks = Remarks()
@@ -329,16 +328,6 @@ def name_unreadable(reasons: Sequence[str], console: Console, before: int = 0) -
     """Why each of the first pictures cannot be read, of which so many were named before."""
     for reason in reasons[: max(0, _MOST_NAMED - before)]:
         terminal.say(console, f"Left out: {printable(reason)}")
-
-
-@contextmanager
-def progress(console: Console, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar with the time left, where progress is shown."""
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("Pictures", total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 def shown(text: str, source: Path) -> str:

@@ -329,15 +329,16 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
         )
     if labeller.likeness is not None:
         labeller.likeness.choose([*once.values()])
-    unreadable, remarks = 0, pictures.Remarks()
-    with pictures.progress(console, len(new)) as advance:
+    done, unreadable, remarks = 0, 0, pictures.Remarks()
+    with terminal.progress(console, "Pictures", len(new)) as tell:
         for batch in labeller.predict(new):
             pictures.name_unreadable(batch.unreadable, console, before=unreadable)
             unreadable += len(batch.unreadable)
             remarks.add(batch.remarks)
             if batch.predictions:
                 table.append(batch.predictions)
-            advance(batch.looked_at)
+            done += batch.looked_at
+            tell(done, len(new))
     remarks.say(console)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.evaluation.ranks import Ranks
 
+_PATIENCE = 30.0  # Seconds between two lines of progress, as in trainings.
+
 
 @cache
 def join_ranks() -> Ranks:
@@ -24,41 +28,63 @@ def join_ranks() -> Ranks:
     return Ranks.join()
 
 
+def is_first() -> bool:
+    """Whether this is the first of those processes, or alone; known without PyTorch, which a graph does without."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["RANK"] == "0"
+
+
 @contextmanager
 def progress(console: Console, description: str, total: int) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar, where one is shown."""
+    """A progress bar with the time left; see `_lines` for where no terminal is attached."""
     from rich.progress import Progress
 
-    with Progress(console=console, transient=True, disable=not shows_progress(console)) as bar:
+    if not console.is_terminal:
+        yield _lines(console, description)
+        return
+    with Progress(console=console, transient=True, disable=not is_first()) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def shows_progress(console: Console) -> bool:
-    """Whether to show progress: on a terminal, by the first process only."""
-    return console.is_terminal and join_ranks().rank == 0
+def _lines(console: Console, description: str) -> Callable[[int, int], None]:
+    """Progress as a line at most every half minute, for a log."""
+    last = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _PATIENCE:
+            last = time.monotonic()
+            say(console, f"{description}: {done:,} of {total:,}")
+
+    return tell
 
 
 def say(console: Console, sentence: str) -> None:
     """A sentence on a line of its own, by the first process only."""
-    if join_ranks().rank == 0:
+    if is_first():
         console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager
 def running(console: Console, total: int) -> Iterator[Callable[..., None]]:
-    """The accuracies so far above a progress bar; where progress is shown."""
+    """The accuracies so far above a progress bar; see `_lines` for where no terminal is attached."""
     from rich.console import Group
     from rich.live import Live
     from rich.progress import Progress
 
     from fslstm_plugin.reporting.terminal import running_table
 
-    if not shows_progress(console):
-        yield lambda *_: None
+    counts: dict[tuple[int, str], int] = {}
+    if not console.is_terminal:
+        tell = _lines(console, "Episodes")
+
+        def count(shots: int, methods: Sequence[str], done: int, _: Sequence[float]) -> None:
+            counts[shots, methods[0]] = done
+            tell(sum(counts.values()), total)
+
+        yield count
         return
     columns: dict[int, dict[str, float]] = {}
-    counts: dict[tuple[int, str], int] = {}
     bar = Progress(console=console)
     task = bar.add_task("Episodes", total=total)
     with Live(bar, console=console, transient=True) as live:

@@ -72,6 +72,7 @@ def tune(
     wanted = _with_variants(wanted, console)
     families = {str(method): evaluation.possible(session, tuning.candidates(method), console) for method in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
+    terminal.say(console, f"Candidates of {', '.join(families)}: {len(built):,}, on {asked.episodes:,} episodes each.")
     rows = asked.measure([(session, built)], console)
     if terminal.join_ranks().rank > 0:
         return

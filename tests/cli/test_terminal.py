@@ -1,0 +1,46 @@
+"""What commands say of their progress where no terminal is attached."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+from fslstm_cli import terminal
+from rich.console import Console
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """A stream that is no terminal, while each look at the clock finds ten seconds more."""
+    times = iter(range(0, 10_000, 10))
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(times))
+    return io.StringIO()
+
+
+def test_a_log_has_a_line_of_progress_at_most_every_half_minute(log):
+    with terminal.progress(Console(file=log), "Features of dots test", 12_000) as tell:
+        for done in range(1000, 12_001, 1000):
+            tell(done, 12_000)
+    lines = log.getvalue().splitlines()
+    assert lines[0] == "Features of dots test: 3,000 of 12,000"
+    assert 3 <= len(lines) <= 4
+
+
+def test_a_log_counts_the_episodes_of_all_passes(log):
+    with terminal.running(Console(file=log), 400) as show:
+        for shots in (1, 5):
+            for done in (50, 100):
+                for methods in (["nn", "rr"], ["simple-cnaps"]):
+                    show(shots, methods, done, [50.0] * len(methods))
+    assert log.getvalue().splitlines() == ["Episodes: 150 of 400", "Episodes: 300 of 400"]
+
+
+def test_a_sentence_needs_no_torch():
+    program = (
+        "import sys; from rich.console import Console; from fslstm_cli import terminal\n"
+        "terminal.say(Console(), 'Said.'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "Said.\nFalse\n"
