@@ -78,9 +78,10 @@ def score(
 
 def _unseen(gathered: Gathered, classifier: FewShotClassifier, console: Console) -> Gathered:
     """The pictures that the classifier was not fitted to, each once."""
-    once, _ = pictures.without_copies(_unlabelled(gathered), _unlabelled(pictures.held(classifier)))
-    kept = {each.path for each in once.pictures}
-    places = [place for place, each in enumerate(gathered.pictures) if each.path in kept]
+    given = _unlabelled(gathered)
+    once, _ = pictures.without_copies(given, _unlabelled(pictures.held(classifier)))
+    kept = {id(each) for each in once.pictures}  # a list may have one path twice
+    places = [place for place, each in enumerate(given.pictures) if id(each) in kept]
     if left := len(gathered.pictures) - len(places):
         terminal.say(console, f"{pictures.count_of(left)} left out: in the classifier itself, or given twice.")
     return gathered._replace(

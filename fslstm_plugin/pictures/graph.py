@@ -20,7 +20,6 @@ from ..storage.files import require_regular
 from .decoding import Decoded, decoded
 from .picture import Picture
 from .predictions import NONE, Batch, Prediction, identity_of, on_acceptance
-from .tables import path_text
 
 if TYPE_CHECKING:
     from .likeness import Likeness
@@ -87,7 +86,7 @@ class Graph:
         best, doubtful = shares.argmax(-1).tolist(), cautious(shares, self._counts)
         predictions = [
             Prediction(
-                path=path_text(picture.path.absolute()),
+                path=picture.name,
                 label=self.classes[best[place]] if ranks[place] > 1 - self.accepted + _ROUNDING else NONE,
                 likeliest=self.classes[best[place]],
                 probability=float(shares[place, best[place]]),

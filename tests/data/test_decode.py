@@ -115,10 +115,15 @@ def test_the_bound_on_pixels_can_be_raised(monkeypatch: pytest.MonkeyPatch, recw
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", bound)
         with pytest.raises(DataError, match=f"more than {bound} pixels.*`max_pixels`"):
             read_rgb(picture)
+    monkeypatch.setattr(decode, "_allowed", [])
     allow_pixels(600)
     assert read_rgb(picture).shape == (20, 30, 3)
     with pytest.raises(UsageError, match="`max_pixels` must be a finite number above 0"):
         allow_pixels(0)
+    allow_pixels(100)
+    with pytest.raises(DataError, match="more than 100 pixels"):
+        read_rgb(picture)
+    assert Image.new("L", (30, 20)).crop((0, 0, 30, 20)).size == (30, 20), "what a backbone makes itself has no bound"
 
 
 def test_no_other_program_runs_on_a_picture(tmp_path: Path) -> None:

@@ -140,15 +140,17 @@ def test_a_graph_is_run_without_torch(fslstm, tmp_path: Path) -> None:
     model, graph = fitted(fslstm, tmp_path, "lssvm"), tmp_path / "model.onnx"
     assert fslstm("export", model, "--onnx", graph).code == 0
     new = painted.unlabelled(tmp_path / "new", each=1)
+    folder = new / ".." / new.name
     program = (
         "import sys; from fslstm_cli.main import run\n"
         "try: run()\nexcept SystemExit as stop: assert not stop.code\n"
         "print([name for name in ('torch', 'lightning', 'sklearn', 'scipy') if name in sys.modules])"
     )
-    arguments = ("predict", str(graph), str(new), "--csv", str(tmp_path / "out.csv"))
+    arguments = ("predict", str(graph), str(folder), "--csv", str(tmp_path / "out.csv"))
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
     assert len(predicted(tmp_path / "out.csv")) == 3
+    assert not any(".." in row["path"] for row in predicted(tmp_path / "out.csv"))
 
 
 def test_a_card_says_what_a_classifier_is(fslstm, tmp_path: Path) -> None:

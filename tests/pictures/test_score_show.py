@@ -64,6 +64,15 @@ def test_a_score_is_counted_from_the_predictions(fslstm, tmp_path: Path, model, 
     assert found["calibration_error"] == pytest.approx(error, abs=1e-6)
 
 
+def test_a_picture_that_a_list_has_twice_is_counted_once(fslstm, tmp_path: Path, model, known) -> None:
+    rows = [f"{file},{file.parent.name}" for file in sorted(known.glob("green/*.png"))]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows, rows[0]]))
+    done = fslstm("score", model, tmp_path / "list.csv", "--json", tmp_path / "score.json")
+    assert done.code == 0, done.err
+    assert "1 picture left out: in the classifier itself, or given twice." in done.err
+    assert json.loads((tmp_path / "score.json").read_text())["pictures"] == 4
+
+
 def test_none_of_these_is_counted_and_needs_no_class(fslstm, tmp_path: Path, model, known) -> None:
     (known / NONE).mkdir()
     painted.picture("red", 300).save(known / NONE / "1.png")

@@ -40,13 +40,22 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
+_allowed: list[int] = []  # By `allow_pixels`; Pillow's bound if empty.
+
+
 def allow_pixels(most: int) -> None:
     """Allow pictures of up to this many pixels in this process, in place of Pillow's bound of 89 million.
 
     A picture takes three bytes per pixel, and several are decoded at a time.
     """
     require("max_pixels", most, above=0)
-    Image.MAX_IMAGE_PIXELS = most
+    _allowed[:] = [most]
+    if Image.MAX_IMAGE_PIXELS is not None:  # which is never lowered: what a backbone crops has to keep to it too
+        Image.MAX_IMAGE_PIXELS = max(most, Image.MAX_IMAGE_PIXELS)
+
+
+def _most_pixels() -> int | None:
+    return _allowed[0] if _allowed else Image.MAX_IMAGE_PIXELS
 
 
 @cache
@@ -117,7 +126,7 @@ def _saying_why(name: object) -> Iterator[None]:
         raise
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"The image {name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels: if you trust this file, raise the "
+            f"The image {name} has more than {_most_pixels():,} pixels: if you trust this file, raise the "
             "limit with `max_pixels`."
         ) from error
     except Exception as error:  # Pillow's decoders raise errors of any type on damaged files
@@ -167,7 +176,8 @@ def fit_square(image: Image.Image, image_size: int) -> Image.Image:
 
 
 def _upright(image: Image.Image, report: Callable[[str], object]) -> Image.Image:
-    if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+    most = _most_pixels()
+    if most is not None and image.width * image.height > most:
         raise Image.DecompressionBombError
     with suppress(Exception):  # a further page that is damaged says nothing about the first
         if image.format not in _ONE_IMAGE and getattr(image, "is_animated", False):
