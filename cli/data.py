@@ -71,6 +71,8 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
     from fslstm_plugin.data.root import data_root as resolve
 
     root = resolve(data_root)
+    if data_root is not None and not root.is_dir():
+        raise UsageError(f"--data-root: there is no folder {root}: name the one that holds the data sets.")
     rows = sorted((row for name in DATASETS.names() for row in _rows(name, root)), key=lambda row: not row["prepared"])
     table = Table(title=f"Data sets in {root}")
     for heading in ("data set", "split"):
@@ -89,7 +91,7 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 
 
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:
-    """One row per split; a data set that is not prepared has no numbers, and another version of one no rows."""
+    """A row for each split; one without numbers if it is not prepared, and none if it is another version of one."""
     from fslstm_plugin.data.base import SPLITS
     from fslstm_plugin.data.sets.published import OtherVersion
     from fslstm_plugin.errors import DataError, PartError
@@ -117,5 +119,5 @@ def _rows(name: str, root: Path) -> list[dict[str, Any]]:
             "path": str(dataset.folder(root)),
             "state": state,
         }
-        for split in SPLITS
+        for split in (SPLITS if index else ("",))
     ]

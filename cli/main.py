@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -137,5 +138,7 @@ def run() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
-        _fail(f"The operating system refused: {error.strerror or error}{place}.", 1)
+        place = error.filename
+        if place is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = "the standard output"  # Files are written by `storage`, which names them.
+        _fail(f"The operating system refused: {error.strerror or error}{f' ({place})' if place else ''}.", 1)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,3 +47,25 @@ def test_every_command_writes_json_that_it_may_write_again(command, fslstm, tmp_
             done = fslstm(*arguments, "--json", tmp_path / "r.json")
             assert done.code == 0, done.err
         assert list(json.loads((tmp_path / "r.json").read_text()))[:2] == ["command", "version"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_under_what_is_printed_is_named():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fslstm_cli", "data", "list"], stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "fslstm: The operating system refused: No space left on device (the standard output).\n"
+
+
+def test_data_sets_that_are_not_prepared_have_a_line_each(fslstm, tmp_path):
+    listed = fslstm("data", "list", "--data-root", tmp_path)
+    assert listed.code == 0, listed.err
+    lines = [line for line in listed.out.splitlines() if "not prepared" in line]
+    assert len(lines) == len({line.split()[1] for line in lines}) > 3
+    for place in (tmp_path / "none", "/dev/null"):
+        refused = fslstm("data", "list", "--data-root", place)
+        assert (refused.code, refused.out) == (2, "")
+        assert f"there is no folder {place}" in refused.err

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin.data.base import SPLITS, Dataset
+from fslstm_plugin.data.sets import mini
 from fslstm_plugin.data.sets.cifarfs import CIFAR_FS
 from fslstm_plugin.data.sets.l2l_benchmarks import FC100, TIERED
 from fslstm_plugin.data.sets.mini import MINI, MiniImageNet
@@ -152,12 +153,21 @@ def test_lists_pick_images_of_imagenet_by_their_position(tmp_path: Path) -> None
     for split, names in CLASSES.items():
         rows = [f"{name}{position:08}.jpg,{name}" for name in names for position in (3, 11, 12, 1)]
         (tmp_path / "source" / f"{split}.csv").write_text("\n".join(["filename,label", *rows]))
+    mini._by_number.cache_clear()
     SmallMini().prepare(tmp_path / "root", tmp_path / "source")
+    assert mini._by_number.cache_info().misses == 2 * len(ALL), "a folder is listed once, not for each image"
     found = SmallMini().load(tmp_path / "root", "val").images[:, 0, 0, 0].tolist()
     assert found == [grey(name, position - 1) for name in CLASSES["val"] for position in (3, 11, 12, 1)]
     (tmp_path / "source" / "val.csv").write_text("filename,label\nn0400000013.jpg,n04")
     with pytest.raises(DataError, match=r"lists the image 'n0400000013\.jpg' of class 'n04', which is not there"):
         SmallMini().prepare(tmp_path / "other", tmp_path / "source")
+
+
+def test_two_folders_of_one_split_are_named(tmp_path: Path) -> None:
+    split_folders(tmp_path / "source")
+    tree(tmp_path / "source" / "validation", ["n08"])
+    with pytest.raises(DataError, match=r"Two folders hold val images, .*va.* and .*va.*: put them into one"):
+        SmallMini().prepare(tmp_path / "root", tmp_path / "source")
 
 
 def more_images(source: Path) -> None:

@@ -56,11 +56,8 @@ def read_images(source: Path, known: Collection[str], report: Report) -> Images:
     if files := _parquet_files(source):
         return _of_parquet(files)
     for place in _places(source) if source.is_dir() else ():
-        splits = {_SPLITS.get(each.name.lower(), ""): each for each in _folders(place)}
-        splits.pop("", None)
-        names = {split: {each.name for each in _folders(folder)} for split, folder in splits.items()}
-        splits = {split: folder for split, folder in splits.items() if names[split]}
-        if splits:
+        if splits := _splits_in(place):
+            names = {split: {each.name for each in _folders(folder)} for split, folder in splits.items()}
             only = None if are_disjoint(names) else known
             return {split: class_folders(folder, report, only) for split, folder in splits.items()}
         if any(each.name in known for each in _folders(place)):
@@ -87,6 +84,19 @@ def _places(source: Path) -> Iterator[Path]:
     for _ in range(_DEPTH + 1):
         yield from places
         places = [below for place in places for below in _folders(place)]
+
+
+def _splits_in(place: Path) -> dict[str, Path]:
+    """The folders of splits, which have folders in them."""
+    found: dict[str, Path] = {}
+    for folder in _folders(place):
+        split = _SPLITS.get(folder.name.lower())
+        if split is None or not _folders(folder):
+            continue
+        if split in found:
+            raise DataError(f"Two folders hold {split} images, {found[split]} and {folder}: put them into one.")
+        found[split] = folder
+    return found
 
 
 def _folders(place: Path) -> list[Path]:

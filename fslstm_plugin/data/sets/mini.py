@@ -147,7 +147,7 @@ def _of_imagenet(folder: Path, label: str, name: str) -> Path | None:
     return files[int(position) - 1] if 0 < int(position) <= len(files) else None
 
 
-@lru_cache(maxsize=1)  # the lists have the images of one class after another
+@lru_cache(maxsize=2)  # the lists have the images of one class after another, which is in one of two folders
 def _by_number(folder: Path, label: str) -> list[Path]:
     numbered = {path: path.stem.removeprefix(f"{label}_") for path in folder.glob(f"{label}_*")}
     return sorted((path for path in numbered if numbered[path].isdecimal()), key=lambda path: int(numbered[path]))
