@@ -34,6 +34,7 @@ def demo(
     from fslstm_plugin.data.root import data_root as default_root
     from fslstm_plugin.reporting import run_report  # noqa: F401  # before minutes of training
     from fslstm_plugin.runs.folder import new_run_folder
+    from fslstm_plugin.stopping import Interrupted
 
     program = context.find_root().command
     root = default_root(data_root)
@@ -57,7 +58,10 @@ def demo(
     for command in commands:
         arguments = command if command[0] in ("data", "report") else [*command, *shared]
         typer.secho(f"\n$ fslstm {shlex.join(arguments)}", bold=True)
-        program.main(arguments, prog_name="fslstm", standalone_mode=False)
+        try:
+            program.main(arguments, prog_name="fslstm", standalone_mode=False)
+        except Interrupted as stop:
+            raise Interrupted("Stopped. 'fslstm demo' does not continue: it begins anew.", stop.number) from stop
     where = shlex.join(["--runs", str(runs), "--data-root", str(root)])
     typer.echo(
         f"\nThe report is {page}: open it in a browser. Next steps:\n"

@@ -147,7 +147,7 @@ class Run:
     def open(cls, path: Path) -> Run:
         """Open an existing run folder; a `RunError` if there is none, or its configuration cannot be read."""
         file = path / "config.json"
-        if not file.is_file():
+        if not os.path.lexists(file):  # what is no file is named for what it is
             raise RunError(f"There is no run at {path}: {file} is missing.")
         return cls(path, read_plain(file, Config))
 

@@ -12,6 +12,17 @@ from ..errors import DataError, RunError, StorageError, is_out_of_memory
 TOO_LARGE = "asks for more memory than there is: it is damaged, or too large for this machine"
 
 
+def without_advice(message: str) -> str:
+    r"""A reader's message, without PyTorch's advice to read the file unprotected.
+
+    Example:
+        >>> without_advice("Do this:\n WeightsUnpickler error: Unsupported global: os.system. Please use ...")
+        'Unsupported global: os.system'
+    """
+    refused = message.partition("WeightsUnpickler error: ")[2].partition("\n")[0]
+    return refused.partition(". Please use")[0] if refused else message
+
+
 @contextmanager
 def naming_damage(file: Path) -> Iterator[None]:
     """Turn whatever the untrusted content of a file leads to in the block into a `DataError` that names the file.
@@ -32,5 +43,5 @@ def naming_damage(file: Path) -> Iterator[None]:
     except Exception as error:  # many types, as content can be wrong in many ways
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is of a place before the file's beginning
             raise
-        fault = f"is damaged or has an unexpected format ({type(error).__name__}: {error})"
+        fault = f"is damaged or has an unexpected format ({type(error).__name__}: {without_advice(str(error))})"
         raise DataError(f"{file} {TOO_LARGE if is_out_of_memory(error) else fault}.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ..errors import RunError, is_out_of_memory
-from ..storage.damage import TOO_LARGE
+from ..storage.damage import TOO_LARGE, without_advice
 from .files import damaged_member, replacing, require_regular
 
 _CHECKSUM = "blake2b"
@@ -54,9 +55,19 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: Mapping[str, 
     from safetensors.torch import save
 
     metadata = metadata or {}
-    content = save(tensors, {**metadata, _CHECKSUM: checksum(tensors, metadata)})
+    content = _in_order(save(tensors, {**metadata, _CHECKSUM: checksum(tensors, metadata)}))
     with replacing(file) as temporary:  # safetensors' own writer would leave a partial file when killed
         temporary.write_bytes(content)
+
+
+def _in_order(content: bytes) -> bytes:
+    """A safetensors file with its texts by name: the library's random order would make equal files differ."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    head = json.loads(content[8:end])
+    head["__metadata__"] = dict(sorted(head["__metadata__"].items()))
+    text = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def checksum(tensors: dict[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
@@ -167,10 +178,8 @@ def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _reason(error: Exception) -> str:
-    """A reader's message, without PyTorch's advice to read the file unprotected."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    refused = [line.partition("WeightsUnpickler error: ")[2] for line in lines if "WeightsUnpickler error: " in line]
-    return (refused or lines)[0].partition(" Please use")[0].rstrip(".") or type(error).__name__
+    lines = without_advice(str(error)).strip().splitlines() or [""]
+    return lines[0].rstrip(".") or type(error).__name__
 
 
 def _read_tensors(file: Path) -> tuple[dict[str, Tensor], str | None]:

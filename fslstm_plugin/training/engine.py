@@ -30,6 +30,7 @@ from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageEr
 from ..evaluation.processes import forget_stale
 from ..runs.folder import Run
 from ..stopping import Interrupted, listen, listening
+from ..storage.damage import without_advice
 from ..storage.files import damaged_member, read_json, replacing
 from .metrics import Metrics
 from .replay import Replayable
@@ -95,6 +96,8 @@ class WholeCheckpoints(TorchCheckpointIO):
         if damaged:
             raise _damaged(self.run, f"{damaged} does not fit its checksum")
         checkpoint = super().load_checkpoint(path, *args, **kwargs)
+        if not isinstance(checkpoint, dict) or "origin" not in checkpoint:
+            raise _damaged(self.run, "no training of fslstm wrote it")
         for what, digest in self.origin.items():
             if checkpoint["origin"][what] != digest:
                 raise RunError(
@@ -314,7 +317,7 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
             ) from error
         if not resume or checkpoints.started or is_out_of_memory(error):
             raise
-        raise _damaged(run, str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+        raise _damaged(run, without_advice(str(error)).partition("\n")[0] or type(error).__name__) from error
 
 
 def _damaged(run: Run, reason: str) -> RunError:
@@ -414,10 +417,14 @@ def fit(
             # A run that was stopped before its first checkpoint begins again.
             checkpoint = run.checkpoint if resume and run.checkpoint.is_file() else None
             if first and resume and checkpoint is None:
-                progress.console.print(f"{run.path} has no checkpoint: the training begins anew.", highlight=False)
+                progress.console.print(
+                    f"{run.path} has no checkpoint: the training begins anew.", highlight=False, markup=False
+                )
             module.to(memory_format=torch.channels_last)
             if trainer.world_size == 1 and trainer.strategy.root_device.type == "cuda":
                 module.replay()
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
             if first and not checkpoints.started:
-                progress.console.print(f"{run.path} is trained to its end: nothing was left to do.", highlight=False)
+                progress.console.print(
+                    f"{run.path} is trained to its end: nothing was left to do.", highlight=False, markup=False
+                )

@@ -52,6 +52,7 @@ class KeepBest(pl.Callback):
                 f"{self.run.weights} is missing or damaged: the best weights so far are lost, those of later "
                 "validations are kept.",
                 highlight=False,
+                markup=False,
             )
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

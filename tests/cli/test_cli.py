@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ import pytest
 from drawings import draw_few
 
 from fslstm_plugin import __version__
+from fslstm_plugin.stopping import Interrupted
 
 TRAIN = (
     "train", "--dataset", "dots", "--backbone", "tiny", "--shots", 2, "--queries", 3, "--episodes-per-step", 2,
@@ -309,6 +311,18 @@ def test_demo_runs_the_commands_that_it_shows(fslstm, tmp_path, monkeypatch):
     (page,) = (tmp_path / "runs").glob("*.html")
     assert f"The report is {page}" in result.out
     assert "LSSVM+IAM+PSM" in result.out
+
+
+def test_a_demo_that_is_stopped_says_that_it_begins_anew(fslstm, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise Interrupted("Stopped; continue with fslstm pretrain --resume.", signal.SIGINT)
+
+    monkeypatch.setenv("FSLSTM_DATA_ROOT", str(tmp_path / "data"))
+    draw_few(monkeypatch)
+    monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", stopped)
+    result = fslstm("demo", "--runs", tmp_path / "runs")
+    assert result.code == 130
+    assert result.err.endswith("fslstm: Stopped. 'fslstm demo' does not continue: it begins anew.\n")
 
 
 WRONG = [

@@ -60,10 +60,14 @@ def test_among_a_runs_evaluations(put, run: Run, fslstm) -> None:
 def test_as_a_part_of_a_run(put, name: str, run: Run, fslstm) -> None:
     few = ("--episodes", 4, "--ways", 3, "--shots", 1, "--queries", 2)
     assert fslstm("eval", "--run", run.path, *few).code == 0
-    put(run.path / name)
-    done = fslstm("eval", "--run", run.path, *few)
-    assert (done.code, done.err.count("\n")) == (1, 1), done.err
-    assert name in done.err
+    sentence = put(run.path / name)
+    refused(fslstm("eval", "--run", run.path, *few), sentence)
+
+
+def test_a_link_to_itself_as_a_part_of_a_run(run: Run, fslstm) -> None:
+    (run.path / "config.json").unlink()
+    (run.path / "config.json").symlink_to("config.json")
+    refused(fslstm("eval", "--run", run.path), "config.json: Too many levels of symbolic links")
 
 
 def test_as_weights(put, tmp_path: Path, fslstm) -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from fslstm_plugin.errors import RunError
 from fslstm_plugin.storage.files import held
-from fslstm_plugin.storage.weights import load_into, load_tensors, save_tensors
+from fslstm_plugin.storage.weights import load_described, load_into, load_tensors, save_tensors
 
 TENSORS = {
     "weight": torch.arange(40.0).reshape(8, 5),
@@ -35,6 +35,16 @@ def assert_equal(one, other):
 def test_tensors_come_back(tmp_path):
     save_tensors(tmp_path / "a.safetensors", TENSORS)
     assert_equal(load_tensors(tmp_path / "a.safetensors"), TENSORS)
+
+
+def test_the_same_content_is_the_same_bytes(tmp_path):
+    texts = {name: f"{name} ü" for name in "hgfedcba"}
+    for number in range(4):
+        save_tensors(tmp_path / str(number), TENSORS, texts)
+    assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
+    tensors, found = load_described(tmp_path / "0")
+    assert_equal(tensors, TENSORS)
+    assert found == texts
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])

@@ -317,6 +317,13 @@ def test_other_images_are_refused_when_a_training_continues(tmp_path):
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 2
     fit(4, "these", resume=True)
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 4
+    for content, reason in (
+        ({"weight": torch.ones(2)}, r"\(no training of fslstm wrote it\)"),
+        ({"origin": run.path}, r"\(Unsupported global: GLOBAL pathlib.* was not an allowed global by default\)"),
+    ):
+        torch.save(content, run.checkpoint)
+        with pytest.raises(RunError, match=reason):
+            fit(6, "these", resume=True)
 
 
 DAMAGED_CONFIGS = [
