@@ -185,14 +185,21 @@ def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) ->
 
 
 def _say(wanted: Sequence[Reproduction], parts: Mapping[str, Sequence[Part]], request: Request) -> None:
-    """What would be done, and how long it would take."""
-    from fslstm_plugin.reproduction.estimate import estimate, total
+    """What would be done, and then how long each of it would take, which is measured meanwhile."""
+    from fslstm_plugin.reproduction.estimate import duration, planned_steps
 
     planned: set[Identity] = set()
-    steps = []
+    total = 0.0
     for each in wanted:
         typer.echo(f"{each.name}: {each.specification.title}")
-        for step in estimate(each, parts[each.name], request, planned):
-            typer.echo(f"  {step}")
-            steps.append(step)
-    typer.echo(str(total(steps)))
+        steps = list(planned_steps(each, parts[each.name], request, planned))
+        for line in (line for step in steps for line in step.lines):
+            typer.echo(f"  {line}")
+        timed = [(step.name, step.seconds) for step in steps if step.seconds is not None]
+        if timed:
+            typer.echo("  Times here, from a few steps and episodes of each:")
+        for name, measure in timed:
+            seconds = measure()
+            typer.echo(f"  {name}: {duration(seconds)}")
+            total += seconds
+    typer.echo(f"in all: {duration(total)}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from ..data.root import load_split
 from ..evaluation.setting import Setting
@@ -23,41 +25,34 @@ from .trainings import Identity, Training
 Pass = tuple[tuple[str, ...], Setting]  # Methods, and the episodes that they are evaluated in.
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """Something that would be done."""
 
-    what: str
-    seconds: float | None = None  # How long it would take; None for what stands in another step's time, or takes none.
-
-    def __str__(self) -> str:
-        return self.what if self.seconds is None else f"{self.what}: {duration(self.seconds)}"
+    lines: Sequence[str]  # What it is.
+    name: str = ""  # What its time stands beside.
+    seconds: Callable[[], float] | None = None  # Measures, which takes a while, how long it takes; None: no time.
 
 
-def estimate(
+def planned_steps(
     reproduction: Reproduction, parts: Sequence[Part], request: Request, planned: set[Identity]
 ) -> Iterator[Step]:
-    """What would be done, with times from measured steps and a few measured episodes, each as soon as it is known.
+    """What would be done, with times from measured steps and a few measured episodes.
 
-    Trainings that are planned stand in earlier estimates; these ones are added to them.
+    Trainings that are planned stand in earlier plans; these ones are added to them.
     """
     specification = reproduction.specification
     for part in parts:
         yield from _training_steps(part, request, planned)
         if specification.shows == SUPPORT:
-            yield Step(f"draw {tasks_each(parts)} tasks", _forward_seconds(specification, part, request, ()))
+            what = f"draw {tasks_each(parts)} tasks"
+            yield Step([what], what, partial(_forward_seconds, specification, part, request, ()))
         else:
-            yield from _evaluation_steps(specification, part, request)
-
-
-def total(steps: Sequence[Step]) -> Step:
-    """All of it."""
-    return Step("in all", sum(step.seconds or 0 for step in steps))
+            yield _evaluation_step(specification, part, request)
 
 
 def _training_steps(part: Part, request: Request, planned: set[Identity]) -> list[Step]:
     if isinstance(part.source, Run):
-        return [Step(f"use {part.source.path}: {trainings.describe(part.config)}")]
+        return [Step([f"use {part.source.path}: {trainings.describe(part.config)}"])]
     steps: list[Step] = []
     training: Training | None = part.source
     while training is not None:
@@ -69,14 +64,18 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
     return steps
 
 
-def _evaluation_steps(specification: Specification, part: Part, request: Request) -> list[Step]:
+def _evaluation_step(specification: Specification, part: Part, request: Request) -> Step:
     left = _passes_left(specification, part, request)
     if not left:
-        return [Step("everything is measured already")]
-    seconds = _forward_seconds(specification, part, request, left)
-    seconds += sum(_episode_seconds(specification, part, names, each, request) * each.episodes for names, each in left)
-    steps = [Step(f"evaluate {listed(names, most=3)}: {describe(each)}") for names, each in left]
-    return [*steps, Step("evaluation", seconds)]
+        return Step(["everything is measured already"])
+
+    def seconds() -> float:
+        forward = _forward_seconds(specification, part, request, left)
+        each = (_episode_seconds(specification, part, *one, request) * one[1].episodes for one in left)
+        return forward + sum(each)
+
+    lines = [f"evaluate {listed(names, most=3)}: {describe(each)}" for names, each in left]
+    return Step(lines, f"evaluation of {part.source.name}", seconds)
 
 
 def _passes_left(specification: Specification, part: Part, request: Request) -> list[Pass]:
@@ -111,11 +110,11 @@ def _training_step(training: Training, request: Request) -> Step:
     run = trainings.existing(training, request.runs)
     done = trainings.steps_done(run) if run else 0
     if run is not None and done >= steps:
-        return Step(f"use {run.path}: {trainings.describe(run.config)}")
-    seconds = (steps - done) * seconds_per_step(training.config, request.device)
+        return Step([f"use {run.path}: {trainings.describe(run.config)}"])
+    what = f"train {training.name} ({trainings.algorithm_of(training.config)}), {steps:,} steps"
     if run is not None:
-        return Step(f"continue {run.path} at step {done:,} of {steps:,}", seconds)
-    return Step(f"train {training.name} ({trainings.algorithm_of(training.config)}), {steps:,} steps", seconds)
+        what = f"continue {run.path} at step {done:,} of {steps:,}"
+    return Step([what], training.name, lambda: (steps - done) * seconds_per_step(training.config, request.device))
 
 
 def _episode_seconds(

@@ -108,8 +108,8 @@ def _write_support(reproduction: Reproduction) -> None:
     rows = [{"task": name, "before": task.before, "after": task.after} for name, task in named]
     write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
     text = [f"# {title}", "", f"![{title}](figure.png)", ""]
-    text += ["| task | classes | before | after |", "| --- | --- | ---: | ---: |"]
-    text += [f"| {name} | {', '.join(task.classes)} | {task.before:.1f} | {task.after:.1f} |" for name, task in named]
+    cells = [[name, ", ".join(task.classes), f"{task.before:.1f}", f"{task.after:.1f}"] for name, task in named]
+    text += rendering.markdown_table(["task", "classes", "before", "after"], cells)
     text += rendering.markdown_blocks(rendering.origin([(found.provenance, found.seed)], found.tasks))
     write_text(folder / "table.md", "\n".join(text) + "\n", follow_links=False)
 

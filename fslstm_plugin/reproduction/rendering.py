@@ -281,6 +281,7 @@ def csv_lines(rows: Sequence[dict[str, Any]]) -> str:
     """Flat dictionaries of the same keys as CSV; empty without rows."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
+    if rows:
+        writer.writeheader()
     writer.writerows(rows)
     return buffer.getvalue()

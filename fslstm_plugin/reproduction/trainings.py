@@ -263,7 +263,7 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
 
 def say(console: Console, sentence: str) -> None:
     """A sentence on a line of its own."""
-    console.print(sentence, highlight=False, soft_wrap=True)
+    console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager

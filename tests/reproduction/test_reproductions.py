@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import multiprocessing
 import re
@@ -33,7 +34,7 @@ from fslstm_plugin.reproduction import engine, estimate, measurements, outcomes,
 from fslstm_plugin.reproduction.beside import pairs
 from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.measurements import Measurement, Provenance
-from fslstm_plugin.reproduction.specification import Published, Reproduction
+from fslstm_plugin.reproduction.specification import Published, Reproduction, find
 from fslstm_plugin.reproduction.titles import model_titles
 from fslstm_plugin.runs.folder import Run, TrainConfig
 from fslstm_plugin.storage.files import exclusive
@@ -359,16 +360,49 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
     )
     same = reproduce("table1", *SMALL, "--dry-run")
     assert same.out.count("  use ") == 3
-    assert re.search(r"evaluation: about \d+ s", same.out)
+    assert re.search(r"evaluation of \S+: about \d+ s", same.out)
     assert re.search(r"^in all: about \d+ s$", same.out, re.MULTILINE)
     assert {run.name for run in trained.iterdir()} == before
+
+
+def test_a_message_shows_brackets_as_they_are():
+    console = Console(file=io.StringIO())
+    trainings.say(console, "runs/my[old]run is used.")
+    assert console.file.getvalue() == "runs/my[old]run is used.\n"
+
+
+def test_a_class_with_a_bar_in_its_name_stays_in_its_cell(tmp_path, monkeypatch):
+    shutil.copytree(shipped.folder() / "figure-support", tmp_path / "figure-support")
+    measured = tmp_path / "figure-support" / "measured.json"
+    measured.write_text(measured.read_text().replace('"rocket"', '"a|b"'))
+    monkeypatch.setattr(outputs, "_save", lambda *_: None)
+    outputs.write(find("figure-support", tmp_path)[0])
+    text = (tmp_path / "figure-support" / "table.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert "a&#124;b" in text
+    assert {line.count("|") for line in rows} == {5}
+
+
+def test_a_table_without_rows_is_empty():
+    assert rendering.csv_lines([]) == ""
+
+
+def test_what_would_be_trained_is_said_before_any_time_is_measured(trained, reproduce, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(estimate, "seconds_per_step", stopped)
+    result = reproduce("table1", *SMALL, "--seed", 1, "--dry-run")
+    assert result.code == 130
+    assert result.out.count("  train ") == 3
+    assert "  evaluate " in result.out
 
 
 def test_the_estimate_counts_the_images_of_each_episode_where_batch_norm_needs_them(trained, reproduce, monkeypatch):
     monkeypatch.setattr(estimate, "seconds_per_feature", lambda *_: 60.0)
     monkeypatch.setattr(estimate, "duration", lambda seconds: f"about {seconds / 60:.1f} images")
     result = reproduce("table1", *SMALL, "--dry-run")
-    with_bn, without = map(float, re.findall(r"evaluation: about ([\d.]+) images", result.out))
+    with_bn, without = map(float, re.findall(r"evaluation of .*: about ([\d.]+) images", result.out))
     images = 20 * 5 * (1 + 4) + 20 * 5 * (5 + 4)
     assert with_bn - without == pytest.approx(images, abs=1)
     total = float(re.search(r"in all: about ([\d.]+) images", result.out)[1])
