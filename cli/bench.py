@@ -57,7 +57,7 @@ def bench(
     features: Annotated[
         Optional[int],
         typer.Option(
-            min=1,
+            min=2,  # One, normalised, is 1 or -1: ties, which each side breaks in its own way.
             max=1_000_000,
             help="Length of the generated feature vectors; 2560 for heads, 640 for transduction and sets if not given.",
         ),
