@@ -45,7 +45,8 @@ class Command(TyperCommand):
         except Exception as error:
             if is_out_of_memory(error):
                 raise FSLSTMError(_out_of_memory(error, self.params)) from error
-            if (fault := fault_of_package(error)) is not None:
+            is_refusal = type(error).__module__.partition(".")[0] in ("typer", "click")
+            if not is_refusal and (fault := fault_of_package(error)) is not None:
                 raise fault from error
             raise
 

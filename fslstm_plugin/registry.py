@@ -227,7 +227,7 @@ def fault_of_package(error: BaseException) -> FSLSTMError | None:
                 f"The package {name} failed in {module}.{frame.f_code.co_name}, line {line} "
                 f"({type(error).__name__}: {error}): update or uninstall it, or tell its authors."
             )
-    if not _used:
+    if not _used or isinstance(error, OSError):
         return None
     return FSLSTMError(
         f"With parts of {', '.join(sorted(_used))} this failed ({type(error).__name__}: {error}): try "

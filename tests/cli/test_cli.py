@@ -609,7 +609,7 @@ def test_what_cannot_be_kept_is_said_and_stops_nothing(trained, fslstm, tmp_path
 
 
 def test_a_link_stays_a_link_and_a_pipe_a_pipe(trained, fslstm, tmp_path):
-    (tmp_path / "target.json").write_text("{}")
+    (tmp_path / "target.json").write_text('{"command": "fslstm eval", "rows": []}')
     (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     os.mkfifo(tmp_path / "pipe")
