@@ -116,12 +116,13 @@ def rows_of(
     summarize = summary(setting, split)
     accuracies = torch.stack([each.outcome.accuracies for each in measured])
     classes = None if setting.interval == "episodes" else setting.classes(split)
-    compare = together(accuracies, tables, classes)
+    counted = setting.ways * setting.queries
+    compare = together(accuracies, tables, classes, counted)
     differences = estimate_to_the_best(accuracies, compare)
     gained = summarize if gains_alone else compare
     rows = []
     for each, difference in zip(measured, differences, strict=True):
-        accuracy = summarize(each.outcome.accuracies, counted=setting.ways * setting.queries)
+        accuracy = summarize(each.outcome.accuracies, counted=counted)
         other = reference(each, measured)
         gain = None if other is None else gained(each.outcome.accuracies - other.outcome.accuracies)
         rows.append(

@@ -65,7 +65,9 @@ def _least_error(values: Tensor, counted: int) -> float:
     return float(100 * (share * (1 - share) / (queries + 4)) ** 0.5)
 
 
-def together(accuracies: Tensor, tables: int = 1, classes: Tensor | None = None) -> Callable[[Tensor], Estimate]:
+def together(
+    accuracies: Tensor, tables: int = 1, classes: Tensor | None = None, counted: int = 0
+) -> Callable[[Tensor], Estimate]:
     """How to estimate differences of methods so that all intervals hold at once.
 
     A table makes many comparisons, and each alone may be wrong in 1 of 20 cases: of tables with 12 differences that are
@@ -73,18 +75,23 @@ def together(accuracies: Tensor, tables: int = 1, classes: Tensor | None = None)
     the same numbers: with 12 equal methods, 3 of 4 tables would have one that looks worse. These intervals hold for the
     differences of all pairs of methods with 95 % probability together, whichever are looked at.
 
-    Over episodes, the half width is the 95 % point of the largest standardised difference of a pair; no more episodes
-    than methods say too little about it, and over classes the jackknife does: there it is Bonferroni's bound over all
-    pairs.
+    Over episodes, the half width is the 95 % point of the largest standardised difference of a pair; fewer
+    than two episodes for each method say too little about it, and over classes the jackknife does: there it is
+    Bonferroni's bound over all pairs.
+
+    Two or three episodes may all have the same difference, which would then seem certain. So a difference of
+    percentages has at least the standard error of two queries, each of which another of the two methods has right.
 
     Source: Hothorn, Bretz and Westfall, "Simultaneous inference in general parametric models", 2008: the point under
     the normal distribution with the methods' covariance, which is drawn from a fixed seed; here with Student's
-    distribution in place of the normal one for each difference, for few episodes.
+    distribution in place of the normal one for each difference, for few episodes. Agresti and Min, "Simple improved
+    confidence intervals for comparing matched proportions", 2005, for the two queries.
 
     Args:
         accuracies: One number for each method and episode ``(methods, n)``, of the same episodes.
         tables: How many such tables are to hold at once, as of several numbers of shots. Default 1.
         classes: For intervals over classes, see `estimate_over_classes`. Default None: over episodes.
+        counted: Of how many queries each number is the percentage. Default 0: of none.
 
     Returns:
         From the difference of two methods in each episode ``(n,)`` to its estimate.
@@ -102,12 +109,14 @@ def together(accuracies: Tensor, tables: int = 1, classes: Tensor | None = None)
     if classes is not None:
         return partial(estimate_over_classes, classes=classes, share=alone)
     factor = _simultaneous_factor(accuracies.double(), share, alone) if methods > 1 and episodes > 1 else torch.inf
+    least = 100 * 2**0.5 / (episodes * counted) if counted else 0.0
 
     def of_pair(difference: Tensor) -> Estimate:
         difference = difference.double()
-        mean = difference.mean().item()
-        error = _error(difference) if episodes > 1 else float(mean != 0)
-        return Estimate(mean, round(factor * error, 12) if error else 0.0)
+        if not difference.any():  # methods that answer alike
+            return Estimate(0.0, 0.0)
+        error = max(_error(difference), least) if episodes > 1 else 1.0
+        return Estimate(difference.mean().item(), round(factor * error, 12))
 
     return of_pair
 
@@ -155,7 +164,7 @@ def _simultaneous_factor(values: Tensor, share: float, alone: float) -> float:
     """
     methods, episodes = values.shape
     freedom = episodes - 1
-    if episodes <= methods:
+    if episodes <= 2 * methods:
         return _student(freedom, alone)
     covariance = torch.cov(values - values[values.mean(-1).argmax()])
     eigenvalues, vectors = torch.linalg.eigh(covariance)
