@@ -88,7 +88,7 @@ def read_arguments(
     known = {name: default for name, default in options(part).items() if name not in given}
     for name in arguments:
         if name not in known:
-            raise UnknownNameError(f"argument of {text.partition('(')[0]}", name, known)
+            raise UnknownNameError("argument", name, known, text.partition("(")[0])
     return {name: _accepted(name, value, known[name], text) for name, value in arguments.items()}
 
 

@@ -62,7 +62,7 @@ class StorageError(FSLSTMError):
 class UnknownNameError(UsageError):
     """A name that is not registered; the message suggests the nearest known one.
 
-    What was typed may also be a number.
+    What was typed may also be a number; an owner is what has names of its own, as a head its arguments.
 
     Example:
         >>> raise UnknownNameError("head", "lsvm", ["lssvm", "svm"])
@@ -71,13 +71,14 @@ class UnknownNameError(UsageError):
         fslstm_plugin.errors.UnknownNameError: There is no head 'lsvm'. Did you mean 'lssvm'? Known: lssvm, svm.
     """
 
-    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str], owner: str = "") -> None:
         names = sorted(known)
         near = difflib.get_close_matches(str(name).lower(), names, n=5, cutoff=0.5)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         told = names if len(names) <= _MOST_NAMES else near or names[:5]
         more = f" and {len(names) - len(told):,} more" if len(told) < len(names) else ""
-        super().__init__(f"There is no {kind} '{name}'.{hint} Known: {', '.join(told) or 'none'}{more}.")
+        lacks = f"{owner} has" if owner else "There is"
+        super().__init__(f"{lacks} no {kind} '{name}'.{hint} Known: {', '.join(told) or 'none'}{more}.")
 
 
 class PartError(FSLSTMError):

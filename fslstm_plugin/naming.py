@@ -49,6 +49,15 @@ def parse_method(
             raise UsageError(f"'{first.name}' in '{text}' is a whole method: nothing can be added to it.")
         return makes.method(first)
     if first.name not in HEADS.names():
+        if first.name in TRANSDUCTION.names():
+            raise UsageError(
+                f"'{first.name}' is a transductive module: write it after a head, such as lssvm+{first.name}."
+            )
+        if first.name in ADAPTERS.names():
+            where = f"after a head, such as lssvm+{first.name}"
+            if not ADAPTERS.get(first.name).sizes:
+                where = f"within a head, such as lssvm({first.name})"
+            raise UsageError(f"'{first.name}' is a feature adapter: write it {where}.")
         raise UnknownNameError("method or head", first.name, {*HEADS.names(), *METHODS.names()})
     return makes.kernel_method(first, rest)
 
@@ -107,7 +116,8 @@ class _Maker:
             elif part.name in TRANSDUCTION.names():
                 refits.append(self._made(TRANSDUCTION.get(part.name), part, first.name))
             else:
-                raise UnknownNameError("module", part.name, {BATCH_NORM, *ADAPTERS.names(), *TRANSDUCTION.names()})
+                adapters = {name for name, each in ADAPTERS.loadable()[0].items() if each.sizes}
+                raise UnknownNameError("module", part.name, {BATCH_NORM, *adapters, *TRANSDUCTION.names()})
         return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
 
     def _split(self, kind: Any, part: Part) -> tuple[Part, list[FeatureAdapter]]:
@@ -115,8 +125,10 @@ class _Maker:
         own = options(kind)
         for name in part.arguments:
             if name not in own and name not in ADAPTERS.names():
+                if name in TRANSDUCTION.names() and part.name in HEADS.names():
+                    raise UsageError(f"'{name}' is a transductive module: write it after the head: {part.name}+{name}.")
                 plain = {each for each, adapter in ADAPTERS.loadable()[0].items() if not adapter.sizes}
-                raise UnknownNameError(f"argument of {part.name}", name, {*own, *plain})
+                raise UnknownNameError("argument", name, {*own, *plain}, part.name)
         inside = [self._adapter(name, value) for name, value in part.arguments.items() if name not in own]
         return Part(part.name, {name: value for name, value in part.arguments.items() if name in own}), inside
 
