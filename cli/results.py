@@ -73,9 +73,10 @@ def give_out(
 
 
 def _draw(rows: Sequence[Row], file: Path) -> None:
+    from fslstm_plugin.reporting.captions import setting
     from fslstm_plugin.reporting.chart import chart, save
 
-    save(chart(rows), file, "chart")
+    save(chart(rows, setting(rows)), file, "chart")
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:

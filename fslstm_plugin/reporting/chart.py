@@ -25,14 +25,17 @@ _METADATA = {
     "svg": {"Creator": _MARK, "Date": None},
     "pdf": {"Creator": _MARK, "CreationDate": None},
 }
-_LINE, _AROUND = 0.17, 0.75  # Height of a method and of what is around them, in inches.
+_LINE, _CAPTION, _AROUND = 0.17, 0.13, 0.75  # Heights of a method, a line of caption, what is around, in inches.
 _PANEL, _NAMES, _LETTERS = 1.9, 1.4, 28  # Widths of a panel and of the names in inches, of a name's line in letters.
 
 
-def chart(rows: Sequence[Row]) -> Figure:
-    """Accuracies with 95 % intervals: a line for each method, by mean accuracy, a panel for each number of shots."""
+def chart(rows: Sequence[Row], caption: str = "") -> Figure:
+    """Accuracies with 95 % intervals: a line for each method, by mean accuracy, a panel for each number of shots.
+
+    A caption, for a figure that stands alone, is written below.
+    """
     with rc_context(STYLE):
-        return _draw(rows)
+        return _draw(rows, caption)
 
 
 def save(figure: Figure, file: Path, salt: str) -> None:
@@ -55,7 +58,7 @@ def require_kind(file: Path) -> Path:
     return file
 
 
-def _draw(rows: Sequence[Row]) -> Figure:
+def _draw(rows: Sequence[Row], caption: str) -> Figure:
     lines = sorted(by_method(rows), key=_mean)
     names = [full_name(next(iter(line.values())), rows) for line in lines]
     shots = list(by_shots(rows))
@@ -63,7 +66,10 @@ def _draw(rows: Sequence[Row]) -> Figure:
     heights = [1 + 0.7 * label.count("\n") for label in labels]
     places = [sum(heights[: place + 1]) - heights[place] / 2 for place in range(len(labels))]
     width = _NAMES + _PANEL * len(shots)
-    figure = Figure(figsize=(width, _LINE * sum(heights) + _AROUND), layout="constrained")
+    letters = int(width * 72 / (0.55 * STYLE["axes.labelsize"]))  # of mean width
+    below = ["accuracy in %, with 95 % interval", *textwrap.wrap(caption, letters)]
+    height = _LINE * sum(heights) + _AROUND + _CAPTION * (len(below) - 1)
+    figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(1, len(shots), sharey=True, squeeze=False)[0]
     for panel, count in zip(panels, shots, strict=True):
         mine = [(place, line[count]) for place, line in zip(places, lines, strict=True) if count in line]
@@ -71,7 +77,7 @@ def _draw(rows: Sequence[Row]) -> Figure:
         panel.set_title(f"{count}-shot")
     panels[0].set_yticks(places, labels)
     panels[0].set_ylim(0, sum(heights))
-    figure.supxlabel("accuracy in %, with 95 % interval", fontsize=STYLE["axes.labelsize"])
+    figure.supxlabel("\n".join(below), fontsize=STYLE["axes.labelsize"])
     shown = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
     if len(shown) > 1:
         figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=2)

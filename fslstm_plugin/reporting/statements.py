@@ -59,7 +59,9 @@ def statements(rows: Sequence[Row]) -> list[str]:
                 sentences.append(statement(*names, shots, row.gain, row.gain_ci95))
         best, *others = _best_first(group)
         if others and (best.reference, best.reference_run) != (others[0].method, others[0].run):
-            names = f"the best, {full_name(best, rows)},", full_name(others[0], rows)
+            further = sum(map(is_among_best, others[1:])) if is_among_best(others[0]) else 0
+            more = f" (and {further} more)" if further else ""
+            names = f"the best, {full_name(best, rows)},", f"{full_name(others[0], rows)}{more}"
             sentences.append(statement(*names, shots, -others[0].difference, others[0].difference_ci95))
     return sentences
 

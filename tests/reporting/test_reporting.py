@@ -17,6 +17,7 @@ from fslstm_plugin.errors import FSLSTMError
 from fslstm_plugin.evaluation.rows import Row
 from fslstm_plugin.naming import parse_method
 from fslstm_plugin.reporting.blocks import Best, Block, Section
+from fslstm_plugin.reporting.captions import setting
 from fslstm_plugin.reporting.chart import chart
 from fslstm_plugin.reporting.escaping import latex_escape, markdown_escape
 from fslstm_plugin.reporting.html import page
@@ -146,6 +147,9 @@ def test_plain_heads_and_equal_ones_are_ranked():
     assert verdict(rows) == ["5-shot: RR is best, 1.00 ± 0.25 points ahead of LSSVM."]
     equal = [replace(each, difference=-0.1 if place else 0.0) for place, each in enumerate(rows)]
     assert verdict(equal) == ["5-shot: RR, LSSVM and SVM are within noise of each other."]
+    assert statements([replace(each, reference=None) for each in equal])[-1].startswith(
+        "5-shot: warning: the best, RR, and LSSVM (and 1 more) are within noise"
+    )
     same = [row("rr"), row("rr(normalize)", gain=(0.0, 0.0), reference="rr")]
     assert verdict(same) == ["RR(normalize) over RR: at 1 shot no clear difference (0.00 points)."]
 
@@ -531,6 +535,9 @@ def test_the_chart_has_each_accuracy_with_its_interval():
     found = {(round(float(x[0]), 6), round(float(x[1]), 6)) for x in (each[:, 0] for each in segments)}
     assert found == {(each.accuracy - each.ci95, each.accuracy + each.ci95) for each in rows}
     assert (one.get_title(), five.get_title()) == ("1-shot", "5-shot")
+    alone = chart(rows, setting(rows))
+    assert " ".join(alone.get_supxlabel().split()).endswith(f"interval {setting(rows)}")
+    assert "conv4" not in figure.get_supxlabel()
     assert len(five.collections) == 1
 
 
