@@ -38,7 +38,10 @@ class Further:
             rich_help_panel=_PANEL,
         ),
     ] = None
-    coverage_kind: options.CoverageKind = None
+    coverage_kind: Annotated[
+        Optional[str],
+        typer.Option(help=options.COVERAGE_KIND, show_default=options.PER_CLASS, rich_help_panel=_PANEL),
+    ] = None
     open_ways: Annotated[
         Optional[int],
         typer.Option(

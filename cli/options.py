@@ -108,14 +108,11 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue the run --name,
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random choice.")]
 PER_CLASS = "per-class"
-CoverageKind = Annotated[
-    Optional[str],
-    typer.Option(
-        help="With --coverage. per-class: it holds for each class, however many labelled images it has. marginal: on "
-        "average over the classes, where labelled and new images are drawn alike.",
-        show_default=PER_CLASS,
-    ),
-]
+COVERAGE_KIND = (
+    "With --coverage. per-class: it holds for each class, however many labelled images it has. marginal: on "
+    "average over the classes, where labelled and new images are drawn alike."
+)
+CoverageKind = Annotated[Optional[str], typer.Option(help=COVERAGE_KIND, show_default=PER_CLASS)]
 Json = Annotated[
     Optional[Path],
     typer.Option("--json", help="Also write the rows to this JSON file.", dir_okay=False, callback=output("JSON file")),

@@ -53,7 +53,10 @@ def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
         MARGINAL: "where labelled images and queries are drawn alike, and not exactly with a fixed number per class, "
         "as here",
     }[kind]
-    note = f"Percent of the sets, but for their mean size. The coverage guarantee ({kind}) holds {holds}."
+    note = (
+        f"Percent of the sets, but for their mean size. The coverage guarantee ({kind}) holds {holds}. With n labelled "
+        "images, of a class or together, coverage goes in steps of 1/(n + 1): guaranteed is the next one."
+    )
     return _table(f"Prediction sets at coverage {rows[0].asked:g} %", columns, rows, note)
 
 
