@@ -88,7 +88,7 @@ class Evaluation:
         bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and reuse them.")
     ] = True
     data_root: options.DataRoot = None
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print every paired difference in words.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print paired differences one by one in words.")] = False
     json: options.Json = None
     csv: Annotated[
         Optional[Path],
