@@ -221,7 +221,7 @@ def test_spaces_and_defaults_are_left_out() -> None:
         ("lssvm+iam(dropout=much)", r"dropout must be a finite number of at least 0 and below 1, but got much"),
         ("lssvm+iam(reduction=2.5)", "reduction must be a whole number of at least 1 and at most 12, but got 2.5"),
         ("tim+psm", r"'tim' in 'tim\+psm' is a whole method: nothing can be added"),
-        ("nn(normalize(x=1))", "normalize has no argument \'x\'. Known: none."),
+        ("nn(normalize(x=1))", "normalize has no argument 'x'. Known: none."),
         ("tim(stpes=3)", "tim has no argument 'stpes'. Did you mean 'steps'"),
     ],
 )
