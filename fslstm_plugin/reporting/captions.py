@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..errors import printable
+from ..errors import FSLSTMError, printable
 from ..evaluation.rows import Row
+from ..registry import DATASETS
 from .words import NOTHING, are_compared, listed, number, share, signed
 
 TASKS = 10_000  # The paper reports the time for so many tasks.
@@ -24,9 +25,17 @@ def setting(rows: Sequence[Row]) -> str:
     queries = "1 query" if row.queries == 1 else f"{row.queries} queries"
     balance = "" if row.query_balance == "uniform" else f" on average ({row.query_balance})"
     return printable(
-        f"{row.dataset} {row.split}, {backbones}, {row.ways}-way, {queries} per class{balance}, "
+        f"{_title(row.dataset)} {row.split}, {backbones}, {row.ways}-way, {queries} per class{balance}, "
         f"{row.episodes:,} episodes, seed {row.seed}"
     )
+
+
+def _title(dataset: str) -> str:
+    """A registered data set as it is written in sentences; another's name."""
+    try:
+        return str(DATASETS.get(dataset).title)
+    except FSLSTMError:  # of pictures or a file of features, or of a package that is gone
+        return dataset
 
 
 def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:

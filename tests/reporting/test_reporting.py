@@ -193,7 +193,7 @@ def test_all_shots_share_the_lines_of_a_table_if_they_fit_into_80_columns():
     best = next(line for line in wide.splitlines() if "RR+PSM" in line)
     assert best.split()[2:5] == ["62.00±0.50*", "best", "5.0"]
     assert wide.count("±0.50*") == 4, "the best, and what is within noise of it"
-    assert "base: cifar-fs test, conv4, 5-way, 15 queries per class, 1,000 episodes, seed 0" in wide
+    assert "base: CIFAR-FS test, conv4, 5-way, 15 queries per class, 1,000 episodes, seed 0" in wide
     assert "10 iterations of PSM" in " ".join(wide.split())
 
 

@@ -51,7 +51,7 @@ def test_commands_take_it_by_name(fslstm, tmp_path):
     asked = ("--runs", tmp_path, "--dataset", "dots", "--episodes", 10, "--shots", 5)
     result = fslstm("compare", "nn", "lssvm", "--run", NAME, *asked)
     assert result.code == 0, result.err
-    assert "builtin-cifar-fs-conv4: dots test, conv4" in result.out
+    assert "builtin-cifar-fs-conv4: Dots test, conv4" in result.out
     few = ("--epochs", 1, "--steps-per-epoch", 1, "--episodes-per-step", 1, "--queries", 1, "--val-episodes", 2)
     trained = fslstm("train", "--pretrained", NAME, "--dataset", "dots", "--runs", tmp_path, *few)
     assert trained.code == 0, trained.err
