@@ -84,8 +84,8 @@ def together(
 
     Source: Hothorn, Bretz and Westfall, "Simultaneous inference in general parametric models", 2008: the point under
     the normal distribution with the methods' covariance, which is drawn from a fixed seed; here with Student's
-    distribution in place of the normal one for each difference, for few episodes. Agresti and Min, "Simple improved
-    confidence intervals for comparing matched proportions", 2005, for the two queries.
+    distribution in place of the normal one for each difference, for few episodes. Bonett and Price, "Adjusted Wald
+    confidence interval for a difference of binomial proportions based on paired data", 2012, who add such two queries.
 
     Args:
         accuracies: One number for each method and episode ``(methods, n)``, of the same episodes.
