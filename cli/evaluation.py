@@ -239,7 +239,7 @@ def as_tuned(session: Session, names: Sequence[str], console: Console) -> list[s
     choices = load_tuning(session.run).choices.get(dataset, {}) if session.run is not None else {}
     found: dict[str, None] = {}
     for name in names:
-        chosen = tuned_name(choices, name)
+        chosen = tuned_name(choices, name, str(session.method))
         if chosen != name and chosen not in found:
             say(
                 console,

@@ -162,7 +162,11 @@ def test_it_is_tuned_over_its_own_search_space(trained, fslstm, runs: Path) -> N
     tuned = json.loads((run.path / "tuned.json").read_text())
     tried = {row["method"] for row in tuned["rows"]}
     assert {f"similarity(temperature={value})" for value in (0.1, 2, 10)} <= tried
-    assert tuned["choices"].keys() == {"similarity(temperature=2)", "nn"}
+    assert tuned["choices"]["dots"].keys() == {"similarity(temperature=2)", "nn"}
+    changed = {**tuned, "choices": {"dots": {"similarity(temperature=2)": "similarity(temperature=7)"}}}
+    (run.path / "tuned.json").write_text(json.dumps(changed))
+    result = fslstm("eval", *arguments)
+    assert "similarity(temperature=7)" in result.err, "of the run's own method, which nobody named"
     (run.path / "tuned.json").unlink()
 
 

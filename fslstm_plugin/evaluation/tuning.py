@@ -92,14 +92,17 @@ def load_tuning(run: Run) -> Tuning:
         ) from error
 
 
-def tuned_name(choices: Mapping[str, str], name: str) -> str:
-    """The choice for a method without arguments, which may have transductive modules after it; else the name itself.
+def tuned_name(choices: Mapping[str, str], name: str, own: str = "") -> str:
+    """The choice for a method, which may have transductive modules after it; else the name itself.
+
+    What is named with arguments stays as it is, unless they are those of the run's own method.
 
     Example:
         >>> [tuned_name({"rr": "rr(ridge=1)"}, name) for name in ("rr+psm", "rr+iam", "rr(ridge=9)")]
         ['rr(ridge=1)+psm', 'rr+iam', 'rr(ridge=9)']
     """
-    if parse(name)[0].arguments:
+    first = parse(name)[0]
+    if first.arguments and not (own and first == parse(own)[0]):
         return name
     for known in sorted(choices, key=len, reverse=True):
         if name == known or (name.startswith(f"{known}+") and _only_refits(name.removeprefix(f"{known}+"))):
