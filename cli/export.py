@@ -25,7 +25,7 @@ _CHECKED = 64  # Pictures; drawn where there are more.
 
 def export(
     model: pictures.Model,
-    onnx: Annotated[Optional[Path], pictures.output("File of the graph.")] = None,
+    onnx: Annotated[Optional[Path], pictures.output("File of the graph.", "graph")] = None,
     card: Annotated[
         Optional[Path],
         pictures.output(
@@ -54,8 +54,6 @@ def export(
     options.require_apart(model, onnx, card)
     if onnx is not None:  # what is wrong is said before anything is computed
         require_packages()
-        if onnx.exists() and onnx.suffix != ".onnx":
-            raise UsageError(f"{onnx} already exists and is not replaced, since it is not named as an .onnx file.")
     classifier = pictures.load(model, "cpu", weights)
     if onnx is not None:
         _write_graph(classifier, onnx, check)

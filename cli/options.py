@@ -51,6 +51,7 @@ _OURS = {  # By which an earlier file of a kind is known as one that may be repl
     "LaTeX table": rb"% Needs",
     "card": rb'---\nlibrary_name: "fslstm"',
     "page": rb'(?s:.{,1000})<meta name="generator" content="fslstm">',
+    "graph": rb"(?s:.{,16})fslstm",
     "chart": rb"(?s:.*)drawn by fslstm",
 }
 _MOST = 2**22  # Bytes of a file to look at; none of ours is that long before what tells it.

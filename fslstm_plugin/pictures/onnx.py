@@ -185,6 +185,7 @@ def _write(graph: ClassifierGraph, example: Tensor, file: Path, described: dict[
             raise
         raise RunError(f"This backbone cannot be written as an ONNX graph: {str(error).splitlines()[0]}") from error
     model = onnx.load(str(file))
+    model.producer_name = "fslstm"  # by which the command knows it as one that it may replace
     onnx.helper.set_model_props(model, described)
     onnx.save(model, str(file))
 

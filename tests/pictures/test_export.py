@@ -82,11 +82,15 @@ def test_what_is_no_weights_is_refused(fslstm, tmp_path: Path, method, words) ->
 
 def test_a_graph_that_differs_is_not_kept(fslstm, tmp_path: Path, monkeypatch) -> None:
     model = fitted(fslstm, tmp_path, "lssvm")
-    (tmp_path / "model.onnx").write_bytes(b"old")
+    assert fslstm("export", model, "--onnx", tmp_path / "model.onnx").code == 0
+    before = (tmp_path / "model.onnx").read_bytes()
     monkeypatch.setattr(exporting, "_run", lambda file, images: np.full((len(images), 3), 1 / 3))
     done = fslstm("export", model, "--onnx", tmp_path / "model.onnx")
-    assert (done.code, "The graph is not kept" in done.err) == (1, True)
-    assert (tmp_path / "model.onnx").read_bytes() == b"old"
+    assert (done.code, "The graph is not kept" in done.err) == (1, True), "an earlier graph may be replaced"
+    assert (tmp_path / "model.onnx").read_bytes() == before
+    (tmp_path / "other.onnx").write_bytes(b"\x08\x08\x12\x07pytorch")
+    done = fslstm("export", model, "--onnx", tmp_path / "other.onnx")
+    assert (done.code, "is no graph of fslstm" in done.err) == (2, True)
     assert not list(tmp_path.glob(".*.tmp"))
 
 

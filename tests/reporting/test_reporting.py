@@ -522,6 +522,7 @@ def test_the_command_reports_the_newest_run_and_replaces_nothing_else(run, fslst
     assert "<title>FSLSTM: base</title>" in output.read_text()
     (run.path / "metrics.csv").write_text("step,train_loss\n1,x\n")
     before = output.read_bytes()
+    assert fslstm("report", "", "--runs", tmp_path, "--output", output).code == 2
     assert fslstm("report", "base", "--runs", tmp_path, "--output", output).code == 1
     assert output.read_bytes() == before
 
