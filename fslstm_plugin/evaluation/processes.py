@@ -34,6 +34,7 @@ def forget_stale(environment: MutableMapping[str, str] = os.environ) -> None:
     tasks = environment.get(_TASKS, "1")
     started = (
         (_LAUNCHER, environment.keys() >= _TOGETHER),
+        ({"TORCHELASTIC_RUN_ID"}, environment.keys() >= _TOGETHER | {"RANK"}),  # torchrun sets RANK, Lightning may not
         (_SLURM, tasks.isdecimal() and int(tasks) > 1),
         (_LSF, environment.keys() >= _LSF_TOGETHER),
     )

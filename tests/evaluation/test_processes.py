@@ -55,10 +55,11 @@ def test_a_training_with_stale_variables_is_one_process(
     assert (tmp_path / "runs" / "a" / "model.safetensors").is_file()
 
 
-def test_an_evaluation_too(tmp_path: Path, data_root: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"MASTER_ADDR": "localhost", "MASTER_PORT": "29511", "WORLD_SIZE": "1"}])
+def test_an_evaluation_too(more: dict[str, str], tmp_path: Path, data_root: Path) -> None:
     np.savez(tmp_path / "f.npz", features=np.eye(40, 4), labels=np.arange(40) % 5)
     few = ("--episodes", 4, "--shots", 1, "--queries", 2, "nn", "--json", "rows.json")
-    done = call(tmp_path, data_root, STALE["elastic"], "eval", "--features", "f.npz", *few)
+    done = call(tmp_path, data_root, {**STALE["elastic"], **more}, "eval", "--features", "f.npz", *few)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "rows.json").is_file()
 
