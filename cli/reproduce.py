@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -127,6 +128,7 @@ def reproduce(
     wanted = find(name, output if redraw else shipped.folder())
     if episodes is not None and all(each.specification.shows == outputs.SUPPORT for each in wanted):
         raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
+    console = Console(stderr=True)
     request = engine.Request(
         scale=trainings.find_scale(scale),
         runs=runs,
@@ -142,8 +144,8 @@ def reproduce(
         data_root=data_root,
         device=terminal.join_ranks().device(device),
         batch_episodes=batch_episodes,
+        tell=partial(terminal.progress, console),
     )
-    console = Console(stderr=True)
     parts = {}
     if not redraw:
         parts = _plan(wanted, request, console)

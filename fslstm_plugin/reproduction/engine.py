@@ -15,7 +15,7 @@ from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError
 from ..evaluation.rows import Measured, rows_of
-from ..evaluation.session import RunSession
+from ..evaluation.session import RunSession, Tell, quiet
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
 from ..grammar import BATCH_NORM, parse
@@ -53,6 +53,7 @@ class Request:
     resume: bool = False  # Whether what was interrupted may be continued: trainings, and measurements by the same code.
     data_root: Path | None = None  # Where the data sets are; the default root if None.
     batch_episodes: int | None = None  # Episodes at a time; by their size if None.
+    tell: Tell = quiet  # Shows how far the features of a split are.
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ class Model:
             run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
         split = load_split(run.config.dataset or "", specification.split, request.data_root)
         note = partial(trainings.say, console)
-        session = RunSession(run, split, request.device, data_root=request.data_root, note=note)
+        session = RunSession(run, split, request.device, data_root=request.data_root, note=note, tell=request.tell)
         return cls(session, trainings.describe(run.config), trainings.steps_done(run))
 
 
