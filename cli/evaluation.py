@@ -41,7 +41,8 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 BatchEpisodes = Annotated[
     Optional[int],
     typer.Option(
-        min=1, help="Episodes at a time; affects memory and speed, never results. Chosen by size if not given."
+        min=1,
+        help="Episodes at a time; affects memory and speed, and results by rounding alone. Chosen by size if not given.",
     ),
 ]
 

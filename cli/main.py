@@ -118,6 +118,7 @@ def run() -> None:
     """Entry point: errors become one sentence on stderr; wrong usage exits with 2, a failure with 1."""
     try:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # Read when torch is imported; its warnings are not ours.
+        os.environ["MPLBACKEND"] = "agg"  # Figures go to files; that of a notebook around may not be installed here.
         keep_freed_memory()
         forget_stale()
         for stream in (sys.stdout, sys.stderr):  # a terminal without ±

@@ -35,6 +35,8 @@ def in_a_folder(file: Optional[Path]) -> Optional[Path]:
 
 
 def _writable(file: Path) -> Path:
+    if str(file) == "-":
+        raise UsageError("A file must have a name, but got -: name one, or /dev/stdout.")
     if not file.parent.is_dir():
         raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
     place = Path(os.path.realpath(file))

@@ -79,14 +79,14 @@ def tune(
     choices = tuning.choose(families, rows)
     if session.run is not None:
         tuning.save_choices(session.run, choices, rows)
+    if asked.json is not None:
+        write_json(asked.json, content_of(rows, session.notes, {}))
     for sentence in tuning.evidence(choices, rows):
         typer.echo(sentence)
     if session.run is not None:
         typer.echo(f"Saved the choices in {session.run.path / 'tuned.json'}.")
     for note in session.notes:
         typer.echo(note)
-    if asked.json is not None:
-        write_json(asked.json, content_of(rows, session.notes, {}))
 
 
 def _with_variants(methods: list[Method], console: Console) -> list[Method]:

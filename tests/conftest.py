@@ -110,6 +110,7 @@ def spawn(data_root):
         "FSLSTM_DATA_ROOT": str(data_root),
         "PYTHONPATH": os.pathsep.join([str(EXTENSION), os.environ.get("PYTHONPATH", "")]),
         "COLUMNS": "200",
+        "MPLBACKEND": "module://of_a_notebook_that_has_another_environment",
         "OMP_NUM_THREADS": "1",
     }
 

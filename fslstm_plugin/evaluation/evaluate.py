@@ -41,7 +41,7 @@ def evaluate(
         labels: Their labels ``(N,)``, of any type that can be sorted.
         methods: Names that `parse_method` reads, or methods.
         ways: Classes per episode. Default 5.
-        shots: Support points per class, or a list of several, each measured in turn. Default 1.
+        shots: Support points per class, or several as a list, range or array, each measured in turn. Default 1.
         queries: Query points per class. Default 15.
         episodes: Number of episodes. Default 1000.
         seed: Seed of the episodes. Default 0.
@@ -74,8 +74,11 @@ def evaluate(
     if not isinstance(methods, (list, tuple)) or not methods or not all(isinstance(e, (str, Method)) for e in methods):
         raise UsageError(f"methods must be a list of names or methods, such as ['nn', 'tim'], but got {methods!r}.")
     made_by = f"features of length {points.shape[1]}"
-    wanted: Sequence[Any] = shots if isinstance(shots, (list, tuple)) and shots else [shots]
-    settings = [Setting(ways, each, queries, episodes, seed, query_balance, interval) for each in wanted]
+    wanted = shots.tolist() if isinstance(shots, np.ndarray) else shots
+    several: Sequence[Any] = wanted if isinstance(wanted, (list, tuple, range)) and wanted else [wanted]
+    settings = list(
+        dict.fromkeys(Setting(ways, each, queries, episodes, seed, query_balance, interval) for each in several)
+    )
     where = ALONE.device(str(device))
     session = FeatureSession.of("features", "given", points, classes, made_by, where, base_mean=mean)
     for each in settings:  # before anything is computed

@@ -74,8 +74,8 @@ def run_methods(
             charged the time of what it needs of them.
         episodes: Number of episodes, one after the other.
         device: Where to compute.
-        batch_episodes: Episodes at a time; the results do not depend on it. Default: by their size, up to 128 for each
-            thread of a CPU, and as many as fit into a GPU's memory.
+        batch_episodes: Episodes at a time; the results depend on it by rounding alone. Default: by their size, up to
+            128 for each thread of a CPU, and as many as fit into a GPU's memory.
         report: Called with the number of episodes that this process has done, and each method's mean accuracy in them.
         workers: Threads that share the batches between them, on the CPU; the results do not depend on it.
             Default: as many as PyTorch has.

@@ -41,10 +41,15 @@ class Setting:
     interval: str = "episodes"
 
     def __post_init__(self) -> None:
-        for name, least in (("ways", 2), ("shots", 1), ("queries", 1)):
-            require(name, getattr(self, name), least=least, whole=True)
-        require("seed", self.seed, least=0, most=sys.maxsize, whole=True)
-        require("episodes", self.episodes, least=2, most=_MAX_EPISODES, whole=True)
+        for name, least, most in (
+            ("ways", 2, None),
+            ("shots", 1, None),
+            ("queries", 1, None),
+            ("episodes", 2, _MAX_EPISODES),
+            ("seed", 0, sys.maxsize),
+        ):
+            number = require(name, getattr(self, name), least=least, most=most, whole=True)
+            object.__setattr__(self, name, number)  # NumPy's whole numbers cannot be written as JSON
         QueryBalance.parse(self.query_balance)
         if self.interval not in INTERVALS:
             raise UnknownNameError("interval", self.interval, INTERVALS)

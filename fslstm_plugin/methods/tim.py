@@ -31,7 +31,9 @@ class TIM(InformationMethod):
     harm, or when there is but one query.
 
     ``solver="adm"`` alternates closed forms on the Gram matrix, with gradients, and is much faster; ``"gd"`` is
-    the same loss by Adam on the features, without gradients. Both are published, with like accuracies.
+    the same loss by Adam on the features, without gradients. Both are published, with like accuracies. Where the
+    predictions stay soft, as at a temperature of 5, and at 10 after ``bpa``, adm does not come to rest, and rounding
+    alone can change what it predicts.
 
     Source: Boudiaf et al., "Transductive information maximization for few-shot learning", NeurIPS 2020.
 

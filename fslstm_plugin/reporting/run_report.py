@@ -58,9 +58,10 @@ def run_section(run: Run, training: str) -> Section:
             Block("Tuned on validation episodes", head=("data set", "method", "choice"), rows=tuned, words=True)
         )
     rows = [row for _, results in evaluations for row in results.rows]
+    newest = [f"Newest evaluation: {setting(each.rows)}; {each.date}." for _, each in evaluations[:1]]
     return Section(
         f"Run {printable(run.name)}",
-        [lead],
+        [lead, *newest],
         blocks,
         numbers[0] if numbers else [],
         sentences[0] if sentences else [],

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import parse
+from ..methods.base import LSSVM
 from .words import (
     by_shots,
     display_name,
@@ -90,7 +91,9 @@ def _unmeasured(rows: Sequence[Row]) -> list[str]:
     if not names or len({row.method for row in rows}) == 1:
         return []
     are = "is" if len(names) == 1 else "are"
-    return [f"{listed(names)} {are} measured against nothing here: add a head, such as nn."]
+    other = LSSVM if any(row.method == "nn" for row in rows) else "nn"
+    needed = dict.fromkeys(row.head if row.modules else other for row in alone)
+    return [f"{listed(names)} {are} measured against nothing here: add {listed(list(needed))}."]
 
 
 def _best_first(group: Sequence[Row]) -> list[Row]:

@@ -544,12 +544,15 @@ def test_every_command_has_examples(fslstm):
         assert f"fslstm {command}" in result.out.split("Examples")[1]
 
 
-def test_a_closed_pipe_is_no_error(trained, spawn):
-    process = spawn("compare-heads", "--runs", trained, *FEW, "--head", "nn")
+def test_a_closed_pipe_is_no_error_and_loses_no_file(trained, spawn, tmp_path):
+    files = ("--json", tmp_path / "r.json", "--chart", tmp_path / "r.svg")
+    process = spawn("compare-heads", "--runs", trained, *FEW, "--head", "nn", *files)
     process.stdout.close()
     _, err = process.communicate(timeout=120)
     assert "Traceback" not in err
     assert "BrokenPipe" not in err
+    assert json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert (tmp_path / "r.svg").is_file()
 
 
 def test_completion_offers_registered_names(spawn, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -61,6 +62,14 @@ def test_several_shots_have_a_row_for_each() -> None:
     for row in rows:
         (alone,) = evaluate(FEATURES, LABELS, [row.method], shots=row.shots, **SHORT)
         assert row.accuracy == alone.accuracy
+
+
+@pytest.mark.parametrize("shots", [range(1, 3), np.array([1, 2]), np.array([1, 2, 1])])
+def test_numbers_of_arrays_are_numbers(shots) -> None:
+    short = {name: np.int64(value) for name, value in SHORT.items()}
+    rows = evaluate(FEATURES, LABELS, ["nn"], shots=shots, **short)
+    assert [row.shots for row in rows] == [1, 2]
+    assert msgspec.json.encode(rows)
 
 
 @pytest.mark.parametrize("shots", [[1, 0], [], [[1]], ["1"]])

@@ -96,8 +96,10 @@ def test_of_a_single_head_the_verdict_says_what_its_module_adds_once():
 
 def test_transductive_methods_without_a_head_to_compare_with_are_named():
     rows = [row("tim", 1, 60.0), row("paddle", 1, 58.0, (-2.0, 0.5))]
-    assert verdict(rows)[-1] == "TIM and PADDLE are measured against nothing here: add a head, such as nn."
+    assert verdict(rows)[-1] == "TIM and PADDLE are measured against nothing here: add nn."
     assert verdict(rows[:1]) == []
+    rows = [row("nn", 1, 60.0), row("lssvm+psm", 1, 58.0, (-2.0, 0.5)), row("rr+can", 1, 58.0, (-2.0, 0.5))]
+    assert verdict(rows)[-1] == "LSSVM+PSM and RR+CAN are measured against nothing here: add lssvm and rr."
 
 
 def test_a_module_on_another_head_than_its_reference_is_named_with_its_head():
