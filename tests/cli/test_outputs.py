@@ -41,6 +41,13 @@ def test_only_an_earlier_file_of_the_same_kind_is_replaced(option, command, fsls
         assert file.read_text() == content
 
 
+def test_a_dash_is_no_file(command, fslstm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = fslstm(*command, "--json", "-")
+    assert (done.code, done.out, Path("-").exists()) == (2, "", False)
+    assert "got -: name one, or /dev/stdout" in done.err
+
+
 def test_every_command_writes_json_that_it_may_write_again(command, fslstm, tmp_path, data_root):
     for arguments in (command, ("data", "list", "--data-root", data_root)):
         for _ in range(2):
