@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.errors import DataError, FSLSTMError, UnknownNameError, UsageError
 from fslstm_plugin.registry import DATASETS
 
 from . import options
@@ -42,7 +42,7 @@ BatchEpisodes = Annotated[
     Optional[int],
     typer.Option(
         min=1,
-        help="Episodes at a time; affects memory and speed, and results by rounding alone. Chosen by size if not given.",
+        help="Episodes at a time; affects memory, speed and the last digits. Chosen by size if not given.",
     ),
 ]
 
@@ -220,12 +220,13 @@ class Evaluation:
 
 def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:
     """Those of some usual methods that are possible here; the others are reported, with the reason for the first."""
-    found, refused = [], {}
+    found: list[str] = []
+    refused: dict[str, FSLSTMError] = {}
     for name in names:
         try:
             session.methods([name])
             found.append(name)
-        except UsageError as error:
+        except (DataError, UsageError) as error:
             refused[name] = error
     if refused:
         say(console, f"Left out: {', '.join(refused)}. {next(iter(refused.values()))}")

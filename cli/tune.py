@@ -47,8 +47,8 @@ def tune(
 
     Accuracies are averaged over the numbers of shots. The choice and every candidate's accuracy are kept in the
     run's tuned.json; eval, compare and compare-heads then use it on this data set for methods named without
-    arguments. With --pictures or --features, which should be of
-    other classes than those evaluated later, the choices are printed.
+    arguments. With --views, and with --pictures or --features, which should be of other classes than those evaluated
+    later, the choices are only printed.
     """
     from rich.console import Console
 
@@ -66,8 +66,9 @@ def tune(
         session = source.session(asked.runs, asked.device, console, asked.views)
     else:
         session = asked.session(Run.find(run, asked.runs), console)
-    if session.run is not None:
-        tuning.load_tuning(session.run)  # which is kept: damage is reported before minutes of work
+    kept_in = None if asked.views else session.run  # other views make other features
+    if kept_in is not None:
+        tuning.load_tuning(kept_in)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
     wanted = _with_variants(wanted, console)
     families = {str(method): evaluation.possible(session, tuning.candidates(method), console) for method in wanted}
@@ -77,14 +78,14 @@ def tune(
     if terminal.join_ranks().rank > 0:
         return
     choices = tuning.choose(families, rows)
-    if session.run is not None:
-        tuning.save_choices(session.run, choices, rows)
+    if kept_in is not None:
+        tuning.save_choices(kept_in, choices, rows)
     if asked.json is not None:
         write_json(asked.json, content_of(rows, session.notes, {}))
     for sentence in tuning.evidence(choices, rows):
         typer.echo(sentence)
-    if session.run is not None:
-        typer.echo(f"Saved the choices in {session.run.path / 'tuned.json'}.")
+    if kept_in is not None:
+        typer.echo(f"Saved the choices in {kept_in.path / 'tuned.json'}.")
     for note in session.notes:
         typer.echo(note)
 

@@ -7,6 +7,7 @@ A name is parts joined by ``+``; a part is a word, with arguments in parentheses
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
@@ -137,4 +138,10 @@ def value_text(value: Any) -> str:
         return short if float(short) == value else repr(value)
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return f"matrix{tuple(value.shape)}".replace(" ", "") if hasattr(value, "shape") else str(value)
+    return _array_text(value) if hasattr(value, "tolist") else str(value)
+
+
+def _array_text(value: Any) -> str:
+    """Shape and digest of an array or tensor: no name to read, but another for other numbers."""
+    content = hashlib.blake2b(repr(value.tolist()).encode(), digest_size=4).hexdigest()
+    return f"matrix({','.join(map(str, (*value.shape, content)))})"

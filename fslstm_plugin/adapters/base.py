@@ -45,5 +45,5 @@ class FeatureAdapter(nn.Module, ABC):
     def key(self) -> Hashable:
         """Adapters with equal keys do the same; one with weights is equal to itself alone."""
         if any(True for _ in self.parameters()):
-            return id(self)
+            return self  # not its id, which the next one may have once it is gone
         return type(self), part_text("", self)

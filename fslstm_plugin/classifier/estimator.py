@@ -405,10 +405,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         if not isinstance(self.method, Method):
             return str(self.method)  # which may be NumPy's
-        if not self.method.is_registered or has_weights(self.method):
+        if has_weights(self.method) or not _can_be_named(self.method):
             raise UsageError(
                 f"A model file holds a method's name, which does not say all of {self.method}: give the name of a "
-                "registered method without weights."
+                "registered method without weights, whose arguments are words and numbers."
             )
         return str(self.method)
 
@@ -591,6 +591,14 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             while batch := list(islice(decoded, backbone.batch_size)):
                 found.append(backbone(torch.stack(list(pool.map(pixels, batch)))))
         return torch.cat(found).cpu().numpy()
+
+
+def _can_be_named(method: Method) -> bool:
+    """Whether the method's name makes the same one again: not where an argument is an array, or an object of a user."""
+    try:
+        return method.is_registered and str(parse_method(str(method))) == str(method)
+    except UsageError:
+        return False
 
 
 def _base_mean(values: Any, length: int) -> Tensor:

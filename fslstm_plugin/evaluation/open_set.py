@@ -86,7 +86,8 @@ def open_rows(session: Session, methods: Sequence[Method], setting: Setting, ope
     rows = []
     for method, found in collect(session, methods, sampler, setting.episodes, answer, title, setting.ways):
         for score, measured in zip(_SCORES[-len(found) :], found, strict=True):
-            counted = (0, setting.ways * setting.queries, open_ways * setting.queries)
+            known, unknown = setting.ways * setting.queries, open_ways * setting.queries
+            counted = (min(known, unknown), known, unknown)
             auroc, accuracy, refused = (
                 estimated(100 * each, counted=many) for each, many in zip(measured.mT, counted, strict=True)
             )

@@ -181,6 +181,7 @@ class RunSession(Session):
         Raises:
             UsageError: If a name is wrong, or needs weights that the run does not have, or base classes, which a folder
                 of images is none of.
+            DataError: If the base classes are needed and not prepared.
         """
         methods = {str(method): method for method in map(self.model.method_of, names)}
         for name, method in methods.items():
@@ -189,6 +190,8 @@ class RunSession(Session):
                     f"{name} needs the mean feature of base classes, but the run {self.run.name} was pretrained on a "
                     "folder of images: use center=episode."
                 )
+        if any(method.needs_base_mean for method in methods.values()):
+            _ = self._base  # which is missed now, not after minutes of work
         return [method.to(self.device) for method in methods.values()]
 
     @cached_property
@@ -199,9 +202,13 @@ class RunSession(Session):
     @cached_property
     def base_mean(self) -> Tensor:
         """Mean feature ``(d,)`` of the base classes, on the device."""
-        dataset = self.run.config.dataset
-        assert dataset is not None  # or `methods` would have refused what needs it
-        return self._computed(load_split(dataset, "train", self.data_root), self._store().mean)
+        return self._computed(self._base, self._store().mean)
+
+    @cached_property
+    def _base(self) -> Split:
+        """The base classes; `methods` refuses what needs them where there are none."""
+        assert self.run.config.dataset is not None
+        return load_split(self.run.config.dataset, "train", self.data_root)
 
     def _store(self, method: Method | None = None) -> FeatureStore:
         """Of the backbone's features, or of a method's own."""

@@ -206,8 +206,7 @@ def _active_set(
     """Solve with the other coefficients at their bounds, see which should be free, and repeat.
 
     Source: Hintermueller, Ito and Kunisch, "The primal-dual active set strategy as a semismooth Newton
-        method",
-    2003. Needs 1 to 6 steps, or cycles. Episodes that have converged leave the batch.
+    method", 2003. Needs 1 to 6 steps, or cycles. Episodes that have converged leave the batch.
     """
     alpha, gap = torch.zeros_like(targets), torch.full_like(targets[:, 0, 0], torch.inf)
     todo, guess = torch.arange(len(kernel), device=kernel.device), free

@@ -24,9 +24,9 @@ class SmootherHead(Head):
     """A head that solves ``C B = Y``, ``C = K + c 11^T + ridge I``, and predicts ``(K + c) B``.
 
     Without point i it predicts ``Y_i - B_i / (C^-1)_ii`` for it, and without the points S ``Y_S - (C^-1)_SS^-1 B_S``
-    for them. A query x with a candidate label adds a row and a
-    column to C, the same for every label, so that the inverse is a rank-one extension, and a row to Y, in which B is
-    linear: with ``v = C^-1 k(x)``, ``s = k(x, x) + c + ridge - k(x).v`` and the prediction f for x,
+    for them. A query x with a candidate label adds a row and a column to C, the same for every label, so that the
+    inverse is a rank-one extension, and a row to Y, in which B is linear: with ``v = C^-1 k(x)``,
+    ``s = k(x, x) + c + ridge - k(x).v`` and the prediction f for x,
 
         ``B_i + v_i (f - y) / s`` and ``(C^-1)_ii + v_i^2 / s`` take the places of ``B_i`` and ``(C^-1)_ii``.
 

@@ -25,12 +25,12 @@ def setting(rows: Sequence[Row]) -> str:
     queries = "1 query" if row.queries == 1 else f"{row.queries} queries"
     balance = "" if row.query_balance == "uniform" else f" on average ({row.query_balance})"
     return printable(
-        f"{_title(row.dataset)} {row.split}, {backbones}, {row.ways}-way, {queries} per class{balance}, "
+        f"{dataset_title(row.dataset)} {row.split}, {backbones}, {row.ways}-way, {queries} per class{balance}, "
         f"{row.episodes:,} episodes, seed {row.seed}"
     )
 
 
-def _title(dataset: str) -> str:
+def dataset_title(dataset: str) -> str:
     """A registered data set as it is written in sentences; another's name."""
     try:
         return str(DATASETS.get(dataset).title)

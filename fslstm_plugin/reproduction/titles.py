@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ..registry import BACKBONES, DATASETS
+from ..registry import BACKBONES
+from ..reporting.captions import dataset_title
 from ..reporting.figures.support import Task
 from ..reporting.words import display_name
 from .measurements import Measurement
@@ -21,9 +22,8 @@ def place(dataset: str, backbone: str) -> str:
         >>> place("cifar-fs", "resnet12"), place("my-birds", "my-net")
         ('CIFAR-FS, ResNet12', 'my-birds, my-net')
     """
-    title = DATASETS.get(dataset).title if dataset in DATASETS.names() else dataset
     name = getattr(BACKBONES.get(backbone), "__name__", backbone) if backbone in BACKBONES.names() else backbone
-    return f"{title}, {name}"
+    return f"{dataset_title(dataset)}, {name}"
 
 
 def model_titles(measured: Sequence[OfModel]) -> list[str]:

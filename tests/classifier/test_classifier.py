@@ -22,6 +22,8 @@ from fslstm_plugin.classifier import fitted
 from fslstm_plugin.classifier.fitted import FittedMethod
 from fslstm_plugin.confidence.calibration import temperature_of
 from fslstm_plugin.errors import DataError, RunError, SingularError, UnknownNameError, UsageError
+from fslstm_plugin.heads import LSSVMClassifier
+from fslstm_plugin.methods.kernel import KernelMethod
 from fslstm_plugin.pretrained import open_backbone
 
 METHODS = ["lssvm", "lssvm(ridge=loo,normalize)", "lssvm(coding=one-vs-one)", "rr", "nn", "svm", "simpleshot", "tim"]
@@ -297,7 +299,8 @@ def test_an_object_that_no_name_describes_is_fitted_but_not_saved(tmp_path: Path
             return features.query @ features.support.mT @ features.targets.to(features.query)
 
     X, y, query = draw()
-    for method in (Mine(), parse_method("lssvm+iam(reduction=2)", dim=6)):
+    coded = KernelMethod(LSSVMClassifier(coding=2 * torch.eye(3) - 1))
+    for method in (Mine(), parse_method("lssvm+iam(reduction=2)", dim=6), coded):
         classifier = FewShotClassifier(method).fit(X, y)
         assert len(classifier.predict(query)) == len(query)
         with pytest.raises(UsageError, match="holds a method's name, which does not say all of"):

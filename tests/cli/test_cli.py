@@ -143,14 +143,21 @@ def test_two_runs_of_one_name_are_refused(trained, fslstm, tmp_path):
     assert "two are called base: rename a folder." in result.err
 
 
-def test_a_run_of_a_folder_of_images_is_compared_without_base_classes(trained, fslstm, tmp_path):
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ({"dataset": None, "places": "/data/places"}, "bd-cspn needs the mean feature of base classes"),
+        ({"dataset": "mini"}, "miniImageNet is not prepared"),
+    ],
+)
+def test_a_run_is_compared_without_base_classes(trained, fslstm, tmp_path, source, reason):
     run = tmp_path / "folder"
     shutil.copytree(trained / "base", run)
     config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "dataset": None, "places": "/data/places"}))
+    (run / "config.json").write_text(json.dumps({**config, **source}))
     result = fslstm("compare", "--run", run, *FEW, "--dataset", "dots", "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
-    assert "Left out: bd-cspn, laplacian-shot, simpleshot. bd-cspn needs the mean feature of base classes" in result.err
+    assert f"Left out: bd-cspn, laplacian-shot, simpleshot. {reason}" in result.err
     assert "simpleshot" not in {row["method"] for row in rows_of(tmp_path / "r.json")}
     assert fslstm("tune", "nn", "--run", run, *FEW, "--dataset", "dots").code == 0
 

@@ -10,7 +10,9 @@ import torch
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.evaluate import evaluate
+from fslstm_plugin.heads import LSSVMClassifier
 from fslstm_plugin.methods.base import Method
+from fslstm_plugin.methods.kernel import KernelMethod
 
 LABELS = np.repeat(np.arange(6), 20)
 FEATURES = np.random.default_rng(0).normal(size=(120, 16)) + np.eye(6, 16)[LABELS]
@@ -70,6 +72,16 @@ def test_numbers_of_arrays_are_numbers(shots) -> None:
     rows = evaluate(FEATURES, LABELS, ["nn"], shots=shots, **short)
     assert [row.shots for row in rows] == [1, 2]
     assert msgspec.json.encode(rows)
+
+
+def test_methods_that_differ_in_an_array_have_a_row_each() -> None:
+    codes = 2 * torch.eye(5) - 1, torch.eye(5) - torch.eye(5).roll(1, 0)
+    methods = [KernelMethod(LSSVMClassifier(coding=code)) for code in codes]
+    rows = evaluate(FEATURES, LABELS, methods, **SHORT)
+    assert len({row.method for row in rows}) == 2
+    for row, method in zip(rows, methods, strict=True):
+        (alone,) = evaluate(FEATURES, LABELS, [method], **SHORT)
+        assert (row.method, row.accuracy) == (alone.method, alone.accuracy)
 
 
 @pytest.mark.parametrize("shots", [[1, 0], [], [[1]], ["1"]])

@@ -60,6 +60,7 @@ def test_a_runs_features_are_those_of_both_views(fslstm, run: Path, dots, tmp_pa
 def test_tune_and_batch_statistics_see_both(fslstm, run: Path, tmp_path: Path) -> None:
     done = fslstm("tune", "nn", "--run", run, "--views", "flip", *SHORT)
     assert done.code == 0, done.err
+    assert not (run / "tuned.json").exists()  # which says nothing of views
     found = results(fslstm, "eval", "lssvm+bn", "--run", run, "--views", "flip", tmp_path / "a.json")
     assert len(found["rows"]) == 1
 
