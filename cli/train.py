@@ -86,7 +86,8 @@ def train(
 
     from rich.console import Console
 
-    from fslstm_plugin.runs.folder import Run, Validation, new_run_folder
+    from fslstm_plugin.runs.configuration import Validation
+    from fslstm_plugin.runs.folder import Run, new_run_folder
     from fslstm_plugin.training.configuration import train_config
     from fslstm_plugin.training.meta_training import train
 

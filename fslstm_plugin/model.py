@@ -14,7 +14,8 @@ from .errors import UsageError
 from .features import EpisodeFeatures
 from .methods.base import Criterion, Method, require_logits
 from .naming import parse_method
-from .runs.folder import PretrainConfig, Run
+from .runs.configuration import PretrainConfig
+from .runs.folder import Run
 from .storage.weights import load_into, require_fit
 
 _MANY_FEATURES = 10_000  # The plugin's own backbones have at most 5,760.

@@ -16,8 +16,8 @@ from .storage.plain import from_plain, to_plain
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 Rate = Annotated[float, Meta(gt=0, le=1e30)]
 Amount = Annotated[float, Meta(ge=0, le=1e6)]
-Share = Annotated[float, Meta(ge=0, lt=1)]
-Part = Annotated[float, Meta(gt=0, le=1)]
+BelowOne = Annotated[float, Meta(ge=0, lt=1)]
+PositiveShare = Annotated[float, Meta(gt=0, le=1)]
 
 SMALLEST_SIDE = 16  # In pixels: the backbones halve an image four times.
 
@@ -98,7 +98,7 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class.")] = 5
     queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class.")] = 6
     optimizer: Annotated[Literal["sgd", "adam"], Meta(description="Gradient descent with momentum, or Adam.")] = "sgd"
-    momentum: Annotated[Share, Meta(description="Nesterov momentum; 0 for none.")] = 0.9
+    momentum: Annotated[BelowOne, Meta(description="Nesterov momentum; 0 for none.")] = 0.9
     weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")] = 5e-4
     clip_norm: Annotated[
         Amount, Meta(description="Gradient norm to clip at, for backbone and method separately; 0 for none.")
@@ -108,7 +108,7 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schedule: Annotated[
         Literal["steps", "linear"], Meta(description="steps: by the milestones; linear: falls to zero.")
     ] = "steps"
-    label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.1
+    label_smoothing: Annotated[BelowOne, Meta(description="Probability mass spread over all classes.")] = 0.1
     milestones: Annotated[
         tuple[Annotated[float, Meta(ge=0, le=1)], ...],
         Meta(description="Fraction of the training after which the rates fall; repeat it, with a --factor for each."),
@@ -159,19 +159,19 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(description="one-cycle: rises, then anneals to zero; steps: divided by 10 after each third."),
     ]
     weight_decay: Annotated[Amount, Meta(description="Weight decay of all parameters.")]
-    momentum: Annotated[Share, Meta(description="Momentum of gradient descent.")] = 0.9
+    momentum: Annotated[BelowOne, Meta(description="Momentum of gradient descent.")] = 0.9
     nesterov: Annotated[bool, Meta(description="Nesterov's form of the momentum.")] = False
-    label_smoothing: Annotated[Share, Meta(description="Probability mass spread over all classes.")] = 0.0
+    label_smoothing: Annotated[BelowOne, Meta(description="Probability mass spread over all classes.")] = 0.0
     dropout: Annotated[float, Meta(ge=0, le=1, description="Factor on the backbone's own dropout rates.")] = 1.0
     sizes: Annotated[
-        tuple[Part, ...],
+        tuple[PositiveShare, ...],
         Meta(description="Side of the images as a fraction of full size; repeat it, with a --share for each."),
     ] = (1.0,)
-    shares: Annotated[tuple[Part, ...], Meta(description="Fraction of the training at each --size; they sum to 1.")] = (
-        1.0,
-    )
+    shares: Annotated[
+        tuple[PositiveShare, ...], Meta(description="Fraction of the training at each --size; they sum to 1.")
+    ] = (1.0,)
     freeze: Annotated[
-        tuple[Share, ...],
+        tuple[BelowOne, ...],
         Meta(description="Fraction of the training after which the first block is frozen; repeat it for the next."),
     ] = ()
     augmentation: Augmentation | None = None

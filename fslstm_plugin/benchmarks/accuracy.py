@@ -20,7 +20,8 @@ from ..evaluation.runner import indexed, run_methods
 from ..evaluation.setting import Setting
 from ..evaluation.statistics import estimate
 from ..naming import parse_method
-from ..runs.folder import PretrainConfig, Run
+from ..runs.configuration import PretrainConfig
+from ..runs.folder import Run
 from ..stopping import Interrupted
 from ..storage.plain import to_plain
 from ..training.classification import Classification

@@ -19,7 +19,8 @@ from ..data.root import load_split
 from ..episodes import Episodes
 from ..recipes import MetaRecipe, meta_training
 from ..registry import BACKBONES, DATASETS
-from ..runs.folder import Run, TrainConfig, Validation
+from ..runs.configuration import TrainConfig, Validation
+from ..runs.folder import Run
 from ..training.configuration import resolve_precision
 from ..training.engine import EngineOptions, TrainingProgress, fit
 from ..training.episodic import EpisodicModule

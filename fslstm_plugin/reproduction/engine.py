@@ -21,7 +21,8 @@ from ..evaluation.timing import backbone_seconds
 from ..grammar import BATCH_NORM, parse
 from ..registry import ADAPTERS, DATASETS
 from ..reporting.words import listed
-from ..runs.folder import Config, PretrainConfig, Run
+from ..runs.configuration import Config, PretrainConfig
+from ..runs.folder import Run
 from . import measurements, trainings
 from .measurements import Measurement, Provenance
 from .outcomes import Found, OutcomeStore

@@ -17,7 +17,7 @@ from ..evaluation.runner import indexed, run_methods
 from ..evaluation.setting import Setting
 from ..model import FewShotModel
 from ..naming import parse_method
-from ..runs.folder import Config, PretrainConfig, TrainConfig
+from ..runs.configuration import Config, PretrainConfig, TrainConfig
 
 _FEW = 8  # Episodes that are measured.
 _REPEATS = 3

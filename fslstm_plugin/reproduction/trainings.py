@@ -20,7 +20,8 @@ from ..errors import RunError, StorageError, UnknownNameError
 from ..grammar import Part, parse
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining
 from ..registry import METHODS
-from ..runs.folder import Config, PretrainConfig, Run, TrainConfig, Validation, new_run_folder
+from ..runs.configuration import Config, PretrainConfig, TrainConfig, Validation
+from ..runs.folder import Run, new_run_folder
 from ..storage.files import exclusive
 from ..training.configuration import pretrain_config, train_config
 from .specification import PRETRAINING

@@ -27,7 +27,7 @@ from ..recipes import (
     meta_training,
 )
 from ..registry import BACKBONES, DATASETS
-from ..runs.folder import PretrainConfig, TrainConfig, Validation
+from ..runs.configuration import PretrainConfig, TrainConfig, Validation
 from ..storage.plain import from_plain, to_plain
 
 FOLDER_IMAGE_SIZE = 84  # Of the crops from a folder of images: the published one.

@@ -22,7 +22,8 @@ from ..evaluation.statistics import estimate
 from ..methods.base import Method
 from ..model import Embedding, FewShotModel
 from ..pretrained.loading import load_backbone
-from ..runs.folder import Run, TrainConfig, Validation
+from ..runs.configuration import TrainConfig, Validation
+from ..runs.folder import Run
 from .engine import EngineOptions, TrainingProgress, fit
 from .episodic import EpisodicModule
 from .streams import EpisodeStream

@@ -18,7 +18,8 @@ from ..backbones.dropout import scale_dropout
 from ..data.reading.walk import Report
 from ..data.root import load_split
 from ..errors import UsageError
-from ..runs.folder import PretrainConfig, Run
+from ..runs.configuration import PretrainConfig
+from ..runs.folder import Run
 from .classification import Classification, SaveWeights, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
 from .image_folders import FolderBatches, folder_digest, open_folder

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ..backbones.base import build_backbone
 from ..errors import RunError, UsageError
-from ..runs.folder import PretrainConfig, Run
+from ..runs.configuration import PretrainConfig
+from ..runs.folder import Run
 from ..storage.damage import naming_damage
 from .classification import Classification
 

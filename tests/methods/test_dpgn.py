@@ -17,7 +17,7 @@ from fslstm_plugin.heads import one_hot
 from fslstm_plugin.methods.dpgn import DPGN
 from fslstm_plugin.naming import parse_method
 from fslstm_plugin.recipes import Augmentation
-from fslstm_plugin.runs.folder import Validation
+from fslstm_plugin.runs.configuration import Validation
 from fslstm_plugin.testing import SmallBackbone, Tied, check_method
 from fslstm_plugin.training.configuration import train_config
 

@@ -28,7 +28,8 @@ from fslstm_plugin.methods.kernel import KernelMethod
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.naming import parse_method, whole_methods
 from fslstm_plugin.registry import ADAPTERS
-from fslstm_plugin.runs.folder import PretrainConfig, Run
+from fslstm_plugin.runs.configuration import PretrainConfig
+from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.training.configuration import pretrain_config, train_config
 from fslstm_plugin.transduction import CandidateSelection, PseudoSupportModule
 

@@ -12,7 +12,7 @@ from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.methods.sib import SIB
 from fslstm_plugin.naming import parse_method
 from fslstm_plugin.recipes import Augmentation
-from fslstm_plugin.runs.folder import Validation
+from fslstm_plugin.runs.configuration import Validation
 from fslstm_plugin.testing import Tied, check_method
 from fslstm_plugin.training.configuration import train_config
 

@@ -24,7 +24,8 @@ from fslstm_plugin.evaluation.setting import Setting
 from fslstm_plugin.evaluation.statistics import Estimate, estimate
 from fslstm_plugin.learn2learn import LightningRelationNet, LightningTEAM, LightningTPN
 from fslstm_plugin.model import FewShotModel
-from fslstm_plugin.runs.folder import Run, Validation
+from fslstm_plugin.runs.configuration import Validation
+from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.training.configuration import train_config
 from fslstm_plugin.training.engine import EngineOptions
 from fslstm_plugin.training.meta_training import train

@@ -31,7 +31,8 @@ from fslstm_plugin.extras import MissingExtraError
 from fslstm_plugin.pretrained import DEFAULT, PictureBackbone, download, embedded, open_backbone
 from fslstm_plugin.pretrained.preprocessing import CentreCrop, Preprocessing
 from fslstm_plugin.recipes import PretrainRecipe
-from fslstm_plugin.runs.folder import PretrainConfig, Run
+from fslstm_plugin.runs.configuration import PretrainConfig
+from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.storage.weights import save_tensors, unwrapped
 
 

@@ -36,7 +36,8 @@ from fslstm_plugin.reproduction.comparison import compare
 from fslstm_plugin.reproduction.measurements import Measurement, Provenance
 from fslstm_plugin.reproduction.specification import Published, Reproduction, find
 from fslstm_plugin.reproduction.titles import model_titles
-from fslstm_plugin.runs.folder import Run, TrainConfig
+from fslstm_plugin.runs.configuration import TrainConfig
+from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.storage.files import exclusive
 from fslstm_plugin.storage.plain import from_plain
 from fslstm_plugin.storage.weights import save_tensors

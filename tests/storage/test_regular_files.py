@@ -13,7 +13,8 @@ from fslstm_plugin.data.base import DataError
 from fslstm_plugin.data.prepared import INDEX
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.pretrained import open_backbone
-from fslstm_plugin.runs.folder import Run, TrainConfig, Validation
+from fslstm_plugin.runs.configuration import TrainConfig, Validation
+from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.training.configuration import meta_training
 
 KINDS = ("pipe", "device")

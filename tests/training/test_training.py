@@ -26,7 +26,8 @@ from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError,
 from fslstm_plugin.evaluation.features import FeatureStore
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.pretrained.loading import load_backbone
-from fslstm_plugin.runs.folder import PretrainConfig, Run, Validation, new_run_folder
+from fslstm_plugin.runs.configuration import PretrainConfig, Validation
+from fslstm_plugin.runs.folder import Run, new_run_folder
 from fslstm_plugin.storage import files
 from fslstm_plugin.storage.plain import from_plain, to_plain
 from fslstm_plugin.storage.weights import load_tensors
