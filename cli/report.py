@@ -54,6 +54,7 @@ def _sections(source: str, runs: Path) -> list[Section]:
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
     from fslstm_plugin.reproduction.trainings import describe
+    from fslstm_plugin.runs.builtin import PREFIX
     from fslstm_plugin.runs.folder import Run
     from fslstm_plugin.storage.damage import naming_damage
 
@@ -64,7 +65,7 @@ def _sections(source: str, runs: Path) -> list[Section]:
     inside = sorted(folder.glob("*/specification.json")) or sorted(folder.glob("*/config.json"))
     if inside and not (folder / "config.json").is_file():
         return [section for file in inside for section in _sections(str(file.parent), runs)]
-    if not any((place / "config.json").is_file() for place in (folder, runs / source)):
+    if not source.startswith(PREFIX) and not any((each / "config.json").is_file() for each in (folder, runs / source)):
         raise RunError(f"There is no run or reproduction at {source}, nor a run of that name in {runs}.")
     run = Run.find(source, runs)
     with naming_damage(run.path / "config.json"):

@@ -184,8 +184,8 @@ class _Maker:
             raise self._untrained(part, head)
         if self._unknown(kind):
             raise UntrainedError(
-                f"'{part.name}' in '{self.text}' has weights: pass {' and '.join(self._unknown(kind))} for fresh ones "
-                "(dim is the length of the features), or learned, a trained method."
+                f"'{part.name}' in '{self.text}' has weights: pass {' and '.join(self._unknown(kind))} for fresh ones, "
+                "or learned, a trained method."
             )
         made = self._built(kind, part, {})
         if has_weights(made) and self.learned is not None:

@@ -124,12 +124,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: Features ``(n, d)``, or n pictures.
-            y: Their labels ``(n,)``, of any type that can be sorted.
+            y: Their labels ``(n,)``: strings, whole numbers, booleans, or NumPy's dates.
             pictures: Their names, which are kept. Default None: the paths, where X are paths.
             groups: What points belong together by, as pictures of one burst, place or patient: n names or numbers. The
                 temperature is then fitted to points that are left out with their whole group, and prediction sets and
-                `familiarity` compare with one point of each group. A point with None, or an empty name, is by itself.
-                Default None: all are.
+                `familiarity` compare with one point of each group. A point with None, NaN, or an empty name is by
+                itself. Default None: all are.
 
         Returns:
             The classifier itself.
@@ -213,7 +213,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             The classifier itself.
 
         Raises:
-            UsageError: If fewer than two classes would be left.
+            UsageError: If there is no such row, or one is named twice, or fewer than two classes would be left.
 
         Example:
             >>> classifier = FewShotClassifier().fit([[0.0, 1.0], [1.0, 0.0], [0.9, 0.1]], ["owl", "wren", "owl"])
@@ -222,7 +222,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         kept = np.ones(len(self.support_), dtype=bool)
-        kept[list(places)] = False
+        kept[self._rows(places)] = False
         names, groups = (list(compress(each, kept)) for each in (self.pictures_, self.groups_))
         return self._update(kept, self.support_[:0], self.classes_[self.support_labels_[kept]], names, groups)
 
@@ -238,7 +238,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             The classifier itself.
 
         Raises:
-            UsageError: If a label is of another type than the others, or fewer than two classes would be left.
+            UsageError: If there is no such row, or one is named twice, or has no label or name; if a label is of
+                another type than the others, or fewer than two classes would be left.
 
         Example:
             >>> classifier = FewShotClassifier().fit([[0.0, 1.0], [1.0, 0.0], [0.9, 0.1]], ["owl", "wren", "owl"])
@@ -246,15 +247,24 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             array(['wren'], dtype='<U4')
         """
         check_is_fitted(self)
-        y = np.asarray(y)
+        rows, y = self._rows(places), np.asarray(y)
+        if y.shape != (len(rows),) or len(pictures or rows) != len(rows):
+            raise UsageError(f"Expected a label, and a name if any is given, for each of {len(rows)} rows.")
         self._require_alike(y)
         labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
-        labels[list(places)] = y
+        labels[rows] = y
         names = list(self.pictures_)
-        for place, name in zip(places, pictures or (), strict=pictures is not None):
-            names[place] = name
+        for row, name in zip(rows, pictures or (), strict=False):
+            names[row] = name
         kept = np.ones(len(self.support_), dtype=bool)
         return self._update(kept, self.support_[:0], labels, names, self.groups_)
+
+    def _rows(self, places: Sequence[int]) -> list[int]:
+        """Rows of ``support_``, each once."""
+        rows = [require("places", each, least=0, most=len(self.support_) - 1, whole=True) for each in places]
+        if len(set(rows)) < len(rows):
+            raise UsageError("A row is named twice: name each once.")
+        return rows
 
     def _require_alike(self, y: np.ndarray) -> None:
         if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
@@ -559,7 +569,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         names = [str(each) for each in pictures] if pictures is not None else paths or [""] * len(X)
         if len(names) != len(X):
             raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
-        together = [""] * len(X) if groups is None else ["" if each is None else str(each) for each in groups]
+        together = [""] * len(X) if groups is None else [_group(each) for each in groups]
         if len(together) != len(X):
             raise UsageError(f"Expected a group for each of {len(X)} points, but got {len(together)}.")
         return X, y, names, together
@@ -591,6 +601,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             while batch := list(islice(decoded, backbone.batch_size)):
                 found.append(backbone(torch.stack(list(pool.map(pixels, batch)))))
         return torch.cat(found).cpu().numpy()
+
+
+def _group(name: Any) -> str:
+    """The name of a group, empty for what is missing; NaN alone differs from itself."""
+    return "" if name is None or name != name else str(name)
 
 
 def _can_be_named(method: Method) -> bool:

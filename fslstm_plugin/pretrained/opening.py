@@ -29,7 +29,7 @@ _REGISTERED_SIZE, _MODULE_SIZE = 84, 224  # Of images, where nothing specifies a
 
 def open_backbone(
     backbone: str | Path | nn.Module | None = None,
-    weights: Path | None = None,
+    weights: Path | str | None = None,
     pooling: str | None = None,
     image_size: int | None = None,
     views: str | None = None,
@@ -72,7 +72,7 @@ def open_backbone(
     if isinstance(backbone, str) and JOINED in backbone and not Path(backbone).is_dir():
         _refuse(f"The sum {backbone}", weights=weights, pooling=pooling, image_size=image_size)
         return summed([open_backbone(each, views=views) for each in backbone.split(JOINED)])
-    opened = _opened(backbone, weights, pooling, image_size)
+    opened = _opened(backbone, None if weights is None else Path(weights), pooling, image_size)
     return opened if views is None else opened.see(views)
 
 
@@ -98,7 +98,7 @@ def _opened(
     if name == DEFAULT:
         return open_embedded(pooling)
     _refuse(title, pooling=pooling)
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return _of_run(Path(name))
     raise _unknown(name)
 

@@ -637,3 +637,32 @@ def test_what_are_no_points_is_one_sentence(given, words: str, small: FewShotCla
     fitted = FewShotClassifier().fit(np.eye(4), [0, 0, 1, 1])
     with pytest.raises(UsageError, match=words):
         fitted.predict(given)
+
+
+def test_missing_groups_are_points_by_themselves() -> None:
+    X, y, query = draw()
+    bursts = ["a", "a", *[None] * (len(X) - 2)]
+    expected = FewShotClassifier().fit(X, y, groups=bursts)
+    for missing in (float("nan"), np.nan, ""):
+        found = FewShotClassifier().fit(X, y, groups=[missing if each is None else each for each in bursts])
+        assert found.groups_ == expected.groups_
+        np.testing.assert_array_equal(found.predict_proba(query), expected.predict_proba(query))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda fitted: fitted.relabel([0, 1], fitted.classes_[:1]), "Expected a label"),
+        (lambda fitted: fitted.relabel([0, 0], fitted.classes_[:2]), "named twice"),
+        (lambda fitted: fitted.relabel([0], fitted.classes_[:1], pictures=["a", "b"]), "a name if any is given"),
+        (lambda fitted: fitted.relabel([999], fitted.classes_[:1]), "`places` must be a whole number"),
+        (lambda fitted: fitted.remove([999]), "`places` must be a whole number"),
+    ],
+)
+def test_rows_that_are_not_there_once_are_refused_and_nothing_changes(call, message: str) -> None:
+    X, y, _ = draw()
+    fitted = FewShotClassifier().fit(X, y)
+    before = fitted.support_labels_.copy()
+    with pytest.raises(UsageError, match=message):
+        call(fitted)
+    np.testing.assert_array_equal(fitted.support_labels_, before)

@@ -950,6 +950,12 @@ def test_damaged_or_absent_folders_are_named(fslstm, tmp_path, folder, output):
     assert not (tmp_path / "r.html").exists()
 
 
+def test_a_report_shows_a_model_of_the_package(fslstm, tmp_path):
+    result = fslstm("report", "builtin:cifar-fs-conv4", "--runs", tmp_path, "--output", tmp_path / "r.html")
+    assert result.code == 0, result.err
+    assert "builtin-cifar-fs-conv4" in (tmp_path / "r.html").read_text()
+
+
 VALUE = {"method": "LSSVM", "dataset": "mini", "backbone": "conv4", "shots": 1, "accuracy": 1.0, "ci95": None}
 DAMAGED = [
     ("measured.json", "[" * 100_000, "is damaged"),
