@@ -113,6 +113,8 @@ def bench(
         require_references()
     if {"eval", "train"} & {*groups}:
         require_cifarfs(root)
+    if features is not None and chosen is not None and "sets" not in groups:
+        raise UsageError("--features is for generated features: leave out --features or --run.")
     if "eval" in groups and chosen is not None and chosen.config.image_size != 32:
         raise UsageError(f"bench eval needs a run for images of 32 pixels, but {chosen.name} is for others.")
 

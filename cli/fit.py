@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -110,7 +111,7 @@ def fit(
     for sentence in [*fitted, *sentences(said)]:
         typer.echo(sentence)
     saved, new = printable(str(output)), SAMPLE / "new" if sample else "PICTURES"
-    typer.echo(f"Saved in {saved}. Next: fslstm predict {saved} {new}")
+    typer.echo(f"Saved in {saved}. Next: fslstm predict {shlex.quote(saved)} {new}")
     if json is not None:
         _write(json, said, once, copies)
     if html is not None:

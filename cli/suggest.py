@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -79,7 +80,7 @@ def suggest(
     if source is None:
         source = model
         if source.is_file() and source.suffix.lower() == ".fslstm":
-            raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {source} PICTURES'.")
+            raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {shlex.quote(str(source))} PICTURES'.")
         new = pictures.drawn(pictures.unlabelled(source, console), 0)
         network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), _first
     else:

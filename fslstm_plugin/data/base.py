@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -231,7 +232,7 @@ class Dataset(ABC):
         """What to do when the data is missing, with the exact command, to end an error message."""
         get = f"get {self.source_files} and " if self.source_files else ""
         option = f" {self.source_option}" if self.source_option else ""
-        return f"{get}run `fslstm data prepare {self.name}{option} --data-root {root}`."
+        return f"{get}run `fslstm data prepare {self.name}{option} --data-root {shlex.quote(str(root))}`."
 
     def _header(self) -> dict[str, str | int]:
         return {"dataset": self.name, "version": self.version}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..adapters import InverseAttentionModule
+from ..arguments import options as constructor_options
 from ..checks import require
 from ..episodes import Episodes
 from ..errors import UnknownNameError, UsageError
@@ -97,9 +98,11 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
 
     Attributes:
         model: The :class:`~fslstm_plugin.model.FewShotModel` in training.
-        train_ways, train_shots, train_queries: Shape of the training tasks.
-        test_ways, test_shots, test_queries: Shape of the validation and test tasks.
-        lr, scheduler_step, scheduler_decay: Adam's learning rate, multiplied by the decay every so many epochs.
+        train_ways, train_shots: Shape of the training tasks.
+        test_ways, test_shots: Shape of the validation and test tasks.
+        train_queries, test_queries: Ignored, since all other images are queries; part of learn2learn's form.
+        lr, scheduler_step, scheduler_decay: Adam's learning rate, multiplied by the decay every so many epochs; unused
+            with a recipe.
         label_smoothing: Probability mass spread over all classes.
         iam: Whether the Inverse Attention Module adjusts the support.
         iam_reduction: Its reduction ratio r.
@@ -120,6 +123,15 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
     feature_size: int | None = None
 
     on_progress_bar = True
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """The arguments of a head that the class names become options, with the head's defaults."""
+        super().__init_subclass__(**more)
+        if "head_name" in vars(cls):
+            defaults = constructor_options(HEADS.get(cls.head_name))
+            cls.head_options = tuple(defaults)
+            for name in defaults.keys() - dir(cls):
+                setattr(cls, name, defaults[name])
 
     def __init__(
         self,
@@ -145,6 +157,8 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
             require("feature_size", values["feature_size"], least=1, whole=True)
         if isinstance(method, str):
             method = parse_method(method, dim=values["feature_size"], backbone=features)
+        if isinstance(method, KernelMethod) and method.episode_statistics:
+            raise UsageError(f"+bn in {method} is for evaluation: train without it, and name it to 'fslstm eval'.")
         model = FewShotModel(features, method or self._own_method(features, values))
         criterion = loss or nn.CrossEntropyLoss(label_smoothing=values["label_smoothing"])
         super().__init__(model, criterion, recipe or _STANDARD)
@@ -260,63 +274,27 @@ def _episodes(batch: Batch, ways: int, shots: int) -> Episodes:
 
 
 class LightningPrototype(LightningFewShot):
-    """Prototypical networks (Snell et al. 2017) with the plugin's head; see :class:`LightningFewShot`.
-
-    Attributes:
-        kernel: ``"linear"``, ``"rbf"``, ``"polynomial"``, ``"cosine"`` or a `Kernel`.
-    """
+    """Prototypical networks (Snell et al. 2017) with the arguments of `PrototypeClassifier`, see `LightningFewShot`."""
 
     head_name = "nn"
-    head_options = ("kernel",)
-    kernel: str = "linear"
 
 
 class LightningRidge(LightningFewShot):
-    """Ridge regression (Bertinetto et al. 2019; Lee et al. 2019); see :class:`LightningFewShot`.
-
-    Attributes:
-        ridge: Weight lambda of the penalty.
-        kernel: See :class:`LightningPrototype`.
-    """
+    """Ridge regression (Bertinetto et al. 2019) with the arguments of `RidgeClassifier`, see `LightningFewShot`."""
 
     head_name = "rr"
-    head_options = ("ridge", "kernel")
-    ridge: float = 50.0
-    kernel: str = "linear"
 
 
 class LightningSVM(LightningFewShot):
-    """Crammer-Singer SVM (Lee et al. 2019); see :class:`LightningFewShot`.
-
-    Attributes:
-        C: Bound of the dual coefficients.
-        kernel: See :class:`LightningPrototype`.
-    """
+    """Crammer-Singer SVM (Lee et al. 2019) with the arguments of `SVMClassifier`, see `LightningFewShot`."""
 
     head_name = "svm"
-    head_options = ("C", "kernel")
-    C: float = 0.1
-    kernel: str = "linear"
 
 
 class LightningLSSVM(LightningFewShot):
-    """The paper's multi-class LSSVM; see :class:`LightningFewShot`.
-
-    Attributes:
-        ridge: ``1 / gamma``.
-        bias_weight: Number in the corner block of the paper's system.
-        coding: ``"one-vs-all"``, ``"one-vs-one"`` or ``"ecoc"``.
-        decoding: ``"soft"``, or ``"hamming"``, which has no gradient.
-        kernel: See :class:`LightningPrototype`.
-    """
+    """The paper's multi-class LSSVM with the arguments of `LSSVMClassifier`, see `LightningFewShot`."""
 
     head_name = "lssvm"
-    head_options = ("ridge", "bias_weight", "coding", "decoding", "kernel")
-    ridge: float = 0.1
-    bias_weight: float = 2.0
-    coding: str = "one-vs-all"
-    decoding: str = "soft"
-    kernel: str = "linear"
 
 
 class LightningFSLSTM(LightningLSSVM):

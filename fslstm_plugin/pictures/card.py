@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -75,7 +76,7 @@ def card(content: ModelFile, said: Expectations, sentences: list[str], name: str
             f"With fslstm-plugin {__version__} or newer and its extra `pictures`:",
             "",
             "```sh",
-            f"fslstm predict {name} pictures/ --csv labels.csv",
+            f"fslstm predict {shlex.quote(name)} pictures/ --csv labels.csv",
             "```",
             "",
         ]

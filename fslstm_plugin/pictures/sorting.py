@@ -110,8 +110,9 @@ def _place(picture: Path, folder: Path, link: bool) -> None:
                 return
         except FileExistsError:  # another process was faster
             continue
-        except FileNotFoundError:  # a link that leads nowhere has the name
-            continue
+        except FileNotFoundError as error:
+            if not os.path.lexists(target):  # or else a link that leads nowhere has the name
+                raise StorageError(f"{picture} or the folder {folder} is gone: try again.") from error
         except OSError as error:
             what = "link" if link else "copy"
             raise StorageError(f"Cannot {what} {picture} to {target}: {error.strerror or error}.") from error

@@ -225,6 +225,19 @@ def test_any_method_can_be_trained(text):
     assert names == {"backbone", "scale"} | ({"method"} if "iam" in text else set())
 
 
+def test_every_argument_of_a_head_acts():
+    assert LightningLSSVM(TinyBackbone(32), gamma=0.1).model.method.head.ridge == 10
+    assert LightningSVM(TinyBackbone(32), tolerance=0.5, max_iterations=3).model.method.head.tolerance == 0.5
+    parser = LightningLSSVM.add_model_specific_args(ArgumentParser(add_help=False))
+    assert LightningLSSVM(TinyBackbone(32), **vars(parser.parse_args(["--gamma", "4"]))).model.method.head.ridge == 0.25
+    assert LightningFSLSTM(TinyBackbone(32), **vars(parser.parse_args([]))).model.method.head.ridge == 0.1
+
+
+def test_batch_statistics_of_episodes_are_not_trained_with():
+    with pytest.raises(UsageError, match=r"\+bn in lssvm\+bn is for evaluation"):
+        LightningFewShot(TinyBackbone(32), method="lssvm+bn")
+
+
 def test_a_misspelt_option_is_named_and_learn2learns_others_are_let_through():
     with pytest.raises(UnknownNameError, match="no option of LightningRidge 'train_shot'. Did you mean 'train_shots'"):
         LightningRidge(TinyBackbone(32), train_shot=1)
