@@ -106,6 +106,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     folder = os.path.dirname(sources.get(here, f"docs/{here}"))
 
     def turned(link: re.Match[str]) -> str:
+        if "://" in link[2]:
+            return link[0]
         text, target, anchor = link[1], os.path.normpath(os.path.join(folder, link[2])), link[3] or ""
         if target in PAGES or target.startswith("docs/"):
             name = PAGES.get(target, target.removeprefix("docs/"))

@@ -25,8 +25,8 @@ class BalancedAffinities(FeatureAdapter):
     Everything follows from the Gram matrix; the new features are as many as there are points. No label enters and all
     points are treated alike, at whatever balance of the classes.
 
-    Use this before any head or method where the queries come together: ``lssvm(ridge=1,bpa,normalize)``,
-    ``pt-map(bpa)``. The base classes' mean and feature maps mean nothing behind it.
+    Use this before any head, and any method that needs no mean of the base classes, where the queries come together:
+    ``lssvm(ridge=1,bpa,normalize)``, ``pt-map(bpa)``. That mean and feature maps mean nothing behind it.
 
     Source: Shalam and Korman, "The balanced-pairwise-affinities feature transform", ICML 2024. Their code divides a
     batch by the sums of all its episodes; here each episode stands alone.

@@ -108,8 +108,8 @@ def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
     if not near:
         ahead = number(-second.difference, second.difference_ci95)
         return f"{shots}-shot: {name} is best, {ahead} points ahead of {full_name(second, rows)}."
-    if len(near) == len(group) - 1:
-        return f"{shots}-shot: {listed([name, *near])} are within noise of each other."
+    if len(near) == len(group) - 1:  # of the best, which does not say that they are of each other
+        return f"{shots}-shot: {name} is best; all others are within noise of it."
     return f"{shots}-shot: {name} is best; {listed(near)} {'is' if len(near) == 1 else 'are'} within noise of it."
 
 
@@ -150,6 +150,7 @@ class _Question:
             mine = [each for each in gains if each.sign == sign]
             if mine:
                 everyone = self.everyone if len(mine) == len(gains) > 1 else ""
+                everyone = everyone if sign else everyone.replace("every", "any")
                 names = everyone or listed([each.label for each in mine])
                 words = f"{words} {names}" if names else words.removesuffix(" for")
                 pieces.append(f"{words} ({_amount(mine)} points{_shares(mine)})")

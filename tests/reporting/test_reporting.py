@@ -148,7 +148,7 @@ def test_plain_heads_and_equal_ones_are_ranked():
     rows[0] = replace(rows[0], reference="lssvm", reference_run="base", gain=1.0, gain_ci95=0.2)
     assert verdict(rows) == ["5-shot: RR is best, 1.00 ± 0.25 points ahead of LSSVM."]
     equal = [replace(each, difference=-0.1 if place else 0.0) for place, each in enumerate(rows)]
-    assert verdict(equal) == ["5-shot: RR, LSSVM and SVM are within noise of each other."]
+    assert verdict(equal) == ["5-shot: RR is best; all others are within noise of it."]
     assert statements([replace(each, reference=None) for each in equal])[-1].startswith(
         "5-shot: warning: the best, RR, and LSSVM (and 1 more) are within noise"
     )
