@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
+    from datetime import date
 
     from fslstm_plugin import __version__
     from fslstm_plugin.pictures.predictions import path_beside
@@ -34,6 +35,7 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
     about = {
         "command": command_line(),
         "version": __version__,
+        "date": date.today().isoformat(),
         "model": asked.table.model,
         "coverage": labeller.sets and {"share": labeller.sets.coverage, "kind": labeller.sets.kind},
         "likeness": tested and tested._asdict() | {"different": [path_beside(file, each) for each in tested.different]},

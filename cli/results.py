@@ -81,11 +81,12 @@ def _draw(rows: Sequence[Row], file: Path) -> None:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """What a command found, plain data, as JSON with the command and the version that made it."""
+    """What a command found, plain data, as JSON with the command, the version that made it, and the date."""
     from fslstm_plugin.reporting.provenance import command_line
     from fslstm_plugin.storage import files
 
-    files.write_json(file, {"command": command_line(), "version": __version__, **content})
+    about = {"command": command_line(), "version": __version__, "date": date.today().isoformat()}
+    files.write_json(file, {**about, **content})
 
 
 def content_of(rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

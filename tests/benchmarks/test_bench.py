@@ -345,7 +345,9 @@ def pretrained(fslstm, folder, dataset):
 def test_heads_on_the_features_of_a_run_and_at_other_shots(few_episodes, fslstm, tmp_path):
     pretrained(fslstm, tmp_path, "dots")
     options = ("--run", "dots", "--runs", tmp_path, "--shots", 1)
-    result = fslstm("bench", "heads", *FEW, *options, "--json", tmp_path / "r.json")
+    refused = fslstm("bench", "heads", *FEW, *options)
+    assert (refused.code, "leave out --features or --run" in refused.err) == (2, True)
+    result = fslstm("bench", "heads", *FEW[2:], *options, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     rows, figures = rows_of(tmp_path / "r.json")
     assert all(row["target"] is None for row in rows), "of other shots there is none"

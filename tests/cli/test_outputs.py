@@ -53,7 +53,7 @@ def test_every_command_writes_json_that_it_may_write_again(command, fslstm, tmp_
         for _ in range(2):
             done = fslstm(*arguments, "--json", tmp_path / "r.json")
             assert done.code == 0, done.err
-        assert list(json.loads((tmp_path / "r.json").read_text()))[:2] == ["command", "version"]
+        assert list(json.loads((tmp_path / "r.json").read_text()))[:3] == ["command", "version", "date"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
