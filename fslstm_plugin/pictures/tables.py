@@ -22,7 +22,8 @@ _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 _FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
 _LIKE_ESCAPE = re.compile(r"\\x[0-9a-f]{2}")
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+|\\\\")
-_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # Control characters, and bytes that are no UTF-8.
+# Control characters, bytes that are no UTF-8, and spaces that a table's reader takes off.
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]|^ +| +$")
 
 
 class Row(NamedTuple):
@@ -123,7 +124,7 @@ def path_text(path: str | Path) -> str:
     r"""A path as text, from which :func:`path_of` makes the same path again; no two paths have one text.
 
     Nearly every path is its own text. In one with bytes that are no UTF-8, as an old archive's names hold, or with
-    control characters, these become ``\xff``, and a backslash two.
+    control characters, or with spaces at an end, these become ``\xff``, and a backslash two.
 
     Example:
         >>> print(path_text(os.fsdecode(b"x\xff.png")), path_text("a\\b.png"), path_text("x\\xff.png"))

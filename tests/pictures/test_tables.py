@@ -95,14 +95,16 @@ def test_lists_are_regular_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 COLLIDING = [b"x\xff.png", b"x\\xff.png", b"x\\\\xff.png", b"x\xff\\xff.png", b"a\\b.png", "é\x1b\n.png".encode()]
+COLLIDING += [b" x.png", b"x.png", b"x.png ", b"\\x20x.png"]
 
 
-@given(st.lists(st.sampled_from([b"\\", b"x", b"\xff", b"f", b"\n", b"0", "é".encode()]), max_size=8))
+@given(st.lists(st.sampled_from([b"\\", b"x", b"\xff", b"f", b"\n", b"0", b" ", "é".encode()]), max_size=8))
 def test_a_path_comes_back_from_its_text(parts: list[bytes]) -> None:
     path = os.fsdecode(b"".join(parts))
     text = path_text(path)
     assert path_of(text) == path
     assert "\n" not in text.encode().decode()
+    assert text == text.strip()
 
 
 def test_paths_of_one_text_stay_apart(tmp_path: Path) -> None:
