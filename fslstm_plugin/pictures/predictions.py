@@ -7,7 +7,7 @@ import csv
 import hashlib
 import io
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -123,7 +123,10 @@ class PredictionTable:
     def _continue(self) -> None:
         with self.file.open("rb") as lines:
             begins = next(lines).removeprefix(codecs.BOM_UTF8)  # which a spreadsheet puts first
-        header = next(csv.reader([begins.decode(errors="replace")]), [])
+        try:
+            header = next(csv.reader([begins.decode(errors="replace")]), [])
+        except csv.Error:  # ends of lines that are none here, as after UTF-16
+            header = []
         if header[: len(_COLUMNS)] != list(_COLUMNS):
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         if header != self._columns:
@@ -221,20 +224,30 @@ class PredictionTable:
 
     def __iter__(self) -> Iterator[Prediction]:
         """The predictions from the file, one at a time."""
-        for _, row in self._rows():
-            yield Prediction(
-                self._path(row["path"]),
-                unguarded(row["label"]),
-                unguarded(row["likeliest"]),
-                float(row["probability"]),
-                float(row["familiarity"]),
-                _set_of(unguarded(row["set"])),
-                row["nearest"] and self._path(row["nearest"]),
-                row["calibrated"] == _YES[True],
-                _KNOWN[row["sure"]],
-                tuple(float(row[name]) for name in self._of_classes),
-                float(row["cautious"]),
-            )
+        for line, row in self._rows():
+            try:
+                prediction = self._read(row)
+            except (ValueError, KeyError) as error:
+                raise DataError(
+                    f"Line {line} of {self.file} holds a cell that 'fslstm predict' does not write ({error}): name "
+                    "another file."
+                ) from error
+            yield prediction
+
+    def _read(self, row: Mapping[str, str]) -> Prediction:
+        return Prediction(
+            self._path(row["path"]),
+            unguarded(row["label"]),
+            unguarded(row["likeliest"]),
+            float(row["probability"]),
+            float(row["familiarity"]),
+            _set_of(unguarded(row["set"])),
+            row["nearest"] and self._path(row["nearest"]),
+            row["calibrated"] == _YES[True],
+            _KNOWN[row["sure"]],
+            tuple(float(row[name]) for name in self._of_classes),
+            float(row["cautious"]),
+        )
 
     def _path(self, cell: str) -> str:
         return path_text(os.path.normpath(os.path.join(os.path.abspath(self.file.parent), path_of(cell))))

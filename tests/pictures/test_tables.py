@@ -115,3 +115,20 @@ def test_paths_of_one_text_stay_apart(tmp_path: Path) -> None:
     table.append([predicted(file, "a") for file in files])
     assert len(PredictionTable(table.file, "m").done) == len(COLLIDING)
     assert [each.path for each in labelled(table.file)] == files
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        lambda text: text.replace("0.5", "50%").encode(),
+        lambda text: text.encode("utf-16"),
+        lambda text: text.replace("\n", "\r").encode(),
+    ],
+)
+def test_a_table_that_a_spreadsheet_wrote_otherwise_is_refused(tmp_path: Path, edited) -> None:
+    (tmp_path / "a.png").touch()
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    table.append([predicted(tmp_path / "a.png", "a")])
+    table.file.write_bytes(edited(table.file.read_bytes().decode().replace("\r\n", "\n")))
+    with pytest.raises(DataError, match=r"out\.csv"):
+        list(PredictionTable(table.file, "m"))
