@@ -154,13 +154,13 @@ def bench(
         comparisons += found[0]
         figures += found[1]
 
-    if json:
-        write_json(json, as_plain(comparisons, figures))
     output = Console()
     if comparisons:
         output.print(comparison_table(comparisons))
     if figures:
         output.print(figure_table(figures))
+    if json:
+        write_json(json, as_plain(comparisons, figures))
 
 
 def _features(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
 import signal
 import sys
@@ -34,6 +32,7 @@ from . import (
     reproduce,
     score,
     show,
+    streams,
     suggest,
     train,
     tune,
@@ -110,6 +109,19 @@ def _fail(message: str, code: int) -> NoReturn:
     raise SystemExit(code)
 
 
+def _refusal(error: OSError, place: str | None) -> str:
+    return f"The operating system refused: {error.strerror or error}{f' ({place})' if place else ''}."
+
+
+def _require_printed(output: streams.Stream) -> None:
+    """End with 1 where not all could be printed; without a word where the reader of a pipe left."""
+    output.flush()
+    if isinstance(output.fault, BrokenPipeError):
+        raise SystemExit(1)
+    if output.fault is not None:
+        _fail(_refusal(output.fault, "the standard output"), 1)
+
+
 def _terminated(*_: object) -> NoReturn:
     raise SystemExit(_TERMINATED)  # an exception, so that files, folders and the terminal are left in order
 
@@ -121,25 +133,18 @@ def run() -> None:
         os.environ["MPLBACKEND"] = "agg"  # Figures go to files; that of a notebook around may not be installed here.
         keep_freed_memory()
         forget_stale()
-        for stream in (sys.stdout, sys.stderr):  # a terminal without ±
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
+        output, _ = streams.replace("stdout"), streams.replace("stderr")
         with listening(_terminated, [signal.SIGTERM]):
             app()
     except SystemExit as stop:
         if stop.code in (_INTERRUPTED, _TERMINATED):
             print(f"fslstm: {_STOPPED}", file=sys.stderr)
+        if not stop.code and output is not None:
+            _require_printed(output)
         raise
     except KeyboardInterrupt:  # before Typer listens for it, while it puts the commands together
         _fail(_STOPPED, _INTERRUPTED)
     except FSLSTMError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        # The reader of a pipe left, as in `fslstm ... | head -1`; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
     except OSError as error:
-        place = error.filename
-        if place is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            place = "the standard output"  # Files are written by `storage`, which names them.
-        _fail(f"The operating system refused: {error.strerror or error}{f' ({place})' if place else ''}.", 1)
+        _fail(_refusal(error, error.filename), 1)

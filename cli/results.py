@@ -28,10 +28,9 @@ def give_out(
     notes: Sequence[str],
     further: Mapping[str, Sequence[Any]],
 ) -> None:
-    """Write the requested files, keep the rows in the runs, and print their table.
+    """Print the rows' table, keep the rows in the runs, and write the requested files.
 
-    What cannot be written, as on a full disk, stops nothing else, and is reported in the end. Printing comes last,
-    since the reader of a pipe may leave.
+    What cannot be written, as on a full disk, stops nothing else, and is reported in the end.
     """
     if join_ranks().rank > 0:
         return
@@ -45,6 +44,12 @@ def give_out(
     from fslstm_plugin.reporting.terminal import ResultsTable
     from fslstm_plugin.storage.files import write_json, write_text
 
+    console = Console()
+    console.print(ResultsTable(rows, notes))
+    for sentence in statements(rows) if verbose else verdict(rows):
+        say(console, sentence)
+    for name, mine in further.items():
+        console.print(TABLES[name](mine))
     content = content_of(rows, notes, further)
     faults = []
     for file, write in (
@@ -63,12 +68,6 @@ def give_out(
             run.save_evaluation(kind, content)
         except (StorageError, OSError) as error:
             say(Console(stderr=True), f"The evaluation could not be saved in {run.path}: {error}")
-    console = Console()
-    console.print(ResultsTable(rows, notes))
-    for sentence in statements(rows) if verbose else verdict(rows):
-        say(console, sentence)
-    for name, mine in further.items():
-        console.print(TABLES[name](mine))
     if faults:
         raise faults[0]
 

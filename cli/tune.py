@@ -80,14 +80,14 @@ def tune(
     choices = tuning.choose(families, rows)
     if kept_in is not None:
         tuning.save_choices(kept_in, choices, rows)
-    if asked.json is not None:
-        write_json(asked.json, content_of(rows, session.notes, {}))
     for sentence in tuning.evidence(choices, rows):
         typer.echo(sentence)
     if kept_in is not None:
         typer.echo(f"Saved the choices in {kept_in.path / 'tuned.json'}.")
     for note in session.notes:
         typer.echo(note)
+    if asked.json is not None:
+        write_json(asked.json, content_of(rows, session.notes, {}))
 
 
 def _with_variants(methods: list[Method], console: Console) -> list[Method]:

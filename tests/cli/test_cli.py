@@ -638,5 +638,4 @@ def test_results_may_go_to_standard_output(trained, request):
     options = ("--run", "base", "--runs", trained, *FEW, "--head", "nn", "--json", "/dev/stdout")
     out, err = (process := request.getfixturevalue("spawn")("compare-heads", *options)).communicate()
     assert process.returncode == 0, err
-    content, _ = json.JSONDecoder().raw_decode(out[out.index('{\n  "command"') :])  # before the table
-    assert len(content["rows"]) == 6
+    assert len(json.loads(out[out.index('{\n  "command"') :])["rows"]) == 6

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +67,26 @@ def test_a_full_disk_under_what_is_printed_is_named():
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "fslstm: The operating system refused: No space left on device (the standard output).\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_files_are_written_although_nothing_can_be_printed(tmp_path):
+    arguments = [sys.executable, "-m", "fslstm_cli"]
+    printed = {"stdout": subprocess.DEVNULL, "check": True, "cwd": tmp_path}
+    subprocess.run([*arguments, "fit", "--sample", "-o", "m.fslstm"], **printed)
+    said = "No space left on device (the standard output).\n"
+    for command, files in (
+        (("predict", "m.fslstm", "sample/new"), {"--json": "p.json", "--html": "g.html", "--sort-into": "sorted"}),
+        (("show", "m.fslstm"), {"--json": "s.json"}),
+    ):
+        options = [word for pair in files.items() for word in pair]
+        for redirected in (">/dev/full", ">/dev/full 2>&1", "2>&1 | exec true"):
+            line = f"set -o pipefail; {shlex.join([*arguments, *command, *options])} {redirected}"
+            done = subprocess.run(["bash", "-c", line], cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+            assert (done.returncode, done.stderr.endswith(said)) == (1, redirected == ">/dev/full"), done.stderr
+            for place in map(tmp_path.joinpath, files.values()):
+                assert place.exists(), (redirected, place.name)
+                shutil.rmtree(place) if place.is_dir() else place.unlink()
 
 
 def test_data_sets_that_are_not_prepared_have_a_line_each(fslstm, tmp_path):
