@@ -26,16 +26,12 @@ if TYPE_CHECKING:
 def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
     """All predictions as JSON, one at a time, so that the file is whole or absent."""
     import json
-    from datetime import date
 
-    from fslstm_plugin import __version__
     from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.reporting.provenance import made_now
 
     about = {
-        "command": command_line(),
-        "version": __version__,
-        "date": date.today().isoformat(),
+        **made_now(),
         "model": asked.table.model,
         "coverage": labeller.sets and {"share": labeller.sets.coverage, "kind": labeller.sets.kind},
         "likeness": tested and tested._asdict() | {"different": [path_beside(file, each) for each in tested.different]},

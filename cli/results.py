@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from fslstm_plugin import __version__
 
 from .terminal import join_ranks, say
 
@@ -81,16 +78,15 @@ def _draw(rows: Sequence[Row], file: Path) -> None:
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
     """What a command found, plain data, as JSON with the command, the version that made it, and the date."""
-    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.reporting.provenance import made_now
     from fslstm_plugin.storage import files
 
-    about = {"command": command_line(), "version": __version__, "date": date.today().isoformat()}
-    files.write_json(file, {**about, **content})
+    files.write_json(file, {**made_now(), **content})
 
 
-def content_of(rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def content_of(rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Any]) -> dict[str, Any]:
     """What a JSON file of the rows holds."""
-    from fslstm_plugin.reporting.provenance import command_line
+    from fslstm_plugin.reporting.provenance import made_now
     from fslstm_plugin.reporting.results import json_content
 
-    return json_content(rows, command_line(), __version__, date.today().isoformat(), notes, **further)
+    return json_content(rows, **made_now(), notes=notes, **further)

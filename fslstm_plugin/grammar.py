@@ -138,7 +138,7 @@ def value_text(value: Any) -> str:
         return short if float(short) == value else repr(value)
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    return _array_text(value) if hasattr(value, "tolist") else str(value)
+    return _array_text(value) if getattr(value, "ndim", 0) else str(value)
 
 
 def _array_text(value: Any) -> str:

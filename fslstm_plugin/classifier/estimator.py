@@ -248,14 +248,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         rows, y = self._rows(places), np.asarray(y)
-        if y.shape != (len(rows),) or len(pictures or rows) != len(rows):
+        if y.shape != (len(rows),) or (pictures is not None and len(pictures) != len(rows)):
             raise UsageError(f"Expected a label, and a name if any is given, for each of {len(rows)} rows.")
         self._require_alike(y)
         labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
         labels[rows] = y
         names = list(self.pictures_)
-        for row, name in zip(rows, pictures or (), strict=False):
-            names[row] = name
+        if pictures is not None:
+            for row, name in zip(rows, pictures, strict=True):
+                names[row] = str(name)
         kept = np.ones(len(self.support_), dtype=bool)
         return self._update(kept, self.support_[:0], labels, names, self.groups_)
 
@@ -604,8 +605,12 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _group(name: Any) -> str:
-    """The name of a group, empty for what is missing; NaN alone differs from itself."""
-    return "" if name is None or name != name else str(name)
+    """The name of a group, empty for what is missing."""
+    try:
+        missing = name is None or bool(name != name)  # as NaN and NaT do
+    except TypeError:  # of pandas' NA, which is neither
+        missing = True
+    return "" if missing else str(name)
 
 
 def _can_be_named(method: Method) -> bool:

@@ -130,7 +130,7 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
         if "head_name" in vars(cls):
             defaults = constructor_options(HEADS.get(cls.head_name))
             cls.head_options = tuple(defaults)
-            for name in defaults.keys() - dir(cls):
+            for name in defaults.keys() - vars(cls).keys():  # not those of another head that it inherits
                 setattr(cls, name, defaults[name])
 
     def __init__(

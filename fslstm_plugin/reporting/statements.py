@@ -108,7 +108,7 @@ def _best(shots: int, group: Sequence[Row], rows: Sequence[Row]) -> str:
     if not near:
         ahead = number(-second.difference, second.difference_ci95)
         return f"{shots}-shot: {name} is best, {ahead} points ahead of {full_name(second, rows)}."
-    if len(near) == len(group) - 1:  # of the best, which does not say that they are of each other
+    if len(near) == len(group) - 1 > 1:  # of the best, which does not say that they are of each other
         return f"{shots}-shot: {name} is best; all others are within noise of it."
     return f"{shots}-shot: {name} is best; {listed(near)} {'is' if len(near) == 1 else 'are'} within noise of it."
 

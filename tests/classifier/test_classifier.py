@@ -643,7 +643,17 @@ def test_missing_groups_are_points_by_themselves() -> None:
     X, y, query = draw()
     bursts = ["a", "a", *[None] * (len(X) - 2)]
     expected = FewShotClassifier().fit(X, y, groups=bursts)
-    for missing in (float("nan"), np.nan, ""):
+
+    class NotAvailable:  # as pandas' NA
+        def __eq__(self, other: object) -> object:  # type: ignore[override]
+            return self
+
+        __ne__ = __eq__
+
+        def __bool__(self) -> bool:
+            raise TypeError
+
+    for missing in (float("nan"), np.datetime64("NaT"), NotAvailable(), ""):
         found = FewShotClassifier().fit(X, y, groups=[missing if each is None else each for each in bursts])
         assert found.groups_ == expected.groups_
         np.testing.assert_array_equal(found.predict_proba(query), expected.predict_proba(query))

@@ -74,6 +74,10 @@ def test_numbers_of_arrays_are_numbers(shots) -> None:
     assert msgspec.json.encode(rows)
 
 
+def test_a_word_of_numpys_is_a_word() -> None:
+    assert str(KernelMethod(LSSVMClassifier(coding=np.str_("ecoc")))) == "lssvm(coding=ecoc)"
+
+
 def test_methods_that_differ_in_an_array_have_a_row_each() -> None:
     codes = 2 * torch.eye(5) - 1, torch.eye(5) - torch.eye(5).roll(1, 0)
     methods = [KernelMethod(LSSVMClassifier(coding=code)) for code in codes]

@@ -233,6 +233,17 @@ def test_every_argument_of_a_head_acts():
     assert LightningFSLSTM(TinyBackbone(32), **vars(parser.parse_args([]))).model.method.head.ridge == 0.1
 
 
+def test_a_subclass_with_another_head_has_that_heads_defaults():
+    class Other(LightningLSSVM):
+        head_name = "rr"
+
+    class Own(LightningLSSVM):
+        head_name, ridge = "rr", 3.0
+
+    assert Other(TinyBackbone(32)).model.method.head.ridge == LightningRidge.ridge == 50
+    assert Own(TinyBackbone(32)).model.method.head.ridge == 3
+
+
 def test_batch_statistics_of_episodes_are_not_trained_with():
     with pytest.raises(UsageError, match=r"\+bn in lssvm\+bn is for evaluation"):
         LightningFewShot(TinyBackbone(32), method="lssvm+bn")
