@@ -183,9 +183,15 @@ def no_examples(source: Path) -> DataError:
 def examples(source: Path, console: Console, groups: str | None = None) -> tuple[list[Picture], list[Picture]]:
     """See `labelled`; those of "none of these" apart from the others, of which there may be none."""
     from fslstm_plugin.pictures.grouping import grouped
-    from fslstm_plugin.pictures.predictions import NONE
+    from fslstm_plugin.pictures.predictions import NONE, only_guesses
 
     pictures = grouped(source, groups, partial(terminal.say, console))
+    if only_guesses(source):
+        terminal.say(
+            console,
+            f"{source} is a table of predictions in which every label is the classifier's own guess: by them it seems "
+            "better than it is.",
+        )
     kept, none = ([each for each in pictures if (each.label == NONE) is of_none] for of_none in (False, True))
     if none:
         terminal.say(console, f'{count_of(len(none))} of "{NONE}" left out, which needs no examples.')

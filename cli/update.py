@@ -58,10 +58,11 @@ def update(
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
 ) -> None:
-    """Add labelled pictures to a classifier, or remove pictures or classes; the result is the same as fitting anew.
+    """Add labelled pictures to a classifier, or remove pictures or classes.
 
-    The pictures that it was fitted to are not needed. Its method stays the same; its temperature is fitted again.
-    Classes and pictures are removed before others are added. To correct a label, add the picture with the right one.
+    The result is the same as fitting anew with the pictures in that order. The pictures that it was fitted to are not
+    needed. Its method stays the same; its temperature is fitted again. Classes and pictures are removed
+    before others are added. To correct a label, add the picture with the right one.
     """
     from rich.console import Console
 
@@ -101,7 +102,6 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
     from fslstm_plugin.data.reading.walk import on_case
     from fslstm_plugin.pictures import class_names
     from fslstm_plugin.pictures.duplicates import corrections
-    from fslstm_plugin.pictures.predictions import only_guesses
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
@@ -115,12 +115,6 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
     held = pictures.held(classifier)
     if any(classifier.groups_) and groups is None:
         terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
-    if only_guesses(source):
-        terminal.say(
-            console,
-            f"{source} is a table of predictions in which no label was changed: what is learned from it are the "
-            "classifier's own guesses, by which it seems better than it is.",
-        )
     gathered = pictures.gather(found, classifier.open_backbone(), console)
     given = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in gathered.pictures]
     gathered = gathered._replace(pictures=given)

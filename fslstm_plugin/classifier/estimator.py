@@ -122,6 +122,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, pictures: Sequence[str] | None = None, groups: Sequence[Any] | None = None) -> Self:
         """Take labelled points.
 
+        Their order decides which are left out together, and so moves what is estimated that way, such as the
+        temperature.
+
         Args:
             X: Features ``(n, d)``, or n pictures.
             y: Their labels ``(n,)``: strings, whole numbers, booleans, or NumPy's dates.
@@ -159,7 +162,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         pictures: Sequence[str] | None = None,
         groups: Sequence[Any] | None = None,
     ) -> Self:
-        """Add labelled points, of known or of new classes, with the same result as fitting all of them anew.
+        """Add labelled points, of known or of new classes, with the same result as fitting all anew in this order.
 
         LSSVM and ridge regression are updated, see `UpdatableSystem`; others are fitted anew.
 
@@ -187,7 +190,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self._update(kept, X, y, [*self.pictures_, *names], [*self.groups_, *groups])
 
     def forget(self, labels: Any) -> Self:
-        """Take classes out with all their points, with the same result as fitting the others anew.
+        """Take classes out with all their points, with the same result as fitting the others anew, in their order.
 
         Args:
             labels: One label, or several.
@@ -204,7 +207,9 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         return self.remove(np.flatnonzero(gone[self.support_labels_]).tolist())
 
     def remove(self, places: Sequence[int]) -> Self:
-        """Take points out, with the same result as fitting the others anew; a class without points is gone.
+        """Take points out, with the same result as fitting the others anew, in their order.
+
+        A class without points is gone.
 
         Args:
             places: Rows of ``support_``.

@@ -315,7 +315,7 @@ class Asked:
 
 
 def only_guesses(source: Path) -> bool:
-    """Whether a source of labelled pictures is a table of predictions in which no label was changed.
+    """Whether a source of labels is a table of predictions in which each is the classifier's own guess.
 
     Example:
         >>> only_guesses(Path("pictures/"))

@@ -182,12 +182,12 @@ def test_a_classifier_that_learns_its_own_guesses_is_told_so(fslstm, tmp_path: P
     painted.unlabelled(tmp_path / "new")
     table = tmp_path / "labels.csv"
     assert fslstm("predict", model, tmp_path / "new", "--csv", table, "--accept", 1).code == 0
-    done = fslstm("update", model, "--add", table, "-o", tmp_path / "guessed.fslstm")
-    assert "in which no label was changed" in done.err
+    for command in (("update", model, "--add", table, "-o", tmp_path / "guessed.fslstm"), ("score", model, table)):
+        assert "every label is the classifier's own guess" in fslstm(*command).err
     first = table.read_text().splitlines()[1]
     table.write_text(table.read_text().replace(first, first.replace(",blue,", ",red,", 1)))
     done = fslstm("update", model, "--add", table, "-o", tmp_path / "corrected.fslstm")
-    assert "in which no label was changed" not in done.err
+    assert "own guess" not in done.err
 
 
 def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, tmp_path: Path, model) -> None:
