@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from inspect import getdoc
@@ -131,6 +132,9 @@ def run() -> None:
     try:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # Read when torch is imported; its warnings are not ours.
         os.environ["MPLBACKEND"] = "agg"  # Figures go to files; that of a notebook around may not be installed here.
+        # What Pillow would say of a damaged or huge file is said once and with the file's name.
+        for category in (UserWarning, RuntimeWarning):
+            warnings.filterwarnings("ignore", category=category, module=r"PIL\.")
         keep_freed_memory()
         forget_stale()
         output, _ = streams.replace("stdout"), streams.replace("stderr")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -34,11 +33,6 @@ _ONE_IMAGE = {"MPO", "PSD"}
 # Of pictures that are read in another way than a user may expect.
 PAGES = "Only the first page or frame is read"
 FEW_BITS = "Stored with 16 bits per channel, but read as 8, 10, 12 or 14, which hold the greatest value"
-
-# What Pillow would report on a damaged or huge file is reported below, once and with the file's name.
-warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
-
 
 _allowed: list[int] = []  # By `allow_pixels`; Pillow's bound if empty.
 
