@@ -257,6 +257,10 @@ class Gathered(NamedTuple):
     features: torch.Tensor
     unreadable: list[Problem]
 
+    def at(self, places: Sequence[int]) -> Gathered:
+        """The pictures at these places."""
+        return Gathered([self.pictures[place] for place in places], self.features[places], self.unreadable)
+
 
 def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Console) -> Gathered:
     """Features of pictures, with progress; unreadable ones are named."""
@@ -294,8 +298,7 @@ def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[G
     copies = duplicates([each for one in both for each in one.pictures], torch.cat([one.features for one in both]))
     again = {id(each) for _, *others in copies for each in others}
     kept = [place for place, each in enumerate(gathered.pictures) if id(each) not in again]
-    once = Gathered([gathered.pictures[place] for place in kept], gathered.features[kept], gathered.unreadable)
-    return once, copies
+    return gathered.at(kept), copies
 
 
 def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:

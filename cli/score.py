@@ -84,9 +84,7 @@ def _unseen(gathered: Gathered, classifier: FewShotClassifier, console: Console)
     places = [place for place, each in enumerate(given.pictures) if id(each) in kept]
     if left := len(gathered.pictures) - len(places):
         terminal.say(console, f"{pictures.count_of(left)} left out: in the classifier itself, or given twice.")
-    return gathered._replace(
-        pictures=[gathered.pictures[place] for place in places], features=gathered.features[places]
-    )
+    return gathered.at(places)
 
 
 def _unlabelled(gathered: Gathered) -> Gathered:

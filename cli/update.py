@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import UsageError, printable
+from fslstm_plugin.errors import UnknownNameError, UsageError, printable
 
 from . import evaluation, pictures, terminal
 
@@ -66,7 +66,6 @@ def update(
     """
     from rich.console import Console
 
-    from fslstm_plugin.data.reading.walk import class_name
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
     if add is None and not forget and not remove:
@@ -78,13 +77,11 @@ def update(
         if output is not None:
             pictures.require_replaceable(output)
         classifier = pictures.load(model, device, weights)
-        if forget:
-            classes = _by_name(classifier)
-            classifier.forget([classes.get(class_name(each), each) for each in forget])
-        if remove:
-            classifier.remove(_places(classifier, remove))
+        gone = {*_of_classes(classifier, forget or []), *_places(classifier, remove or [])}
         if add is not None:
-            _add(classifier, add, groups, console)
+            gone |= _add(classifier, add, groups, gone, console)
+        if gone:
+            classifier.remove(sorted(gone))  # last, since those that stay may be of one class without the added ones
         classifier.save(output or model)
     said = expectations(classifier)
     number = sum(said.pictures.values())
@@ -95,24 +92,29 @@ def update(
         typer.echo(sentence)
 
 
-def _add(classifier: FewShotClassifier, source: Path, groups: str | None, console: Console) -> None:
-    """Add the pictures that are not in it yet; of one that is, the new label counts."""
+def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: set[int], console: Console) -> set[int]:
+    """Add the pictures that are not in it yet, but for rows that go; of one that is, the new label counts.
+
+    Returns:
+        Rows of pictures that are "none of these" now, and go too.
+    """
     import torch
 
-    from fslstm_plugin.data.reading.walk import on_case
+    from fslstm_plugin.data.reading.walk import class_name, on_case
     from fslstm_plugin.pictures import class_names
     from fslstm_plugin.pictures.duplicates import corrections
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
     found, none = pictures.examples(source, console, groups)
-    taken_out = _take_out(classifier, none, console)
-    if not found and not taken_out:
+    refused = _refused(classifier, none, console)
+    if not found and not refused:
         raise pictures.no_examples(source)
     if not found:
-        return
-    classes = _by_name(classifier)
-    held = pictures.held(classifier)
+        return refused
+    classes = {class_name(str(each)): each for each in classifier.classes_.tolist()}
+    stay = [place for place in range(len(classifier.support_)) if place not in gone | refused]
+    held = pictures.held(classifier).at(stay)
     if any(classifier.groups_) and groups is None:
         terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
     gathered = pictures.gather(found, classifier.open_backbone(), console)
@@ -129,7 +131,7 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
     for sentence in pictures.on_copies([group for group in copies if _is_news(group, before)]):
         terminal.say(console, sentence)
     added = [name for name in class_names(new.pictures) if name not in classes]
-    for sentence in on_case([*classes, *added]) if added else []:
+    for sentence in on_case([*(class_name(str(each.label)) for each in held.pictures), *added]) if added else []:
         terminal.say(console, sentence)
     if new.pictures:
         classifier.partial_fit(
@@ -140,15 +142,16 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, consol
         )
     if corrected:
         classifier.relabel(
-            list(corrected),
+            [stay[place] for place in corrected],
             [str(each.label) for each in corrected.values()],
             [each.name for each in corrected.values()],
         )
         terminal.say(console, _on_corrections([(held.pictures[place], each) for place, each in corrected.items()]))
+    return refused
 
 
-def _take_out(classifier: FewShotClassifier, none: Sequence[Picture], console: Console) -> bool:
-    """Take out pictures that are "none of these" now; whether there are some."""
+def _refused(classifier: FewShotClassifier, none: Sequence[Picture], console: Console) -> set[int]:
+    """The rows of pictures that are "none of these" now, which are told."""
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.predictor import named
 
@@ -157,9 +160,20 @@ def _take_out(classifier: FewShotClassifier, none: Sequence[Picture], console: C
     if places:
         told = ", ".join(Path(classifier.pictures_[place]).name for place in places[:_MOST_NAMED])
         more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
-        classifier.remove(places)
         terminal.say(console, printable(f'Taken out of the classifier, since "{NONE}": {told}{more}.'))
-    return bool(places)
+    return set(places)
+
+
+def _of_classes(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
+    """The rows of classes."""
+    from fslstm_plugin.data.reading.walk import class_name
+
+    classes = [class_name(str(each)) for each in classifier.classes_.tolist()]
+    for name in names:
+        if class_name(name) not in classes:
+            raise UnknownNameError("class", name, classes)
+    wanted = {class_name(each) for each in names}
+    return [place for place, label in enumerate(classifier.support_labels_) if classes[label] in wanted]
 
 
 def _places(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
@@ -187,13 +201,6 @@ def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:
     told = [f"{now.path} ({before.label}, now {now.label})" for before, now in pairs[:_MOST_NAMED]]
     more = [f"{len(pairs) - _MOST_NAMED:,} more"] if len(pairs) > _MOST_NAMED else []
     return printable(f"The new label counts for {pictures.count_of(len(pairs))}: {', '.join(told + more)}.")
-
-
-def _by_name(classifier: FewShotClassifier) -> dict[str, object]:
-    """The classifier's classes by their names, as those of pictures are kept."""
-    from fslstm_plugin.data.reading.walk import class_name
-
-    return {class_name(str(each)): each for each in classifier.classes_.tolist()}
 
 
 def _is_news(copies: Sequence[Picture], before: set[int]) -> bool:

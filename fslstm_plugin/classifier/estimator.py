@@ -192,6 +192,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def forget(self, labels: Any) -> Self:
         """Take classes out with all their points, with the same result as fitting the others anew, in their order.
 
+        Two classes must be left: add others first.
+
         Args:
             labels: One label, or several.
 

@@ -128,6 +128,31 @@ def test_the_file_is_replaced_and_pictures_are_added_once(fslstm, tmp_path: Path
     assert len(FewShotClassifier.load(model).support_) == 15
 
 
+def test_a_class_of_two_is_replaced_at_once(fslstm, tmp_path: Path, model) -> None:
+    new, labelled = painted.unlabelled(tmp_path / "new"), tmp_path / "labelled"
+    lime = "".join(f"{file},lime\n" for file in sorted(new.iterdir())[:3])
+    (tmp_path / "lime.csv").write_text(f"path,label\n{lime}")
+    assert fslstm("update", model, "--forget", "blue").code == 0
+    done = fslstm("update", model, "--forget", "green", "--add", tmp_path / "lime.csv", "-o", tmp_path / "1.fslstm")
+    assert "8 pictures, 2 classes" in done.out, done.err
+    again = "".join(f"{file},green\n" for file in (labelled / "green").iterdir())
+    (tmp_path / "again.csv").write_text(f"path,label\n{again}{labelled}/red/1.png,none of these\n")
+    gone = [argument for file in (labelled / "green").iterdir() for argument in ("--remove", file)]
+    done = fslstm("update", model, *gone, "--add", tmp_path / "again.csv", "-o", tmp_path / "2.fslstm")
+    assert "9 pictures, 2 classes" in done.out, done.err
+    none = again.replace(",green", ",none of these")
+    (tmp_path / "none.csv").write_text(f"path,label\n{none}{lime}")
+    done = fslstm("update", model, "--add", tmp_path / "none.csv", "-o", tmp_path / "3.fslstm")
+    assert "8 pictures, 2 classes" in done.out, done.err
+    for number, classes in ((1, ["lime", "red"]), (2, ["green", "red"]), (3, ["lime", "red"])):
+        assert FewShotClassifier.load(tmp_path / f"{number}.fslstm").classes_.tolist() == classes
+    before = model.read_bytes()
+    (tmp_path / "red.csv").write_text(f"path,label\n{lime.replace(',lime', ',red')}")
+    done = fslstm("update", model, "--forget", "green", "--add", tmp_path / "red.csv")
+    assert (done.code, "at least two classes, but got only one class, red" in done.err) == (2, True)
+    assert model.read_bytes() == before
+
+
 def test_a_copy_of_another_name_and_format_is_told(fslstm, tmp_path: Path, model) -> None:
     copy = tmp_path / "more" / "red" / "copy.bmp"
     copy.parent.mkdir(parents=True)
