@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -81,16 +82,18 @@ def odd_labels(probabilities: Tensor, labels: Tensor) -> list[OddLabel]:
     return [OddLabel(place, int(others.indices[place]), float(ratio[place])) for place in odd]
 
 
-def near_duplicates(features: Tensor, alike: float = _ALIKE) -> list[tuple[int, int]]:
-    """Pairs of points whose features ``(n, d)`` are as alike, by the cosine, as those of a picture saved twice.
+def near_duplicates(features: Tensor, alike: float = _ALIKE) -> Iterator[tuple[int, list[int]]]:
+    """Points with later ones whose features ``(n, d)`` are as alike, by the cosine, as those of a picture saved twice.
+
+    Of n equal points there are n (n - 1) / 2 pairs, so that the later ones of a single point are held at a time.
 
     Example:
-        >>> near_duplicates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.001]]))
-        [(0, 2)]
+        >>> list(near_duplicates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.001]])))
+        [(0, [2])]
     """
     unit = F.normalize(features, dim=-1)
-    found: list[tuple[int, int]] = []
     for start, rows in enumerate(unit.split(_ROWS)):
-        pairs = (rows @ unit.mT >= alike).nonzero().tolist()
-        found += [(start * _ROWS + row, column) for row, column in pairs if start * _ROWS + row < column]
-    return found
+        same = rows @ unit.mT >= alike
+        for place, row in enumerate(same, start * _ROWS):
+            if later := (row[place + 1 :].nonzero().flatten() + place + 1).tolist():
+                yield place, later

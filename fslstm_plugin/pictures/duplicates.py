@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from .picture import Picture
 # EfficientNet-Lite0 a scratch of 10 x 1 pixels makes 0.035, saving again as JPEG of quality 98 makes 0.015, and of 2400
 # pictures of CIFAR-FS two are 0.2 apart or more.
 _SAME = 0.005
+_NEAR = 1 - _SAME**2  # Cosine of all that are the same, and of few others.
 
 
 def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Picture]]:
@@ -35,9 +36,12 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
         >>> [[picture.path.name for picture in group] for group in found]
         [['a.png', 'c.png']]
     """
+    same = _comparison(pictures, features)
     earliest: dict[int, int] = {}
-    for one, again in _same(pictures, features):
-        earliest.setdefault(again, earliest.get(one, one))
+    for one, others in near_duplicates(features.double(), _NEAR):
+        for again in others:
+            if again not in earliest and same(one, again):
+                earliest[again] = earliest.get(one, one)
     groups: dict[int, list[Picture]] = defaultdict(list)
     for place, picture in enumerate(pictures):
         groups[earliest.get(place, place)].append(picture)
@@ -63,20 +67,29 @@ def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tens
         >>> corrections([a], [b], torch.tensor([[1.0, 2.0], [1.0, 2.0]]))[0].label
         'dog'
     """
-    pairs = ((one, other - len(known)) for one, other in _same([*known, *new], features) if one < len(known) <= other)
-    return {one: new[other] for one, other in pairs if known[one].label != new[other].label}
+    pictures = [*known, *new]
+    same = _comparison(pictures, features)
+    found = {}
+    for one, others in near_duplicates(features.double(), _NEAR):
+        for other in reversed(others):
+            if one < len(known) <= other and known[one].label != pictures[other].label and same(one, other):
+                found[one] = pictures[other]
+                break
+    return found
 
 
-def _same(pictures: Sequence[Picture], features: Tensor) -> Iterator[tuple[int, int]]:
-    """Pairs that are the same to the backbone and, where their labels differ, in their pixels; the earlier first."""
+def _comparison(pictures: Sequence[Picture], features: Tensor) -> Callable[[int, int], bool]:
+    """Whether two near pictures are the same to the backbone and, where their labels differ, in their pixels."""
     features = features.double()
     pixels = cache(_pixels)
-    for one, other in near_duplicates(features, 1 - _SAME**2):
-        if (features[one] - features[other]).norm() <= _SAME * features[one].norm():
-            first, second = pictures[one], pictures[other]
-            digests = {pixels(each.path) for each in (first, second) if first.label != second.label} - {None}
-            if len(digests) < 2:
-                yield one, other
+
+    def same(one: int, other: int) -> bool:
+        if (features[one] - features[other]).norm() > _SAME * features[one].norm():
+            return False
+        first, second = pictures[one], pictures[other]
+        return first.label == second.label or len({pixels(first.path), pixels(second.path)} - {None}) < 2
+
+    return same
 
 
 def _pixels(path: Path) -> bytes | None:

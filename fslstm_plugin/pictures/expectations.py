@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MORE = 5  # Pictures of each class that could be labelled next.
 _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
+_MOST_ALIKE = 10  # Later pictures that are nearly identical to one; a burst of a thousand has half a million pairs.
 
 
 class Confused(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class Expectations(msgspec.Struct, frozen=True):
     with_more: WithMore | None  # None where there is no accuracy.
     confused: list[Confused]  # The most often confused first.
     odd: list[Odd]  # The oddest first.
-    alike: list[tuple[str, str]]  # Pairs of pictures that are nearly identical.
+    alike: list[tuple[str, str]]  # Pairs of pictures that are nearly identical, the first ten of each picture.
     coverage_per_class: float | None  # The highest that prediction sets can guarantee for each class.
     coverage_marginal: float | None  # The same on average over the classes.
     judged_by: str | None  # The head alone, where the method refits it by its predictions: they were left out by that.
@@ -101,7 +102,11 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
             Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
             for each in odd_labels(likely, labels)
         ]
-    alike = [(names[one], names[other]) for one, other in near_duplicates(torch.from_numpy(classifier.support_))]
+    alike = [
+        (names[one], names[other])
+        for one, others in near_duplicates(torch.from_numpy(classifier.support_))
+        for other in others[:_MOST_ALIKE]
+    ]
     per_class, marginal = _greatest_coverages(classifier)
     single = classifier.fitted.method.without_queries()
     found = Expectations(

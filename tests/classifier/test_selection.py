@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
-from fslstm_plugin import EpisodeFeatures, parse_method
+from fslstm_plugin import EpisodeFeatures, FewShotClassifier, parse_method
 from fslstm_plugin.classifier import inspection
 from fslstm_plugin.classifier.inspection import confused_classes, near_duplicates, odd_labels
 from fslstm_plugin.classifier.selection import CANDIDATES, choose_method, expected_accuracy, left_out
 from fslstm_plugin.confidence.calibration import fit_temperature
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.pictures import Picture
+from fslstm_plugin.pictures.duplicates import duplicates
+from fslstm_plugin.pictures.expectations import expectations
 
 
 def draw(seed: int, shots: int = 6, dim: int = 8, ways: int = 3) -> tuple[Tensor, Tensor]:
@@ -160,8 +166,19 @@ def test_duplicates_are_found_across_blocks(monkeypatch: pytest.MonkeyPatch) -> 
     features[9] = features[2] + 1e-4
     for rows in (4, 1024):
         monkeypatch.setattr(inspection, "_ROWS", rows)
-        assert near_duplicates(features) == [(2, 9), (2, 17), (9, 17)]
-    assert near_duplicates(torch.zeros(3, 2)) == []
+        assert list(near_duplicates(features)) == [(2, [9, 17]), (9, [17])]
+    assert list(near_duplicates(torch.zeros(3, 2))) == []
+
+
+def test_a_thousand_equal_pictures_are_no_list_of_half_a_million_pairs() -> None:
+    pictures, features = [Picture(Path(f"{place}.png"), "owl") for place in range(1000)], torch.ones(1000, 2)
+    tracemalloc.start()
+    assert duplicates(pictures, features) == [pictures]
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+    labels = ["owl"] * 10 + ["wren"] * 10
+    alike = expectations(FewShotClassifier("nn").fit(features[:20].numpy(), labels, [*map(str, range(20))])).alike
+    assert [sum(int(one) == place for one, _ in alike) for place in range(20)] == [10] * 10 + [*range(9, -1, -1)]
 
 
 def test_nothing_is_expected_where_a_class_has_one_point() -> None:
