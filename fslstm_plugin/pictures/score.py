@@ -65,14 +65,12 @@ def score(
     """
     found = Predictor(classifier, guarantee, accepted)([""] * len(labels), features)
     classes = {printable(str(each)): place for place, each in enumerate(classifier.classes_.tolist())}
-    labels = [printable(each) for each in labels]
-    pairs = list(zip(found, labels, strict=True))
+    pairs = list(zip(found, map(printable, labels), strict=True))
     known = [(prediction, label) for prediction, label in pairs if label in classes]
     others = [(prediction, label) for prediction, label in pairs if label not in classes]
     accuracy = sum(prediction.likeliest == label for prediction, label in known) / len(known)
     counted = Counter((label, prediction.label) for prediction, label in known)
-    mine = torch.tensor([label in classes for label in labels])
-    likely = torch.from_numpy(classifier.predict_proba(features.numpy()))[mine]
+    likely = torch.tensor([prediction.probabilities for prediction, _ in known], dtype=torch.float64)
     low, high = wilson_interval(accuracy, len(known))
     return Score(
         pictures=len(known),

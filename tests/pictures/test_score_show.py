@@ -13,6 +13,7 @@ import torch
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.confidence.calibration import expected_calibration_error
 from fslstm_plugin.pictures.predictions import NONE
+from fslstm_plugin.pictures.score import score
 
 
 @pytest.fixture
@@ -62,6 +63,15 @@ def test_a_score_is_counted_from_the_predictions(fslstm, tmp_path: Path, model, 
     places = [classifier.classes_.tolist().index(each) for each in truth]
     error = expected_calibration_error(torch.from_numpy(classifier.predict_proba(files)), torch.tensor(places))
     assert found["calibration_error"] == pytest.approx(error, abs=1e-6)
+
+
+def test_probabilities_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"])
+    asked = []
+    whole = FewShotClassifier.predict_proba
+    monkeypatch.setattr(FewShotClassifier, "predict_proba", lambda self, X: asked.append(len(X)) or whole(self, X))
+    score(classifier, torch.eye(2), ["wren", "tit"])
+    assert asked == [2]
 
 
 def test_a_picture_that_a_list_has_twice_is_counted_once(fslstm, tmp_path: Path, model, known) -> None:
