@@ -184,7 +184,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if not hasattr(self, "classes_"):
             return self.fit(X, y, pictures, groups)
         X, y, names, groups = self._labelled(X, y, pictures, groups, reset=False)
-        self._require_alike(y)
+        _require_alike(self.classes_, y)
         kept = np.ones(len(self.support_), dtype=bool)
         y = np.concatenate([self.classes_[self.support_labels_], y])
         return self._update(kept, X, y, [*self.pictures_, *names], [*self.groups_, *groups])
@@ -257,7 +257,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         rows, y = self._rows(places), np.asarray(y)
         if y.shape != (len(rows),) or (pictures is not None and len(pictures) != len(rows)):
             raise UsageError(f"Expected a label, and a name if any is given, for each of {len(rows)} rows.")
-        self._require_alike(y)
+        _require_alike(self.classes_, y)
         labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
         labels[rows] = y
         names = list(self.pictures_)
@@ -273,12 +273,6 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         if len(set(rows)) < len(rows):
             raise UsageError("A row is named twice: name each once.")
         return rows
-
-    def _require_alike(self, y: np.ndarray) -> None:
-        if {_kind(self.classes_), _kind(y)} != {_kind(np.concatenate([self.classes_[:1], y[:1]]))}:
-            raise UsageError(
-                f"The labels are {self.classes_.dtype}, but the new ones are {y.dtype}: give them one type."
-            )
 
     def _update(self, kept: np.ndarray, X: np.ndarray, y: np.ndarray, names: list[str], groups: list[str]) -> Self:
         """Add features to points that are kept, and take the labels, names and groups of all of them."""
@@ -638,15 +632,23 @@ def _base_mean(values: Any, length: int) -> Tensor:
     return torch.from_numpy(mean)
 
 
-def _kind(labels: np.ndarray) -> str:
+def _kind(labels: np.dtype) -> str:
     """Text, whole numbers, or others by NumPy's letter, among which a label keeps its type and value."""
-    return {"U": "text", "O": "text", "i": "whole", "u": "whole"}.get(labels.dtype.kind, labels.dtype.kind)
+    return {"U": "text", "O": "text", "i": "whole", "u": "whole"}.get(labels.kind, labels.kind)
 
 
 def _require_known(labels: Any, classes: np.ndarray) -> None:
-    for label in np.unique(labels):
+    labels = np.unique(labels)
+    for label in labels:
         if label not in classes:
+            _require_alike(classes, labels)
             raise UnknownNameError("class", label, map(str, classes))
+
+
+def _require_alike(classes: np.ndarray, y: np.ndarray) -> None:
+    kind = _kind(y.dtype)
+    if _kind(classes.dtype) != kind or _kind(np.result_type(classes, y)) != kind:
+        raise UsageError(f"The classes are {classes.dtype}, but these labels are {y.dtype}: give them one type.")
 
 
 def _require_classes(classes: np.ndarray) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..confidence.calibration import fit_temperature, negative_log_likelihood, probabilities
 from ..errors import UsageError
 from ..features import EpisodeFeatures
+from ..heads.validation import require_tensor
 from ..methods.shared.leaving_out import moved_logits
 from ..naming import parse_method
 from .groups import folds
@@ -93,8 +94,9 @@ def choose_method(
         >>> choice.method, choice.expected.accuracy, round(choice.expected.low, 2)
         ('nn', 1.0, 0.48)
     """
-    if not candidates:
-        raise UsageError("There is nothing to choose from: give at least one candidate.")
+    if isinstance(candidates, str) or not candidates:
+        raise UsageError("There is nothing to choose from: give a list of candidates, such as ['nn', 'lssvm'].")
+    _require_tensors(features, base_mean, groups)
     support = features.double()
     mean = None if base_mean is None else base_mean.double()
     episode = EpisodeFeatures(support, support[:0], labels, base_mean=mean)
@@ -113,6 +115,18 @@ def choose_method(
     if gain.mean() <= gain.std() / len(gain) ** 0.5:
         best = 0
     return Choice(candidates[best], expected_accuracy(all_logits[best], labels, groups=groups))
+
+
+def _require_tensors(features: Tensor, base_mean: Tensor | None, groups: Tensor | None) -> None:
+    require_tensor("The features", features)
+    if features.dim() != 2:
+        raise UsageError(f"The features must be (n, d), but their shape is {tuple(features.shape)}.")
+    if base_mean is not None:
+        require_tensor("The base mean", base_mean)
+    if groups is not None:
+        require_tensor("The groups", groups)
+        if groups.shape != features.shape[:1]:
+            raise UsageError(f"Expected a group for each of {len(features)} points, but got {tuple(groups.shape)}.")
 
 
 def _of_groups(values: Tensor, groups: Tensor | None) -> Tensor:

@@ -26,7 +26,7 @@ def coding_matrix(coding: str, ways: int, device: torch.device | None = None) ->
         ``(ways, columns)`` with entries -1, 0 and 1, float64.
 
     Raises:
-        UnknownNameError: If no coding has that name.
+        UsageError: If no coding has that name, or it is none.
 
     Example:
         >>> coding_matrix("one-vs-one", 3)
@@ -34,8 +34,13 @@ def coding_matrix(coding: str, ways: int, device: torch.device | None = None) ->
                 [-1.,  0.,  1.],
                 [ 0., -1., -1.]], dtype=torch.float64)
     """
-    if not isinstance(coding, str) or coding not in _CODINGS:
-        raise UnknownNameError("coding", str(coding), _CODINGS)
+    if not isinstance(coding, str):
+        raise UsageError(
+            f"The coding must be a name ({', '.join(_CODINGS)}) or a matrix, torch.Tensor (ways, columns) of -1, 0 and "
+            f"1, but got an object of type {type(coding).__name__}."
+        )
+    if coding not in _CODINGS:
+        raise UnknownNameError("coding", coding, _CODINGS)
     return _CODINGS[coding](ways, device)
 
 

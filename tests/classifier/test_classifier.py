@@ -186,6 +186,9 @@ def test_whole_numbers_stay_what_they_are(new: np.ndarray, refused: bool) -> Non
     else:
         classifier.partial_fit(X[:2], new)
     assert classifier.classes_.dtype == np.int64
+    for other in ("2", np.datetime64("2026-01-01")):
+        with pytest.raises(UsageError, match="The classes are int64, but these labels are .*: give them one type"):
+            classifier.forget(other)
 
 
 @pytest.mark.parametrize(("kind", "points", "guaranteed"), [("marginal", 20, 17 / 21), ("per-class", 18, 6 / 7)])

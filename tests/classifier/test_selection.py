@@ -91,6 +91,7 @@ def test_at_chance_no_more_is_expected(ways: int) -> None:
     ("candidates", "said"),
     [
         ([], "nothing to choose from"),
+        ("lssvm", "give a list of candidates"),
         (["tim"], "cannot be judged by leaving out"),
         (["rr+psm"], "cannot be judged by leaving out"),
         (["svm"], "svm cannot be judged by leaving out its points"),
@@ -100,6 +101,22 @@ def test_at_chance_no_more_is_expected(ways: int) -> None:
 def test_candidates_that_cannot_be_judged_are_named(candidates: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         choose_method(*draw(0), candidates)
+
+
+def test_points_of_a_choice_that_are_no_tensors_or_no_matrix_are_refused() -> None:
+    features, labels = draw(0)
+    for points, options, said in (
+        (features.tolist(), {}, "The features must be a torch.Tensor, but got a list"),
+        (features[None], {}, r"must be \(n, d\), but their shape is \(1, 18, 8\)"),
+        (features * torch.nan, {}, "NaN"),
+        (features, {"base_mean": [0.0] * 8}, "The base mean must be a torch.Tensor"),
+        (features, {"groups": ["a"] * 18}, "The groups must be a torch.Tensor"),
+        (features, {"groups": labels[:4]}, "a group for each of 18 points"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            choose_method(points, labels, **options)
+    with pytest.raises(UsageError, match="at least 2 ways"):
+        choose_method(features, 0 * labels)
 
 
 def test_confusions_are_counted_in_both_directions() -> None:

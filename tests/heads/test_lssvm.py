@@ -129,6 +129,8 @@ def test_random_codes_follow_their_seed() -> None:
 def test_useless_codes_are_refused(code: list, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         LSSVMClassifier(coding=torch.tensor(code))
+    with pytest.raises(UsageError, match=r"a matrix, torch.Tensor \(ways, columns\) of -1, 0 and 1, but got .* list"):
+        LSSVMClassifier(coding=code)
 
 
 def test_exhaustive_code_of_five_ways_has_the_published_size() -> None:
