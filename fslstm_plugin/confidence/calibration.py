@@ -57,8 +57,7 @@ def why_uncalibrated(method: Method, targets: Tensor, num_query: int) -> str | N
     """
     moved = points_moved(targets)
     if not moved:
-        unit = ", so that the temperature is only the spread of the logits" if not method.why_no_leave_one_out else ""
-        return f"each class has one labelled point, and nothing is left of it without that point{unit}"
+        return "each class has one labelled point, and nothing is left of it without that point"
     if method.why_not_shape(targets.shape[-1], targets.shape[-2] - moved, num_query + moved) is not None:
         return f"{method.family} takes episodes of one shape only, and a point that is left out changes it"
     return None

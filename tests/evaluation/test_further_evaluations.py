@@ -58,6 +58,7 @@ def test_eval_says_which_probabilities_are_uncalibrated(pretrained, fslstm, tmp_
     methods = ("nn", "svm", "lssvm+psm")
     result, found = evaluated(fslstm, pretrained, tmp_path / "r.json", *methods, "--calibration", "--shots", 1)
     said = " ".join(result.out.split())
+    assert said.count("Uncalibrated: ") == 1
     for row in found["calibration"]:
         assert "one labelled point" in row["uncalibrated"]
         assert f"Uncalibrated: {row['uncalibrated']}." in said
