@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
 import warnings
-from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,16 +26,16 @@ from ..confidence.conformal import (
     require_prediction_sets,
     usual_coverage,
 )
-from ..data.reading.decode import decode_picture, read_picture
-from ..errors import RunError, UnknownNameError, UntrainedError, UsageError
+from ..errors import RunError, UntrainedError, UsageError
 from ..methods.base import Method
 from ..naming import has_weights, parse_method
 from ..pretrained import PictureBackbone, open_backbone
 from .fitted import FittedMethod
-from .groups import numbered
+from .groups import group_name, numbered
 from .identity import BackboneIdentity
+from .labels import require_alike, require_distinct, require_known, require_two
 from .model_file import ModelFile
-from .points import as_array, pictures_in
+from .points import as_array, features_of, pictures_in
 from .suggestions import Suggestion, suggest
 
 _LEAVE_ONE_OUT = "leave-one-out"
@@ -144,7 +140,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         self._backbone_: PictureBackbone | None = None
         X, y, names, groups = self._labelled(X, y, pictures, groups, reset=True)
         classes, labels = np.unique(y, return_inverse=True)
-        _require_classes(classes)
+        require_two(classes)
         require("seed", self.seed, least=0, most=2**32 - 1, whole=True)
         if self.set_method is not None:
             require_prediction_sets(method_to_fit(self.set_method))
@@ -180,11 +176,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             UsageError: As `fit` does, and if a label is not allowed, or of another type than the others.
         """
         if classes is not None:
-            _require_known(y, np.unique(classes))
+            require_known(y, np.unique(classes))
         if not hasattr(self, "classes_"):
             return self.fit(X, y, pictures, groups)
         X, y, names, groups = self._labelled(X, y, pictures, groups, reset=False)
-        _require_alike(self.classes_, y)
+        require_alike(self.classes_, y)
         kept = np.ones(len(self.support_), dtype=bool)
         y = np.concatenate([self.classes_[self.support_labels_], y])
         return self._update(kept, X, y, [*self.pictures_, *names], [*self.groups_, *groups])
@@ -204,7 +200,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             UsageError: If there is no such class, or fewer than two would be left.
         """
         check_is_fitted(self)
-        _require_known(labels, self.classes_)
+        require_known(labels, self.classes_)
         gone = np.isin(self.classes_, labels)
         return self.remove(np.flatnonzero(gone[self.support_labels_]).tolist())
 
@@ -257,7 +253,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         rows, y = self._rows(places), np.asarray(y)
         if y.shape != (len(rows),) or (pictures is not None and len(pictures) != len(rows)):
             raise UsageError(f"Expected a label, and a name if any is given, for each of {len(rows)} rows.")
-        _require_alike(self.classes_, y)
+        require_alike(self.classes_, y)
         labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
         labels[rows] = y
         names = list(self.pictures_)
@@ -277,7 +273,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _update(self, kept: np.ndarray, X: np.ndarray, y: np.ndarray, names: list[str], groups: list[str]) -> Self:
         """Add features to points that are kept, and take the labels, names and groups of all of them."""
         classes, labels = np.unique(y, return_inverse=True)
-        _require_classes(classes)
+        require_two(classes)
         fitted = self._fitted_.updated(
             torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes), numbered(groups)
         )
@@ -293,7 +289,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         fitted: FittedMethod,
     ) -> Self:
         # What can fail comes first, so that a refused update changes nothing.
-        _require_distinct(classes)
+        require_distinct(classes)
         temperature = self._temperature_of(fitted)
         self.classes_, self.support_labels_, self.support_ = classes, labels, X
         self.pictures_, self.groups_ = names, groups
@@ -571,7 +567,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         names = [str(each) for each in pictures] if pictures is not None else paths or [""] * len(X)
         if len(names) != len(X):
             raise UsageError(f"Expected a name for each of {len(X)} pictures, but got {len(names)}.")
-        together = [""] * len(X) if groups is None else [_group(each) for each in groups]
+        together = [""] * len(X) if groups is None else [group_name(each) for each in groups]
         if len(together) != len(X):
             raise UsageError(f"Expected a group for each of {len(X)} points, but got {len(together)}.")
         return X, y, names, together
@@ -588,30 +584,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def _features(self, X: Any) -> Any:
         """Features of pictures; anything else as it is."""
         pictures = pictures_in(X)
-        if pictures is None:
-            return as_array(X)
-        backbone = self.open_backbone()
-
-        def pixels(picture: str | Path | Image.Image) -> Tensor:
-            image = picture if isinstance(picture, Image.Image) else read_picture(Path(picture))
-            return backbone.preprocess(image).to(backbone.device)
-
-        # An image that is open is decoded here, not in threads, two of which may have the same.
-        decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in pictures)
-        found = []
-        with ThreadPoolExecutor() as pool, torch.inference_mode():
-            while batch := list(islice(decoded, backbone.batch_size)):
-                found.append(backbone(torch.stack(list(pool.map(pixels, batch)))))
-        return torch.cat(found).cpu().numpy()
-
-
-def _group(name: Any) -> str:
-    """The name of a group, empty for what is missing."""
-    try:
-        missing = name is None or bool(name != name)  # as NaN and NaT do
-    except TypeError:  # of pandas' NA, which is neither
-        missing = True
-    return "" if missing else str(name)
+        return as_array(X) if pictures is None else features_of(pictures, self.open_backbone())
 
 
 def _can_be_named(method: Method) -> bool:
@@ -630,38 +603,3 @@ def _base_mean(values: Any, length: int) -> Tensor:
     if mean.shape != (length,) or not np.isfinite(mean).all():
         raise UsageError(f"`base_mean` must be {length} finite numbers, as many as features, but got {values!r}.")
     return torch.from_numpy(mean)
-
-
-def _kind(labels: np.dtype) -> str:
-    """Text, whole numbers, or others by NumPy's letter, among which a label keeps its type and value."""
-    return {"U": "text", "O": "text", "i": "whole", "u": "whole"}.get(labels.kind, labels.kind)
-
-
-def _require_known(labels: Any, classes: np.ndarray) -> None:
-    labels = np.unique(labels)
-    for label in labels:
-        if label not in classes:
-            _require_alike(classes, labels)
-            raise UnknownNameError("class", label, map(str, classes))
-
-
-def _require_alike(classes: np.ndarray, y: np.ndarray) -> None:
-    kind = _kind(y.dtype)
-    if _kind(classes.dtype) != kind or _kind(np.result_type(classes, y)) != kind:
-        raise UsageError(f"The classes are {classes.dtype}, but these labels are {y.dtype}: give them one type.")
-
-
-def _require_classes(classes: np.ndarray) -> None:
-    if len(classes) < 2:
-        only = f"only one class, {classes[0]}" if len(classes) else "no class"
-        raise UsageError(f"A classifier needs at least two classes, but got {only}.")
-
-
-def _require_distinct(classes: np.ndarray) -> None:
-    """Refuse names that nobody can tell apart; they are not merged, since a classifier's labels are the caller's."""
-    forms = Counter(unicodedata.normalize("NFC", each) for each in classes.tolist() if isinstance(each, str))
-    if twice := [name for name, count in forms.items() if count > 1]:
-        raise UsageError(
-            f"The class '{twice[0]}' is there in two forms of Unicode, which look the same: make one of them, by "
-            'unicodedata.normalize("NFC", label).'
-        )

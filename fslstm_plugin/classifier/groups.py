@@ -8,11 +8,21 @@ prediction sets do, has one point of each group.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 _FOLDS = 10
+
+
+def group_name(name: Any) -> str:
+    """The name of a group, empty for what is missing."""
+    try:
+        missing = name is None or bool(name != name)  # as NaN and NaT do
+    except TypeError:  # of pandas' NA, which is neither
+        missing = True
+    return "" if missing else str(name)
 
 
 def numbered(names: Sequence[str]) -> Tensor | None:

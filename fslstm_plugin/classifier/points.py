@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ..data.reading.decode import decode_picture, read_picture
 from ..errors import UsageError
+from ..pretrained import PictureBackbone
 
 Picture = str | Path | Image.Image
 
@@ -57,6 +62,22 @@ def pictures_in(X: Any) -> list[Picture] | None:
         other = type(X[found.index(None)]).__name__
         raise UsageError(f"X holds pictures, but also an object of type {other}: give only pictures, or only features.")
     return found  # type: ignore[return-value]
+
+
+def features_of(pictures: Iterable[Picture], backbone: PictureBackbone) -> np.ndarray:
+    """The backbone's features ``(n, d)`` of what `pictures_in` found."""
+
+    def pixels(picture: Picture) -> Tensor:
+        image = picture if isinstance(picture, Image.Image) else read_picture(Path(picture))
+        return backbone.preprocess(image).to(backbone.device)
+
+    # An image that is open is decoded here, not in threads, two of which may have the same.
+    decoded = (decode_picture(each) if isinstance(each, Image.Image) else each for each in pictures)
+    found = []
+    with ThreadPoolExecutor() as pool, torch.inference_mode():
+        while batch := list(islice(decoded, backbone.batch_size)):
+            found.append(backbone(torch.stack(list(pool.map(pixels, batch)))))
+    return torch.cat(found).cpu().numpy()
 
 
 def _may_be_pictures(X: Any) -> bool:
