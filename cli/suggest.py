@@ -14,7 +14,7 @@ from fslstm_plugin.errors import UsageError, printable
 from . import evaluation, options, outputs, pictures
 
 if TYPE_CHECKING:
-    import numpy as np
+    from torch import Tensor
 
     from fslstm_plugin.classifier.suggestions import Suggestion
 
@@ -76,13 +76,15 @@ def suggest(
 
     options.require_apart(model, source, json, label_studio)
     console = Console(stderr=True)
-    choose: Callable[[np.ndarray, int], list[Suggestion]]
+    choose: Callable[[Tensor, int], list[Suggestion]]
     if source is None:
+        from fslstm_plugin.classifier.suggestions import suggest_first
+
         source = model
         if source.is_file() and source.suffix.lower() == ".fslstm":
             raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {shlex.quote(str(source))} PICTURES'.")
         new = pictures.drawn(pictures.unlabelled(source, console), 0)
-        network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), _first
+        network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), suggest_first
     else:
         allowed = {*context.params} - {"backbone", "pooling", "views", "runs"}
         options.refuse_beside(context, "MODEL", allowed, "a classifier has a backbone of its own")
@@ -98,21 +100,13 @@ def suggest(
     if label_studio is not None:
         pictures.refuse_boxes(new, "--label-studio")
     gathered = pictures.gather(new, network, console)
-    rows = [(gathered.pictures[each.place].name, each.reason) for each in choose(gathered.features.numpy(), count)]
+    rows = [(gathered.pictures[each.place].name, each.reason) for each in choose(gathered.features, count)]
     table = Table("", "Picture", "Why")
     for number, (path, reason) in enumerate(rows, start=1):
         place = pictures.shown(path, source)
         table.add_row(str(number), Text(printable(place), overflow="fold"), Text(printable(reason)))
     Console().print(table)
     _write(rows, json, label_studio)
-
-
-def _first(features: np.ndarray, count: int) -> list[Suggestion]:
-    import torch
-
-    from fslstm_plugin.classifier.suggestions import suggest_first
-
-    return suggest_first(torch.from_numpy(features), count)
 
 
 def _write(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:

@@ -128,7 +128,8 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
     if again > 0:
         terminal.say(console, f"{pictures.count_of(again)} of {source} are already in the classifier, or given twice.")
     before = {id(each) for each in known}
-    for sentence in pictures.on_copies([group for group in copies if _is_news(group, before)]):
+    renamed = [group for group in copies if len({each.name for each in group}) > 1]
+    for sentence in pictures.on_copies([group for group in renamed if not before.issuperset(map(id, group))]):
         terminal.say(console, sentence)
     added = [name for name in class_names(new.pictures) if name not in classes]
     for sentence in on_case([*(class_name(str(each.label)) for each in held.pictures), *added]) if added else []:
@@ -201,8 +202,3 @@ def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:
     told = [f"{now.path} ({before.label}, now {now.label})" for before, now in pairs[:_MOST_NAMED]]
     more = [f"{len(pairs) - _MOST_NAMED:,} more"] if len(pairs) > _MOST_NAMED else []
     return printable(f"The new label counts for {pictures.count_of(len(pairs))}: {', '.join(told + more)}.")
-
-
-def _is_news(copies: Sequence[Picture], before: set[int]) -> bool:
-    """Whether there is a new picture among them, under another name."""
-    return any(id(each) not in before for each in copies) and len({each.name for each in copies}) > 1

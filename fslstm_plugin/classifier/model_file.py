@@ -190,7 +190,7 @@ def _class_type(classes: np.ndarray) -> str:
     if alike := _alike(classes):
         raise UsageError(f"Two classes would both be shown as {alike[0]}: give one of them another name.")
     for each in classes:
-        if isinstance(each, str) and _has_surrogates(each):
+        if isinstance(each, str) and any("\ud800" <= letter <= "\udfff" for letter in each):
             raise UsageError(f"The class {each!r} has characters that no file can hold: give it another name.")
     if classes.dtype.kind == "U":
         return "text"
@@ -202,10 +202,6 @@ def _class_type(classes: np.ndarray) -> str:
         "A model file holds classes that are strings or finite numbers, but these are "
         f"{', '.join(repr(each) for each in classes[:3])}: name them with strings."
     )
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _classes(described: _Description) -> np.ndarray:

@@ -12,7 +12,7 @@ import torch
 from ..classifier.selection import wilson_interval
 from ..confidence.calibration import expected_calibration_error
 from ..errors import printable
-from .predictions import NONE
+from .predictions import NONE, Prediction
 from .predictor import Predictor
 
 if TYPE_CHECKING:
@@ -85,12 +85,11 @@ def score(
         },
         unknown=dict(sorted(Counter(label for _, label in others).items())),
         unknown_refused=sum(prediction.label == NONE for prediction, _ in others),
-        coverage=None
-        if guarantee is None
-        else _coverage(guarantee, [(each.labels or (), label) for each, label in known]),
+        coverage=None if guarantee is None else _coverage(guarantee, known),
     )
 
 
-def _coverage(guarantee: Guarantee, sets: Sequence[tuple[Sequence[str], str]]) -> Coverage:
+def _coverage(guarantee: Guarantee, known: Sequence[tuple[Prediction, str]]) -> Coverage:
+    sets = [(each.labels or (), label) for each, label in known]
     share = sum(label in names for names, label in sets) / len(sets)
     return Coverage(*guarantee, share, sum(len(names) for names, _ in sets) / len(sets))
