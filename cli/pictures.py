@@ -73,8 +73,8 @@ BackboneName = Annotated[
     Optional[str],
     typer.Option(
         "--backbone",
-        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, open_clip:MODEL/PRETRAINED, a run, or a registered "
-        "backbone with --weights; or several, as NAME+NAME. Default: the installed EfficientNet-Lite0.",
+        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, open_clip:MODEL/PRETRAINED, a run, builtin:NAME, or "
+        "a registered backbone with --weights; or several, as NAME+NAME. Default: the installed EfficientNet-Lite0.",
         show_default=False,
     ),
 ]
@@ -82,14 +82,24 @@ Weights = Annotated[
     Optional[Path],
     typer.Option(help="The backbone's weights: safetensors, or tensors only.", show_default=False, dir_okay=False),
 ]
+
+
+def moved(help_text: str):  # type: ignore[no-untyped-def]
+    """The option of where a classifier's backbone is now: a file, a run, or one of the package."""
+    return typer.Option("--weights", help=help_text, show_default=False, callback=_require_there)
+
+
+def _require_there(weights: Optional[Path]) -> Optional[Path]:
+    from fslstm_plugin.runs import builtin
+
+    if weights is not None and not os.path.exists(weights) and not str(weights).startswith(builtin.PREFIX):
+        raise UsageError(f"There is no file or run at {weights}: give --weights the backbone's place, or builtin:NAME.")
+    return weights
+
+
 Moved = Annotated[
     Optional[Path],
-    typer.Option(
-        "--weights",
-        help="New place of the backbone's weights, or of its run, if moved since 'fit'.",
-        show_default=False,
-        exists=True,
-    ),
+    moved("New place of the backbone's weights, or of its run, if moved since 'fit'; or builtin:NAME."),
 ]
 Groups = Annotated[
     Optional[str],
@@ -135,10 +145,9 @@ def open_backbone(
 def _in_full(name: str, runs: Path) -> str:
     """A backbone's name with runs by their places; also of several, joined by ``+``."""
     from fslstm_plugin.pretrained.summed import JOINED
-    from fslstm_plugin.runs import builtin
     from fslstm_plugin.runs.folder import Run
 
-    if (name.startswith(builtin.PREFIX) and JOINED not in name) or Path(name).is_dir() or (runs / name).is_dir():
+    if Path(name).is_dir() or (runs / name).is_dir():
         return str(Run.find(name, runs).path.absolute())
     parts = name.split(JOINED)
     return name if len(parts) == 1 else JOINED.join(_in_full(part, runs) for part in parts)

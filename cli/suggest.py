@@ -35,12 +35,7 @@ PicturesOrNone = Annotated[
 ]
 WeightsOrMoved = Annotated[
     Optional[Path],
-    typer.Option(
-        "--weights",
-        help="The weights of --backbone, or the new place of MODEL's backbone, if moved since 'fit'.",
-        show_default=False,
-        exists=True,
-    ),
+    pictures.moved("The weights of --backbone, or the new place of MODEL's backbone, if moved since 'fit'."),
 ]
 
 

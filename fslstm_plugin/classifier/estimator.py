@@ -491,14 +491,15 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         Args:
             file: Its place.
             backbone: The backbone, where it cannot be opened by the name that is in the file. Default None.
-            weights: Where the backbone's weights, or the run that it is from, lie now. Default None: where they were.
+            weights: Where the backbone's weights, or the run that it is from, lie now; or ``builtin:NAME``. Default
+                None: where they were.
 
         Raises:
             RunError: If the file is missing, damaged, of a newer version, or made with another backbone.
         """
         content = ModelFile.read(Path(file))
         if backbone is None and content.backbone is not None:
-            backbone = content.backbone.open(None if weights is None else Path(weights).absolute())
+            backbone = content.backbone.open(weights)
         return cls._of(content, Path(file), backbone)
 
     @classmethod

@@ -12,6 +12,7 @@ from ..errors import RunError, UnknownNameError
 from ..pretrained import PictureBackbone, open_backbone
 from ..pretrained.summed import JOINED
 from ..registry import BACKBONES
+from ..runs import builtin
 
 Side = Annotated[int, msgspec.Meta(ge=1, le=2048)]  # Of an image in pixels; far more than any network takes.
 
@@ -44,9 +45,11 @@ class BackboneIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             views=backbone.views,
         )
 
-    def open(self, weights: Path | None = None) -> PictureBackbone:
+    def open(self, weights: str | Path | None = None) -> PictureBackbone:
         """Open the backbone; its weights, or the run that it is from, may have been moved."""
-        if weights is not None and weights.is_dir():
+        if weights is not None and str(weights).startswith(builtin.PREFIX):
+            return open_backbone(str(weights), views=self.views)
+        if weights is not None and (weights := Path(weights).absolute()).is_dir():
             return open_backbone(weights, views=self.views)
         known = None if self.weights is None else Path(self.weights)
         try:

@@ -11,6 +11,7 @@ from torch import nn
 from ..backbones.base import build_backbone, normalization_of
 from ..errors import RunError, UnknownNameError, UsageError
 from ..registry import BACKBONES
+from ..runs import builtin
 from .backbone import PictureBackbone
 from .embedded import DEFAULT, open_embedded
 from .open_clip_models import PREFIX as OPEN_CLIP
@@ -38,12 +39,12 @@ def open_backbone(
 
     Args:
         backbone: ``timm:NAME``, also ``timm:hf-hub:ORG/NAME`` or ``timm:local-dir:PATH``; ``torchvision:NAME``;
-            ``open_clip:MODEL/PRETRAINED``, or ``open_clip:MODEL`` with ``weights``; a run folder; a registered backbone
-            such as ``conv4``, with ``weights``; a module from normalised images ``(batch, 3, H, W)`` to vectors, which
-            is copied, with the plugin's preprocessing and its own ``normalization`` and ``image_size`` where it has
-            some; a `PictureBackbone`, which is returned as it is; or several names with ``+`` between them, see
-            `summed`. Default None: EfficientNet-Lite0, which is installed with the extra ``pictures`` and needs no
-            network.
+            ``open_clip:MODEL/PRETRAINED``, or ``open_clip:MODEL`` with ``weights``; a run folder; ``builtin:NAME``, a
+            model of the package; a registered backbone such as ``conv4``, with ``weights``; a module from normalised
+            images ``(batch, 3, H, W)`` to vectors, which is copied, with the plugin's preprocessing and its own
+            ``normalization`` and ``image_size`` where it has some; a `PictureBackbone`, which is returned as it is; or
+            several names with ``+`` between them, see `summed`. Default None: EfficientNet-Lite0, which is installed
+            with the extra ``pictures`` and needs no network.
         weights: A safetensors file, or a file of PyTorch's that holds tensors only; see `weights.load_network` for what
             may be around them. Default None: those that timm, torchvision or OpenCLIP publish; each downloads and keeps
             its own.
@@ -98,8 +99,10 @@ def _opened(
     if name == DEFAULT:
         return open_embedded(pooling)
     _refuse(title, pooling=pooling)
+    if name.startswith(builtin.PREFIX):
+        return _of_run(builtin.packaged(name), name)
     if name and Path(name).is_dir():
-        return _of_run(Path(name))
+        return _of_run(Path(name), name)
     raise _unknown(name)
 
 
@@ -121,7 +124,14 @@ def _unknown(name: str) -> UsageError | RunError:
     return UnknownNameError(
         "backbone",
         name,
-        [DEFAULT, *BACKBONES.names(), f"{TIMM}NAME", f"{TORCHVISION}NAME", f"{OPEN_CLIP}MODEL/PRETRAINED"],
+        [
+            DEFAULT,
+            *BACKBONES.names(),
+            *(f"{builtin.PREFIX}{each}" for each in builtin.names()),
+            f"{TIMM}NAME",
+            f"{TORCHVISION}NAME",
+            f"{OPEN_CLIP}MODEL/PRETRAINED",
+        ],
     )
 
 
@@ -137,12 +147,12 @@ def _registered(name: str, weights: Path | None, image_size: int) -> PictureBack
     return _own(network, name, image_size, weights, notes)
 
 
-def _of_run(folder: Path) -> PictureBackbone:
+def _of_run(folder: Path, name: str) -> PictureBackbone:
     from ..model import FewShotModel
     from ..runs.folder import Run
 
     run = Run.open(folder)
-    return _own(FewShotModel.from_run(run).backbone, str(folder), run.config.image_size)
+    return _own(FewShotModel.from_run(run).backbone, name, run.config.image_size)
 
 
 def _of_module(module: nn.Module, image_size: int | None) -> PictureBackbone:

@@ -126,13 +126,41 @@ def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, tmp_path: Path, sm
 
 def test_a_run_by_its_name_is_a_backbone(fslstm, tmp_path: Path) -> None:
     runs, folder = tmp_path / "runs", painted.labelled(tmp_path / "in", each=2)
-    for name in ("builtin:cifar-fs-conv4", "builtin-cifar-fs-conv4"):
-        done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--backbone", name, "--runs", runs)
-        assert done.code == 0, done.err
-        backbone = FewShotClassifier.load(tmp_path / "c.fslstm").open_backbone()
-        assert backbone.name == str(runs / "builtin-cifar-fs-conv4")
+    run = Run.find("builtin:cifar-fs-conv4", runs).path
+    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--backbone", run.name, "--runs", runs)
+    assert done.code == 0, done.err
+    assert FewShotClassifier.load(tmp_path / "c.fslstm").open_backbone().name == str(run)
     missing = fslstm("fit", folder, "-o", tmp_path / "d.fslstm", "--backbone", "effecientnet-lite0")
     assert "Did you mean 'efficientnet-lite0'?" in missing.err
+
+
+def test_a_classifier_on_a_model_of_the_package_goes_anywhere(fslstm, tmp_path: Path, monkeypatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    painted.labelled(here / "in", each=2)
+    monkeypatch.chdir(here)
+    done = fslstm("fit", "in", "-o", "c.fslstm", "--backbone", "builtin:cifar-fs-conv4")
+    assert done.code == 0, done.err
+    there.mkdir()
+    (here / "c.fslstm").rename(there / "c.fslstm")
+    assert sorted(each.name for each in here.iterdir()) == ["in"]
+    monkeypatch.chdir(there)
+    done = fslstm("predict", "c.fslstm", here / "in")
+    assert done.code == 0, done.err
+    assert "builtin:cifar-fs-conv4 (32 x 32 pixels)" in fslstm("show", "c.fslstm").out
+
+
+def test_a_run_that_is_gone_is_found_in_the_package(fslstm, tmp_path: Path) -> None:
+    folder, file = painted.labelled(tmp_path / "in", each=2), tmp_path / "c.fslstm"
+    run = Run.find("builtin:cifar-fs-conv4", tmp_path / "runs").path
+    assert fslstm("fit", folder, "-o", file, "--backbone", run).code == 0
+    shutil.rmtree(run)
+    assert fslstm("predict", file, folder).code == 1
+    done = fslstm("predict", file, folder, "--weights", "builtin:cifar-fs-conv4")
+    assert done.code == 0, done.err
+    other = fslstm("predict", file, folder, "--weights", "builtin:cifar-fs-conv4-gpu")
+    assert (other.code, "of other weights" in other.err) == (1, True)
+    nowhere = fslstm("predict", file, folder, "--weights", tmp_path / "nowhere")
+    assert (nowhere.code, "There is no file or run at" in nowhere.err) == (2, True)
 
 
 def test_what_is_read_otherwise_than_expected_is_said_once(fslstm, tmp_path: Path, small) -> None:

@@ -19,6 +19,14 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.parent.name for file in _HERE.glob("*/config.json")))
 
 
+def packaged(name: str) -> Path:
+    """The folder of ``builtin:NAME`` in the package, a run to read only; an `UnknownNameError` if there is none."""
+    model = name.removeprefix(PREFIX)
+    if model not in names():
+        raise UnknownNameError("model in the package", model, names())
+    return _HERE / model
+
+
 def place(name: str, runs: Path) -> Path:
     """The run folder of ``builtin:NAME``, ``runs/builtin-NAME``, copied there the first time.
 
@@ -34,12 +42,10 @@ def place(name: str, runs: Path) -> Path:
         >>> place("builtin:cifar-fs-conv4", Path(tempfile.mkdtemp())).name
         'builtin-cifar-fs-conv4'
     """
-    model = name.removeprefix(PREFIX)
-    if model not in names():
-        raise UnknownNameError("model in the package", model, names())
-    folder = subfolder(runs, f"builtin-{model}")
+    original = packaged(name)
+    folder = subfolder(runs, f"builtin-{original.name}")
     for file in _FILES:
-        content, copy = (_HERE / model / file).read_bytes(), folder / file
+        content, copy = (original / file).read_bytes(), folder / file
         if not copy.exists():
             with replacing(copy) as temporary:
                 temporary.write_bytes(content)
