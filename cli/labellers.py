@@ -37,7 +37,7 @@ class Labeller(Protocol):
     accepted: float  # See `acceptance`.
     why_uncalibrated: str | None  # See `FewShotClassifier.why_uncalibrated`.
     labelled: dict[str, str]  # Classes of the labelled pictures, by their names.
-    likeness: Likeness | None  # Tests the pictures that were predicted, where there are prediction sets.
+    likeness: Likeness | None  # Tests the pictures that were predicted, where something is promised of them.
 
     @property
     def left_out(self) -> LeftOut | None:
@@ -60,7 +60,7 @@ class ClassifierLabeller:
         transductive: Whether predictions shall use the other pictures.
         sets: The prediction sets that are asked for.
         accept: Share of the pictures of the classes that is accepted, as typed.
-        sure: By which labels are sure, for what is said of the sets.
+        sure: By which labels are sure, for what is promised of them.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class ClassifierLabeller:
         self.classes = self._predictor.classes
         classes = [self.classes[place] for place in self._classifier.support_labels_]
         self.labelled = dict(zip(map(named, self._classifier.pictures_), classes, strict=True))
-        self.likeness = None if sets is None else Likeness(self._classifier, sets.kind)
+        promised = sets is not None or (sure is not None and sure.wrong_at_most is not None)
+        self.likeness = Likeness(self._classifier, sets.kind if sets else PER_CLASS) if promised else None
         self.together = self._classifier.fitted.method.is_transductive
         self.identity = identity_of(content, sets, self.accepted, transductive)
 

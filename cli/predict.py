@@ -16,7 +16,7 @@ from fslstm_plugin.errors import DataError, UsageError, printable
 
 from . import evaluation, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, Labeller
-from .summary import Summary, doubted, on_sets, on_sure
+from .summary import Summary, doubted, on_likeness, on_sets, on_sure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -200,9 +200,10 @@ def predict(
         tested = None if labeller.likeness is None else labeller.likeness.test()
         lead = [
             *on_sets(labeller.sets, tested),
+            *on_sure(sure, summary, tested, labeller.together),
+            *on_likeness(tested),
             *labeller.on_none(),
             *doubted(labeller.why_uncalibrated),
-            *on_sure(sure, summary, tested, labeller.together),
         ]
         for sentence in lead:
             typer.echo(sentence)

@@ -83,7 +83,7 @@ class Summary:
 
 
 def on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:
-    """How often the prediction sets contain the true label, and whether the pictures allow to say so."""
+    """How often the prediction sets contain the true label; none where there are none."""
     if sets is None:
         return []
     whom = (
@@ -91,21 +91,8 @@ def on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:
         if sets.kind == options.PER_CLASS
         else "all pictures, where labelled and new ones are drawn alike"
     )
-    promise = f"contain the true label for {100 * sets.coverage:g} % of {whom}"
-    if tested is None:
-        return [f"The prediction sets {promise}."]
-    test = f"a permutation test of {pictures.count_of(tested.pictures)}"
-    if not tested.withdrawn:
-        return [
-            f"The prediction sets {promise}.",
-            f"That assumes pictures like the labelled ones: {test} finds no difference (p = {tested.p_value:.2g}).",
-        ]
-    names = ", ".join(printable(Path(each).name) for each in tested.different)
-    return [
-        f"Not guaranteed: that the prediction sets {promise}. The pictures differ from the labelled ones (p = "
-        f"{tested.p_value:.2g} in {test}), most of all {names}. Look at these: label some and add them with 'fslstm "
-        "update --add', or leave out what is of none of the classes."
-    ]
+    begins = "Not guaranteed: that the" if _withdrawn(tested) else "The"
+    return [f"{begins} prediction sets contain the true label for {100 * sets.coverage:g} % of {whom}."]
 
 
 def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = None, together: bool = False) -> list[str]:
@@ -117,18 +104,41 @@ def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = Non
     if sure.wrong_at_most is None:
         return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
     share = f"{100 * sure.wrong_at_most:g} % of all pictures"
-    if sure.guaranteed and tested is not None and tested.withdrawn:
-        return [f"{told} That at most {share} get a wrong label that is sure is not guaranteed either."]
+    if _withdrawn(tested):
+        how = "guaranteed" if sure.guaranteed else "to be expected"
+        return [f"{told} Not {how}: that at most {share} get a wrong label that is sure."]
     if sure.guaranteed:
         return [
             f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
             "for pictures of the classes."
         ]
     more = " It can be a little more, since the predictions use the other pictures." if together else ""
+    untested = ", which was not tested" if tested is None else ""
     return [
         f"{told} At most {share} are expected to get a wrong label that is sure, if they are of the classes and like "
-        f"the labelled ones of each.{more}"
+        f"the labelled ones of each{untested}.{more}"
     ]
+
+
+def on_likeness(tested: Tested | None) -> list[str]:
+    """Whether the pictures are like the labelled ones, as every promise assumes; none where that was not tested."""
+    if tested is None:
+        return []
+    test = f"a permutation test of {pictures.count_of(tested.pictures)}"
+    if not tested.withdrawn:
+        return [
+            f"What is promised assumes pictures like the labelled ones: {test} finds no difference (p = "
+            f"{tested.p_value:.2g})."
+        ]
+    names = ", ".join(printable(Path(each).name) for each in tested.different)
+    return [
+        f"The pictures differ from the labelled ones (p = {tested.p_value:.2g} in {test}), most of all {names}. Look "
+        "at these: label some and add them with 'fslstm update --add', or leave out what is of none of the classes."
+    ]
+
+
+def _withdrawn(tested: Tested | None) -> bool:
+    return tested is not None and tested.withdrawn
 
 
 def doubted(why: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Whether predicted pictures look like the labelled ones, without which prediction sets promise nothing."""
+"""Whether predicted pictures look like the labelled ones, without which nothing can be promised of them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Tested(NamedTuple):
 
     pictures: int
     p_value: float  # See `Difference`.
-    withdrawn: bool  # Whether no guarantee can be given.
+    withdrawn: bool  # Whether nothing can be promised.
     different: tuple[str, ...]  # Names of the pictures that differ most.
 
 
 class Likeness:
     """Collects pictures and tests them; see `difference`.
 
-    For a guarantee in each class, pictures are compared with those that are predicted to be of the same class, labelled
-    ones without their own label; for one on average, all with all.
+    For what is promised of each class, pictures are compared with those that are predicted to be of the same class,
+    labelled ones without their own label; for a guarantee on average, all with all.
 
     Args:
         classifier: With what they are predicted.
-        kind: Of the guarantee, see `conformal.p_values`.
+        kind: Of what is promised, see `conformal.p_values`.
     """
 
     def __init__(self, classifier: FewShotClassifier, kind: str) -> None:

@@ -91,18 +91,22 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     assert {file: file.read_bytes() for file in new.iterdir()} == before
 
 
+def darkened(pictures: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for file in pictures.iterdir():
+        with Image.open(file) as picture:
+            picture.convert("RGB").point(lambda value: value // 4).save(folder / f"{file.stem}.png")
+    return folder
+
+
 def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(fslstm, tmp_path: Path, model, new) -> None:
     alike = fslstm("predict", model, new, "--coverage", 0.8)
     assert "a permutation test of 12 pictures finds no difference" in alike.out
-    darker = tmp_path / "darker"
-    darker.mkdir()
-    for file in new.iterdir():
-        with Image.open(file) as picture:
-            picture.convert("RGB").point(lambda value: value // 4).save(darker / f"{file.stem}.png")
+    darker = darkened(new, tmp_path / "darker")
     done = fslstm("predict", model, darker, "--wrong-at-most", 0.2, "--guaranteed", "--json", tmp_path / "out.json")
     assert done.code == 0, done.err
     assert "Not guaranteed: that the prediction sets contain the true label for 80 %" in done.out
-    assert "get a wrong label that is sure is not guaranteed either." in done.out
+    assert "Not guaranteed: that at most 20 % of all pictures get a wrong label that is sure." in done.out
     tested = json.loads((tmp_path / "out.json").read_text())["likeness"]
     assert (tested["pictures"], tested["withdrawn"]) == (12, True)
     assert tested["p_value"] <= LEVEL
@@ -112,12 +116,21 @@ def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(fslstm, t
         assert Path(name).name in done.out
 
 
+def test_what_is_expected_is_tested_and_withdrawn_too(fslstm, tmp_path: Path, model, new) -> None:
+    promise = "At most 20 % of all pictures are expected to get a wrong label that is sure"
+    alike = fslstm("predict", model, new, "--wrong-at-most", 0.2)
+    assert promise in alike.out
+    assert "a permutation test of 12 pictures finds no difference" in alike.out
+    done = fslstm("predict", model, darkened(new, tmp_path / "darker"), "--wrong-at-most", 0.2)
+    assert done.code == 0, done.err
+    assert promise not in done.out
+    assert "Not to be expected: that at most 20 % of all pictures get a wrong label that is sure." in done.out
+    assert "The pictures differ from the labelled ones (p = " in done.out
+    assert "permutation test" not in fslstm("predict", model, new, "--above", 0.9).out
+
+
 def test_a_continued_table_is_tested_with_all_its_pictures(fslstm, tmp_path: Path, model, new) -> None:
-    darker = tmp_path / "darker"
-    darker.mkdir()
-    for file in new.iterdir():
-        with Image.open(file) as picture:
-            picture.convert("RGB").point(lambda value: value // 4).save(darker / f"{file.stem}.png")
+    darker = darkened(new, tmp_path / "darker")
     table, results = tmp_path / "out.csv", []
     for number in range(3):
         if number == 2:
