@@ -34,6 +34,7 @@ class Labeller(Protocol):
     identity: str  # See `identity_of`.
     together: bool  # Whether predictions use the other pictures.
     sets: Guarantee | None  # The prediction sets.
+    counts: list[int]  # How many labelled pictures, or groups of them, each class has.
     accepted: float  # See `acceptance`.
     why_uncalibrated: str | None  # See `FewShotClassifier.why_uncalibrated`.
     labelled: dict[str, str]  # Classes of the labelled pictures, by their names.
@@ -45,9 +46,6 @@ class Labeller(Protocol):
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures."""
-
-    def on_none(self) -> list[str]:
-        """What 'none of these' means, in sentences."""
 
 
 class ClassifierLabeller:
@@ -73,20 +71,21 @@ class ClassifierLabeller:
         accept: float | None,
         sure: Sureness | None,
     ) -> None:
+        from fslstm_plugin.pictures.acceptance import acceptance
         from fslstm_plugin.pictures.likeness import Likeness
         from fslstm_plugin.pictures.predictions import identity_of
-        from fslstm_plugin.pictures.predictor import Predictor, acceptance, named
+        from fslstm_plugin.pictures.predictor import Predictor, independent_counts, named
 
         self._classifier, content = _loaded(model, device, weights)
         if transductive and not self._classifier.fitted.method.is_transductive:
             _make_transductive(self._classifier)
-        self.sets, self._accept = sets, accept
+        self.sets, self.counts = sets, independent_counts(self._classifier).tolist()
         self.why_uncalibrated = self._classifier.why_uncalibrated
         if sets is not None and sure is not None and sure.guaranteed:
             _require_enough(self._classifier, sets)
         if sets is not None:
             sets.require(self._classifier)
-        self.accepted = acceptance(self._classifier, accept)
+        self.accepted = acceptance(self.counts, accept)
         self._predictor = Predictor(self._classifier, sets, self.accepted)
         self.classes = self._predictor.classes
         classes = [self.classes[place] for place in self._classifier.support_labels_]
@@ -134,12 +133,6 @@ class ClassifierLabeller:
         if self.likeness is not None:
             self.likeness.add(paths, features, [self.classes.index(each.likeliest) for each in predictions])
         return predictions
-
-    def on_none(self) -> list[str]:
-        """See `Labeller.on_none`."""
-        from fslstm_plugin.pictures.predictor import accepting, independent_counts
-
-        return accepting(self.accepted, independent_counts(self._classifier).tolist(), self._accept)
 
 
 def _make_transductive(classifier: FewShotClassifier) -> None:

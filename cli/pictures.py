@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.embedding import Problem, Remark
+    from fslstm_plugin.pictures.decoding import Remark
+    from fslstm_plugin.pictures.embedding import Problem
     from fslstm_plugin.pretrained import PictureBackbone
 
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.

@@ -143,6 +143,7 @@ def predict(
     """
     from rich.console import Console
 
+    from fslstm_plugin.pictures.acceptance import accepting
     from fslstm_plugin.pictures.predictions import Asked, PredictionTable
 
     sure = _sureness(above, wrong_at_most, guaranteed)
@@ -202,7 +203,7 @@ def predict(
             *on_sets(labeller.sets, tested),
             *on_sure(sure, summary, tested, labeller.together),
             *on_likeness(tested),
-            *labeller.on_none(),
+            *accepting(labeller.accepted, labeller.counts, accept),
             *doubted(labeller.why_uncalibrated),
         ]
         for sentence in lead:

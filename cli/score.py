@@ -50,7 +50,8 @@ def score(
     from msgspec import structs
     from rich.console import Console
 
-    from fslstm_plugin.pictures.predictor import Guarantee, acceptance
+    from fslstm_plugin.pictures.acceptance import acceptance
+    from fslstm_plugin.pictures.predictor import Guarantee, independent_counts
     from fslstm_plugin.pictures.score import score as scored
 
     kind = options.coverage_kind(coverage, coverage_kind)
@@ -70,7 +71,8 @@ def score(
     if not any(printable(str(each.label)) in names for each in gathered.pictures):
         raise DataError(f"All pictures of {labelled} that can be read are in {model} itself: name others.")
     labels = [str(each.label) for each in gathered.pictures]
-    said = scored(classifier, gathered.features, labels, guarantee, acceptance(classifier, accept))
+    accepted = acceptance(independent_counts(classifier).tolist(), accept)
+    said = scored(classifier, gathered.features, labels, guarantee, accepted)
     _show(said, names, classifier.why_uncalibrated)
     if json is not None:
         pictures.write_json(json, structs.asdict(said))

@@ -386,7 +386,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
     def familiarity(self, X: Any) -> np.ndarray:
         """How familiar each point is, by its rank among the labelled ones: small for what is of none of the classes.
 
-        Of points of the classes about a share e has at most the familiarity e, see `familiarity.refused_share`, so that
+        Of points of the classes about a share e has at most the familiarity e, see `refusal.refused_share`, so that
         one takes those with at most 0.05 for unknown, say; n labelled points give ranks from ``1 / (n + 1)`` on.
 
         Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby, islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from PIL import Image
 
@@ -19,6 +19,8 @@ from .boxes import cropped, unboxed
 from .picture import Picture
 
 _MOST_WORKERS = 8
+_LONG = 2  # Times the shorter side: from there, the centre square is less than half of a picture.
+CENTRE = "Of pictures more than twice as long as wide, only the centre square is seen"
 
 Pixels = TypeVar("Pixels")
 Prepare = Callable[[Image.Image, Callable[[str], object]], Pixels]
@@ -31,6 +33,24 @@ class Decoded(Generic[Pixels]):
     picture: Picture
     pixels: Pixels | str  # What was prepared of it, or why it cannot be read, in a sentence.
     remarks: list[str] = field(default_factory=list)  # How it is seen in another way than a user may expect.
+
+
+class Remark(NamedTuple):
+    """A picture that is seen in another way than a user may expect, and how, as the beginning of a sentence."""
+
+    picture: Picture
+    how: str
+
+
+def remarks_on(found: Iterable[Decoded[Pixels]]) -> list[Remark]:
+    """The remarks on all pictures."""
+    return [Remark(each.picture, how) for each in found for how in each.remarks]
+
+
+def report_long(image: Image.Image, report: Callable[[str], object]) -> None:
+    """Report a long picture, for a backbone that sees the centre only."""
+    if max(image.size) > _LONG * min(image.size):
+        report(CENTRE)
 
 
 def decoded(

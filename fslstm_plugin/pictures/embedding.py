@@ -12,13 +12,10 @@ from torch import Tensor
 
 from ..checks import require
 from ..pretrained.backbone import PictureBackbone
-from .decoding import Decoded, decoded
+from .decoding import Decoded, Remark, decoded, remarks_on, report_long
 from .picture import Picture
 
 _AHEAD = 3  # Batches that are decoded ahead.
-
-_LONG = 2  # Times the shorter side: from there, the centre square is less than half of a picture.
-CENTRE = "Of pictures more than twice as long as wide, only the centre square is seen"
 
 
 class Problem(NamedTuple):
@@ -26,13 +23,6 @@ class Problem(NamedTuple):
 
     picture: Picture
     reason: str
-
-
-class Remark(NamedTuple):
-    """A picture that is seen in another way than a user may expect, and how, as the beginning of a sentence."""
-
-    picture: Picture
-    how: str
 
 
 class Batch(NamedTuple):
@@ -70,8 +60,8 @@ def features_of(
     require("batch_size", batch_size, least=1, whole=True)
 
     def prepare(image: Image.Image, report: Callable[[str], object]) -> Tensor:
-        if max(image.size) > _LONG * min(image.size) and backbone.sees_the_centre_only:
-            report(CENTRE)
+        if backbone.sees_the_centre_only:
+            report_long(image, report)
         return backbone.preprocess(image)
 
     found = decoded(pictures, prepare, _AHEAD * batch_size, workers)
@@ -81,7 +71,7 @@ def features_of(
 
 def _embed(found: list[Decoded[Tensor]], backbone: PictureBackbone) -> Batch:
     problems = [Problem(each.picture, each.pixels) for each in found if isinstance(each.pixels, str)]
-    remarks = [Remark(each.picture, how) for each in found for how in each.remarks]
+    remarks = remarks_on(found)
     pictures = [each.picture for each in found if not isinstance(each.pixels, str)]
     pixels = [each.pixels for each in found if not isinstance(each.pixels, str)]
     if not pixels:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from ..checks import require
 from ..confidence.certainty import LeftOut, cautious
 from ..errors import DataError, RunError, printable
 from ..extras import needs_extra
 from ..storage.damage import naming_damage
 from ..storage.files import require_regular
-from .decoding import Decoded, decoded
+from .acceptance import acceptance
+from .decoding import Decoded, decoded, remarks_on, report_long
 from .picture import Picture
-from .predictions import NONE, Batch, Prediction, identity_of, on_acceptance
+from .predictions import NONE, Batch, Prediction, identity_of
 
 if TYPE_CHECKING:
     from .likeness import Likeness
@@ -54,24 +54,28 @@ class Graph:
             if not {"classes", "counts", "left_out", "preprocessing", "accept"} <= about.keys():
                 raise DataError(f"{file} is not a graph that this version of 'fslstm export' wrote: export it again.")
             self.classes = [printable(each) for each in json.loads(about["classes"])]
-            self._counts = np.array(json.loads(about["counts"]))
+            self.counts: list[int] = json.loads(about["counts"])
             left_out = json.loads(about["left_out"])
             self.left_out = None if left_out is None else LeftOut(**left_out)
             self.accepted = float(json.loads(about["accept"]))
             self.why_uncalibrated: str | None = json.loads(about["uncalibrated"])
             self._preprocessing: dict[str, Any] = json.loads(about["preprocessing"])
         if accept is not None:
-            self.accepted = require("accept", accept, above=0, most=1)
+            self.accepted = acceptance(self.counts, accept)
         self.labelled: dict[str, str] = {}
         self.identity = identity_of(file.read_bytes(), self.accepted)
 
-    def on_none(self) -> list[str]:
-        """What 'none of these' means, in sentences."""
-        return [on_acceptance(self.accepted)]
-
     def predict(self, pictures: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures, a batch at a time; threads decode while the graph works."""
-        found = decoded(pictures, lambda image, _: preprocess(image, self._preprocessing), _AHEAD * _BATCH)
+        how = self._preprocessing
+        centre_only = how["order"][0] == "crop" or isinstance(how["resize"], int)
+
+        def prepare(image: Image.Image, report: Callable[[str], object]) -> np.ndarray:
+            if centre_only:
+                report_long(image, report)
+            return preprocess(image, how)
+
+        found = decoded(pictures, prepare, _AHEAD * _BATCH)
         while chunk := list(islice(found, _BATCH)):
             yield self._batch(chunk)
 
@@ -79,11 +83,11 @@ class Graph:
         read = [(each.picture, each.pixels) for each in found if not isinstance(each.pixels, str)]
         unreadable = [each.pixels for each in found if isinstance(each.pixels, str)]
         if not read:
-            return Batch([], len(found), unreadable)
+            return Batch([], len(found), unreadable, remarks_on(found))
         shares, ranks = self._session.run(
             ["probabilities", "familiarity"], {"images": np.stack([pixels for _, pixels in read])}
         )
-        best, doubtful = shares.argmax(-1).tolist(), cautious(shares, self._counts)
+        best, doubtful = shares.argmax(-1).tolist(), cautious(shares, np.array(self.counts))
         predictions = [
             Prediction(
                 path=picture.name,
@@ -99,7 +103,7 @@ class Graph:
             )
             for place, (picture, _) in enumerate(read)
         ]
-        return Batch(predictions, len(found), unreadable)
+        return Batch(predictions, len(found), unreadable, remarks_on(found))
 
 
 def preprocess(image: Image.Image, how: dict[str, Any]) -> np.ndarray:

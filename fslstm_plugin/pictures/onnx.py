@@ -21,7 +21,8 @@ from ..classifier.fitted import FittedMethod
 from ..errors import RunError, UsageError, is_out_of_memory
 from ..extras import needs_extra
 from ..storage.files import replacing
-from .predictor import acceptance, independent_counts, left_out
+from .acceptance import acceptance
+from .predictor import independent_counts, left_out
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -112,7 +113,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     ``preprocessing``, a `Preprocessing` of upright pictures on white, both in JSON; ``backbone``, ``method``,
     ``temperature``; in JSON ``counts``, the labelled pictures of each class, ``left_out``, see `predictor.left_out`,
     ``calibrated``, whether the probabilities are, ``uncalibrated``, why they are not or null, and ``accept``, see
-    `predictor.acceptance`.
+    `acceptance.acceptance`.
 
     Args:
         classifier: A fitted one with a backbone, on the CPU.
@@ -131,9 +132,10 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
     with torch.inference_mode():
         features = torch.cat([backbone(part) for part in images.split(backbone.batch_size)])
     expected = classifier.predict_proba(features.numpy())
+    counts = independent_counts(classifier).tolist()
     described = {
         "classes": json.dumps([str(each) for each in classifier.classes_]),
-        "counts": json.dumps(independent_counts(classifier).tolist()),
+        "counts": json.dumps(counts),
         "left_out": json.dumps((found := left_out(classifier)) and found._asdict()),
         "preprocessing": msgspec.json.encode(backbone.preprocessing).decode(),
         "backbone": Path(backbone.name).name,  # of a run, not its place on this machine
@@ -141,7 +143,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
         "temperature": repr(classifier.temperature_),
         "calibrated": json.dumps(classifier.calibrated_),
         "uncalibrated": json.dumps(classifier.why_uncalibrated),
-        "accept": json.dumps(acceptance(classifier)),
+        "accept": json.dumps(acceptance(counts)),
     }
     with replacing(file) as temporary:
         _write(graph, images[:1], temporary, described)

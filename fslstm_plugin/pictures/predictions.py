@@ -21,7 +21,7 @@ from ..storage.files import replacing
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
-    from .embedding import Remark
+    from .decoding import Remark
 
 NONE, UNSURE = "none of these", "unsure"
 _COLUMNS = (
@@ -55,21 +55,6 @@ class Batch(NamedTuple):
     looked_at: int
     unreadable: Sequence[str] = ()
     remarks: Sequence[Remark] = ()
-
-
-def on_acceptance(accepted: float) -> str:
-    """What 'none of these' means where a share of the pictures of the classes is accepted, in a sentence.
-
-    Example:
-        >>> on_acceptance(1.0)
-        'No picture is labelled "none of these".'
-    """
-    if accepted == 1:
-        return f'No picture is labelled "{NONE}".'
-    return (
-        f'A picture is "{NONE}" if it is less similar to every class than {100 * accepted:g} % of the labelled '
-        "pictures are to theirs."
-    )
 
 
 def identity_of(model: bytes, *settings: object) -> str:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from fslstm_plugin import EpisodeFeatures
-from fslstm_plugin.confidence.familiarity import familiarity, familiarity_rank, refused_share
-from fslstm_plugin.pictures.predictor import accepting
+from fslstm_plugin.confidence.familiarity import familiarity, familiarity_rank
+from fslstm_plugin.confidence.refusal import refused_share
+from fslstm_plugin.pictures.acceptance import accepting
 
 
 def corrected(point: Tensor, others: Tensor) -> float:

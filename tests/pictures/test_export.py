@@ -124,10 +124,16 @@ def test_the_graph_predicts_pictures_as_the_classifier_does(fslstm, tmp_path: Pa
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 300, 3), dtype=np.uint8)).save(new / "long.png")
     Image.new("RGB", (1, 90), "yellow").save(new / "strip.png")
     (new / "broken.png").write_bytes(b"")
+    notes = []
     for file, name in ((model, "mine.csv"), (graph, "graph.csv")):
         done = fslstm("predict", file, new, "--csv", tmp_path / name, "--wrong-at-most", 0.2, "--probabilities")
         assert done.code == 0, done.err
         assert "broken.png" in done.err
+        assert "only the centre square is seen: " in done.err
+        notes.append(done.out.partition("could not be read.\n")[2].splitlines())
+    assert [each for each in notes[0] if "permutation test" not in each][1:-1] == notes[1][1:-1]
+    assert any(each.startswith("Expect this of") for each in notes[1])
+    assert "like the labelled ones of each, which was not tested." in notes[1][0]
     mine, graphs = predicted(tmp_path / "mine.csv"), predicted(tmp_path / "graph.csv")
     assert len(mine) == len(graphs) == 14
     for one, other in zip(mine, graphs, strict=True):
@@ -192,5 +198,7 @@ def test_what_a_graph_cannot_do_is_refused(fslstm, tmp_path: Path) -> None:
         (tmp_path / "other.onnx").write_bytes(content)
         done = fslstm("predict", tmp_path / "other.onnx", new)
         assert (done.code, "other.onnx is damaged" in done.err) == (1, True), done.err
+    done = fslstm("predict", graph, new, "--accept", 0.99)
+    assert (done.code, "takes 99 labelled pictures" in done.err) == (2, True)
     done = fslstm("predict", tmp_path / "missing.onnx", new)
     assert (done.code, "There is no graph at" in done.err) == (1, True)

@@ -20,8 +20,9 @@ from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.backbones import Normalization
 from fslstm_plugin.errors import DataError, UsageError
 from fslstm_plugin.pictures import Picture, class_names, labelled, pictures_in
+from fslstm_plugin.pictures.decoding import CENTRE, Remark
 from fslstm_plugin.pictures.duplicates import corrections, duplicates
-from fslstm_plugin.pictures.embedding import CENTRE, Batch, Remark, features_of
+from fslstm_plugin.pictures.embedding import Batch, features_of
 from fslstm_plugin.pretrained import PictureBackbone
 from fslstm_plugin.pretrained.preprocessing import CentreCrop
 
