@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -91,8 +91,9 @@ class _Maker:
         plain, inside = self._split(kind, part)
         if inside and _learns(kind, part.name):
             raise UsageError(f"'{part.name}' in '{self.text}' is trained on the backbone's own features: no adapters.")
-        made = self._made(kind, plain)
-        return made.after(inside) if inside else made
+        made = self._made(kind, plain).after(inside)
+        self._require_mean(made.adapters)
+        return made
 
     def kernel_method(self, first: Part, rest: Sequence[Part]) -> KernelMethod:
         kind = HEADS.get(first.name)
@@ -118,7 +119,20 @@ class _Maker:
             else:
                 adapters = {name for name, each in ADAPTERS.loadable()[0].items() if each.sizes}
                 raise UnknownNameError("module", part.name, {BATCH_NORM, *adapters, *TRANSDUCTION.names()})
+        self._require_mean([*before, *inside])
         return KernelMethod(head, [*before, *inside], refits[0] if refits else None, bn)
+
+    def _require_mean(self, adapters: Iterable[FeatureAdapter]) -> None:
+        """Refuse to subtract the base classes' mean of features that are made of an episode's Gram matrix."""
+        made_by = ""
+        for adapter in adapters:
+            if made_by and adapter.needs_base_mean:
+                raise UsageError(
+                    f"'{self.text}' subtracts the mean feature of the base classes, but the features that {made_by} "
+                    f"makes have none: use center=episode, or leave {made_by} out."
+                )
+            if adapter.needs_gram:
+                made_by = ADAPTERS.name_of(adapter)
 
     def _split(self, kind: Any, part: Part) -> tuple[Part, list[FeatureAdapter]]:
         """A part without the adapters among its arguments, and these, in the order written."""

@@ -22,8 +22,8 @@ class FeatureAdapter(nn.Module, ABC):
     Attributes:
         is_transductive: Whether a point's new features depend on the queries. Default False.
         is_label_free: Whether no label enters and support and queries are treated alike. Default True.
-        needs_gram: Whether the new features are made of the Gram matrices, the queries' own block included. Default
-            False.
+        needs_gram: Whether the new features are made of the Gram matrices, the queries' own block included, so that
+            there is no mean of them over the base classes. Default False.
         needs_base_mean: Whether the mean feature of the base classes is needed. Default False.
         is_static: See `Method`. Default False.
         sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the

@@ -145,12 +145,21 @@ def test_wrong_names_are_one_sentence(name: str, message: str) -> None:
         parse_method(name, dim=8)
 
 
-@pytest.mark.parametrize("name", ["nn(bpa,center)", "simpleshot(bpa)", "pt-map(bpa,center)"])
-def test_there_is_no_mean_of_base_classes_behind_it(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["nn(bpa,center)", "lssvm(bpa,normalize,center)+psm", "pt-map(bpa,center)"]
+    + [f"{method}(bpa)" for method in ("simpleshot", "bd-cspn", "laplacian-shot")],
+)
+def test_a_mean_of_base_classes_behind_it_is_refused_as_a_name(name: str) -> None:
+    with pytest.raises(UsageError, match=r"but the features that bpa makes have none: use center=episode, or leave"):
+        parse_method(name)
+
+
+def test_a_mean_of_base_classes_before_it_is_subtracted() -> None:
     points = random_points(8, 4)
     features = EpisodeFeatures(points[:2], points[2:], torch.arange(2), base_mean=points.mean(0))
-    with pytest.raises(UsageError, match="behind bpa"):
-        parse_method(name).logits(features)
+    assert parse_method("nn(center,bpa)").logits(features).isfinite().all()
+    assert parse_method("simpleshot(bpa,center=episode)").logits(features).isfinite().all()
 
 
 @pytest.mark.parametrize("around", ["", "+psm"])
