@@ -83,8 +83,10 @@ def fit(
     options.require_apart(labelled, output, json, html)
     if html is not None:
         from fslstm_plugin.reporting.gallery import overview  # what it needs is missed before anything is computed
-    if method is not None:
-        method_to_fit(method)  # what is wrong is said before anything is computed
+    if method is not None and method_to_fit(method).needs_base_mean:  # said before anything is computed
+        raise UsageError(
+            f"{method} needs the mean feature of base classes, which labelled pictures do not have: use center=episode."
+        )
     console = Console(stderr=True)
     found = pictures.labelled(labelled, console, groups)
     _require_two(found, labelled)

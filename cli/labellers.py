@@ -78,7 +78,7 @@ class ClassifierLabeller:
 
         self._classifier, content = _loaded(model, device, weights)
         if transductive and not self._classifier.fitted.method.is_transductive:
-            _make_transductive(self._classifier)
+            _make_transductive(self._classifier, model)
         self.sets, self.counts = sets, independent_counts(self._classifier).tolist()
         self.why_uncalibrated = self._classifier.why_uncalibrated
         if sets is not None and sure is not None and sure.guaranteed:
@@ -135,7 +135,12 @@ class ClassifierLabeller:
         return predictions
 
 
-def _make_transductive(classifier: FewShotClassifier) -> None:
+def _make_transductive(classifier: FewShotClassifier, model: Path) -> None:
+    if not classifier.fitted.method.is_head:
+        raise UsageError(
+            f"--transductive adds PSM to a head, but {model} was fitted with {classifier.method}, which is none: leave "
+            "it out, or fit again with a head, such as 'fslstm fit --method lssvm'."
+        )
     labels = classifier.classes_[classifier.support_labels_]
     classifier.set_params(method=f"{classifier.method}+psm")
     classifier.fit(classifier.support_, labels, classifier.pictures_, classifier.groups_)

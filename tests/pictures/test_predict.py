@@ -344,6 +344,18 @@ def test_a_method_that_was_chosen_has_sets_by_one_that_was_not(fslstm, tmp_path:
     assert FewShotClassifier.load(tmp_path / "m").set_method is None
 
 
+def test_a_method_that_no_module_can_be_added_to_is_told_as_the_models(fslstm, tmp_path: Path, new) -> None:
+    folder, file = painted.labelled(tmp_path / "labelled"), tmp_path / "m.fslstm"
+    fit = ("fit", folder, "-o", file, *painted.backbone(tmp_path), "--method")
+    refused = fslstm(*fit, "simpleshot")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "simpleshot needs the mean feature of base classes, which labelled pictures do not have" in refused.err
+    assert fslstm(*fit, "simpleshot(center=none)").code == 0
+    done = fslstm("predict", file, new, "--transductive")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"{file} was fitted with simpleshot(center=none), which is none: leave it out" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
