@@ -14,10 +14,6 @@ _NEGATIVE = ("refuse", "signed")
 _OFFSET = 1e-6  # As published; keeps the derivative at 0 finite.
 
 
-class NegativeFeaturesError(UsageError):
-    """Features below 0 have no power."""
-
-
 class Power(FeatureAdapter):
     """``(x + 1e-6)^exponent`` of every feature, which makes the skewed features of a ReLU more Gaussian.
 
@@ -48,12 +44,12 @@ class Power(FeatureAdapter):
         """See `FeatureAdapter.adapt`.
 
         Raises:
-            NegativeFeaturesError: If some features are below 0, and these are refused.
+            UsageError: If some features are below 0, and these are refused.
         """
         if self.negative == "refuse" and features.points.numel() and features.points.amin() < 0:
-            raise NegativeFeaturesError(
-                "power needs features that are not negative, as after a ReLU, but these have negative ones: use "
-                "power(negative=signed), or leave the power out."
+            raise UsageError(
+                "a power needs features that are not negative, as after a ReLU, but these have negative ones: give it "
+                "negative=signed, or leave it out."
             )
         return features.derived(self._raised)
 

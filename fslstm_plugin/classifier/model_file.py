@@ -190,7 +190,7 @@ def _class_type(classes: np.ndarray) -> str:
     if alike := _alike(classes):
         raise UsageError(f"Two classes would both be shown as {alike[0]}: give one of them another name.")
     for each in classes:
-        if isinstance(each, str) and any("\ud800" <= letter <= "\udfff" for letter in each):
+        if isinstance(each, str) and any("\ud800" <= character <= "\udfff" for character in each):
             raise UsageError(f"The class {each!r} has characters that no file can hold: give it another name.")
     if classes.dtype.kind == "U":
         return "text"

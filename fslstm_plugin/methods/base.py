@@ -231,9 +231,16 @@ class Method(nn.Module, ABC):
         return None if self.is_transductive else self
 
     def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
-        """The features after the adapters, shared by all methods that have the same ones."""
-        for adapter in self.adapters:
-            features = features.adapted(adapter)
+        """The features after the adapters, shared by all methods that have the same ones.
+
+        Raises:
+            UsageError: If an adapter refuses the features.
+        """
+        try:
+            for adapter in self.adapters:
+                features = features.adapted(adapter)
+        except UsageError as error:
+            raise UsageError(f"{self}: {error}") from error
         return features
 
     @property

@@ -169,9 +169,8 @@ class FEAT(Method):
         """See `Method.recipe`: 200 epochs of 100 episodes; the shots are those that will be tested."""
         every = 0.2 if self.is_resnet else 0.1
         milestones = tuple(round(every * fall, 1) for fall in range(1, round(1 / every)))
-        optimizer: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "method_lr": 1e-3, "weight_decay": 0.0}
-        if pretrained:
-            optimizer |= {"lr": 1e-4, "method_lr": 1e-3}
+        rate = 1e-4 if pretrained else 1e-3
+        optimizer: dict[str, Any] = {"optimizer": "adam", "lr": rate, "method_lr": 1e-3, "weight_decay": 0.0}
         if pretrained and self.is_resnet:
             optimizer = {"optimizer": "sgd", "lr": 2e-4, "method_lr": 2e-3, "momentum": 0.9, "weight_decay": 5e-4}
         return replace(

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ..adapters import FeatureAdapter
 from ..arguments import part_text
-from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import BATCH_NORM
 from ..heads import Head
@@ -56,17 +55,6 @@ class KernelMethod(Method):
         self.is_static = is_plain and all(part.is_static for part in parts)
         self.is_head = is_plain and not any(part.sizes for part in self.adapters)
         self.uses_gram: Gram = "support" if transduction is None else "all"  # Refitting needs the queries' own block.
-
-    def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
-        """See `Method.prepare`.
-
-        Raises:
-            UsageError: If an adapter refuses the features.
-        """
-        try:
-            return super().prepare(features)
-        except UsageError as error:
-            raise UsageError(f"{self}: {error}") from error
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision, as the heads compute."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..backbones.episode_statistics import episode_statistics
-from ..checks import require
+from ..checks import one_of, require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..recipes import Augmentation, MetaRecipe
@@ -92,8 +92,8 @@ class Reptile(Method):
         self.test_steps = require("test_steps", test_steps, least=0, whole=True)
         self.test_batch = require("test_batch", test_batch, least=1, whole=True)
         self.rate = require("rate", rate, above=0)
-        self.optimizer = _known("optimizer", optimizer, ("adam", "sgd"))
-        self.queries = _known("queries", queries, ("together", "alone"))
+        self.optimizer = one_of("optimizer of reptile", optimizer, ("adam", "sgd"))
+        self.queries = one_of("way with queries", queries, ("together", "alone"))
         if getattr(backbone, "out_features", None) is None:
             raise UsageError(f"reptile needs the length of the features: give {type(backbone).__name__} out_features.")
         self.classifier = nn.Linear(backbone.out_features, ways)  # type: ignore[arg-type]
@@ -282,12 +282,6 @@ def minibatches(images: int, size: int, steps: int, generator: torch.Generator |
     rounds = -(-steps * size // images)
     orders = [torch.randperm(images, generator=generator) for _ in range(rounds)]
     return torch.cat([torch.empty(0, dtype=torch.int64), *orders])[: steps * size].view(steps, size)
-
-
-def _known(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise UsageError(f"reptile's {name} must be {' or '.join(known)}, but got {value}.")
-    return value
 
 
 def _format(weight: Tensor) -> torch.memory_format:

@@ -75,10 +75,8 @@ class TPN(Method):
                 f"tpn needs feature maps, but {type(backbone).__name__} has no map_shape: use a backbone that has one, "
                 "such as conv4 or resnet12."
             )
-        require("alpha", alpha, least=0)
-        if alpha >= 1:
-            raise UsageError(f"alpha must be below 1, but got {alpha}: no label would stay where it is.")
-        self.k, self.alpha = require("k", k, least=1, whole=True), alpha
+        self.k = require("k", k, least=1, whole=True)
+        self.alpha = require("alpha", alpha, least=0, below=1)  # At 1 no label would stay where it is.
         self.width = require("width", width, above=0)
         self.channels = require("channels", channels, least=1, whole=True)
         self.map_shape: tuple[int, int, int] = cast(Any, backbone).map_shape

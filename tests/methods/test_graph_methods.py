@@ -345,7 +345,9 @@ def test_negative_features_are_refused_or_signed(name: str) -> None:
     features = golden_features("5way5shot", torch.float32)
     support, query = (torch.where(part > 0, part, -0.02) for part in (features.support, features.query))
     leaky = chosen(features, support=support, query=query)
-    with pytest.raises(UsageError, match=rf"{name} takes a power .* use {name}\(negative=signed\)"):
+    with pytest.raises(
+        UsageError, match=rf"^{name}: a power needs features that are not negative.* give it negative=signed"
+    ):
         parse_method(name).logits(leaky)
     plain = parse_method(name).logits(features).argmax(-1)
     assert torch.equal(parse_method(f"{name}(negative=signed)").logits(features).argmax(-1), plain)

@@ -379,8 +379,8 @@ def test_fewer_classes_are_told_apart(model: FewShotModel) -> None:
         ({"steps": 0}, "`steps` must be a whole number of at least 1 and at most 1,000,000, but got 0"),
         ({"rate": 0.0}, "`rate` must be a finite number above 0, but got 0.0"),
         ({"rate": float("nan")}, "`rate` must be a finite number above 0, but got nan"),
-        ({"optimizer": "lion"}, "optimizer must be adam or sgd, but got lion"),
-        ({"queries": "all"}, "queries must be together or alone, but got all"),
+        ({"optimizer": "lion"}, "There is no optimizer of reptile 'lion'"),
+        ({"queries": "all"}, "There is no way with queries 'all'"),
     ],
 )
 def test_arguments_out_of_range_are_named(arguments, words: str) -> None:

@@ -139,8 +139,8 @@ def test_alpha_zero_moves_no_label(features: EpisodeFeatures) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("(alpha=1)", "alpha must be below 1, but got 1: no label would stay where it is."),
-        ("(alpha=-1)", "alpha must be a finite number of at least 0, but got -1."),
+        ("(alpha=1)", "alpha must be a finite number of at least 0 and below 1, but got 1."),
+        ("(alpha=-1)", "alpha must be a finite number of at least 0 and below 1, but got -1."),
         ("(width=0)", "width must be a finite number above 0, but got 0."),
         ("(k=0)", "k must be a whole number of at least 1 and at most 1,000,000, but got 0."),
         ("(channels=0.5)", "channels must be a whole number of at least 1 and at most 1,000,000, but got 0.5."),

@@ -6,10 +6,7 @@ import torch
 from torch import Tensor
 
 from ...adapters import Normalize, Power
-from ...adapters.power import NegativeFeaturesError
 from ...checks import require
-from ...errors import UsageError
-from ...features import EpisodeFeatures
 from ..base import Gram, Method
 
 
@@ -32,20 +29,6 @@ class TransportMethod(Method):
         self.tolerance = require("tolerance", tolerance, above=0)
         self.step = require("step", step, above=0, most=1)
         self.iterations = require("iterations", iterations, least=0, whole=True)
-
-    def prepare(self, features: EpisodeFeatures) -> EpisodeFeatures:
-        """See `Method.prepare`.
-
-        Raises:
-            UsageError: If some features are negative, and these are refused.
-        """
-        try:
-            return super().prepare(features)
-        except NegativeFeaturesError as error:
-            raise UsageError(
-                f"{self.family} takes a power of the features, but some are negative, as after a LeakyReLU: use "
-                f"{self.family}(negative=signed)."
-            ) from error
 
     def plan(self, squared: Tensor) -> Tensor:
         """Queries assigned to classes, equally many to each, nearer ones rather: `sinkhorn` of ``exp(-scale squared)``.
