@@ -81,9 +81,9 @@ class ClassifierLabeller:
             _make_transductive(self._classifier, model)
         self.sets, self.counts = sets, independent_counts(self._classifier).tolist()
         self.why_uncalibrated = self._classifier.why_uncalibrated
-        if sets is not None and sure is not None and sure.guaranteed:
-            _require_enough(self._classifier, sets)
         if sets is not None:
+            if sure is not None and sure.guaranteed:
+                _require_enough(self.counts, sets, self._classifier.fitted.groups is not None)
             sets.require(self._classifier)
         self.accepted = acceptance(self.counts, accept)
         self._predictor = Predictor(self._classifier, sets, self.accepted)
@@ -155,18 +155,16 @@ def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClas
     return classifier, content
 
 
-def _require_enough(classifier: FewShotClassifier, sets: Guarantee) -> None:
+def _require_enough(counts: Sequence[int], sets: Guarantee, grouped: bool) -> None:
     """Refuse a share that so few labelled pictures cannot guarantee, in the words of the option that asked for it."""
     from fslstm_plugin.confidence.conformal import attained_coverage
-    from fslstm_plugin.pictures.predictor import independent_counts
 
-    counts = independent_counts(classifier)
-    points = int(counts.min() if sets.kind == PER_CLASS else counts.sum())
+    points = min(counts) if sets.kind == PER_CLASS else sum(counts)
     if attained_coverage(sets.coverage, points) < 1:
         return
     share, least = 1 - sets.coverage, math.ceil(100 / (points + 1) - _ROUNDING) / 100
     enough = math.ceil(1 / share - 1 - _ROUNDING)
-    what = "labelled pictures" if classifier.fitted.groups is None else "groups of labelled pictures"
+    what = "groups of labelled pictures" if grouped else "labelled pictures"
     of_each = " of each class" if sets.kind == PER_CLASS else ""
     raise UsageError(
         f"--wrong-at-most {share:g} --guaranteed takes {enough} {what}{of_each}, but there are {points}: "
