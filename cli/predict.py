@@ -219,10 +219,10 @@ def predict(
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
             outputs.write_gallery(html, asked, labeller, title, lead)
-        if xmp:
-            outputs.write_sidecars(asked)
         if sort_into is not None:
             outputs.sort(sort_into, asked, summary, link, console)
+        if xmp:  # last, since one that cannot be written shall keep nothing else from being written
+            outputs.write_sidecars(asked)
 
 
 @contextmanager

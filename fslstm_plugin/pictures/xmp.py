@@ -32,45 +32,46 @@ _SIDECAR = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
 
 
 class Sidecars(NamedTuple):
-    """How many sidecars were written, and how many that others made or changed were left as they are."""
+    """How many sidecars were written, and left as others made or changed them; why each of the rest was not."""
 
     written: int
     left: int
+    failed: list[str]
 
 
 def write_sidecars(labels: Mapping[Path, Collection[str]]) -> Sidecars:
     """Write the keywords of each picture beside it; of one without any, a sidecar from before is removed.
 
-    One that somebody else made or changed is left as it is.
+    One that somebody else made or changed is left as it is; one that cannot be written stops no other.
 
     Example:
         >>> import tempfile
         >>> picture = Path(tempfile.mkdtemp()) / "1.jpg"
         >>> write_sidecars({picture: ["owl & wren"]})
-        Sidecars(written=1, left=0)
+        Sidecars(written=1, left=0, failed=[])
         >>> "<rdf:li>owl &amp; wren</rdf:li>" in picture.with_name("1.jpg.xmp").read_text(encoding="utf-8")
         True
     """
     written = left = 0
+    failed = []
     for picture, keywords in labels.items():
         sidecar = picture.with_name(f"{picture.name}.xmp")
         is_there = os.path.lexists(sidecar)
         if is_there and not _is_ours(sidecar):
             left += 1
-        elif keywords:
-            listed = "".join(f"<rdf:li>{escape(each)}</rdf:li>" for each in keywords)
-            write_text(sidecar, _content(listed), follow_links=False)
-            written += 1
-        elif is_there:
-            _remove(sidecar)
-    return Sidecars(written, left)
-
-
-def _remove(sidecar: Path) -> None:
-    try:
-        sidecar.unlink()
-    except OSError as error:
-        raise StorageError(f"Cannot remove {sidecar}: {error.strerror}.") from error
+            continue
+        try:
+            if keywords:
+                listed = "".join(f"<rdf:li>{escape(each)}</rdf:li>" for each in keywords)
+                write_text(sidecar, _content(listed), follow_links=False)
+                written += 1
+            elif is_there:
+                sidecar.unlink()
+        except StorageError as error:
+            failed.append(str(error))
+        except OSError as error:
+            failed.append(f"Cannot remove {sidecar}: {error.strerror}.")
+    return Sidecars(written, left, failed)
 
 
 def _content(keywords: str) -> str:

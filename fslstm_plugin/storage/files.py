@@ -46,8 +46,8 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    # Not the number of the process, which two containers on one volume may share.
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    # Not the number of the process, which two containers on one volume may share, nor a name that may be too long.
+    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         yield temporary
         sync(temporary)

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 import painted
 import pytest
 
-from fslstm_plugin.errors import StorageError
 from fslstm_plugin.pictures.xmp import Sidecars, write_sidecars
 
 KEYWORDS = ".//{http://purl.org/dc/elements/1.1/}subject//{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
@@ -20,7 +19,7 @@ def keywords(sidecar: Path) -> list[str | None]:
 
 @pytest.mark.parametrize("label", ["owl", "a & b", "<wren>", "Säger", '"q"', "日本"])
 def test_the_label_is_the_keyword(label: str, tmp_path: Path) -> None:
-    assert write_sidecars({tmp_path / "1.jpg": [label]}) == Sidecars(1, 0)
+    assert write_sidecars({tmp_path / "1.jpg": [label]}) == Sidecars(1, 0, [])
     assert keywords(tmp_path / "1.jpg.xmp") == [label]
 
 
@@ -35,17 +34,25 @@ def test_only_its_own_sidecars_are_replaced_or_removed(tmp_path: Path) -> None:
     (tmp_path / "link.jpg.xmp").symlink_to(other)
     (tmp_path / "folder.jpg.xmp").mkdir()
     before = edited.read_bytes(), typed.read_bytes(), other.read_bytes()
-    assert write_sidecars({picture: ["wren"] for picture in pictures}) == Sidecars(1, 4)
+    assert write_sidecars({picture: ["wren"] for picture in pictures}) == Sidecars(1, 4, [])
     assert keywords(tmp_path / "own.jpg.xmp") == ["wren"]
-    assert write_sidecars({picture: [] for picture in pictures}) == Sidecars(0, 4)
+    assert write_sidecars({picture: [] for picture in pictures}) == Sidecars(0, 4, [])
     assert not (tmp_path / "own.jpg.xmp").exists()
     assert (edited.read_bytes(), typed.read_bytes(), other.read_bytes()) == before
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_sidecar_that_cannot_be_written_is_named_and_stops_no_other(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="file"):
-        write_sidecars({tmp_path / "file" / "1.jpg": ["owl"]})
+    longest = tmp_path / f"{'a' * 247}.jpg"  # 255 bytes with the sidecar's ending
+    done = write_sidecars(
+        {tmp_path / "file" / "1.jpg": ["owl"], longest: ["owl"], longest.with_name("a" * 252): ["owl"]}
+    )
+    assert (done.written, done.left) == (1, 0)
+    assert [each.rpartition("/")[2] for each in done.failed] == [
+        "file: File exists.",
+        f"{'a' * 252}.xmp: File name too long.",
+    ]
+    assert keywords(longest.with_name(f"{longest.name}.xmp")) == ["owl"]
 
 
 def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path) -> None:
@@ -66,3 +73,9 @@ def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     sure = int(done.out.split("Sure: ")[1].split()[0])
     assert len(list(new.glob("*.xmp"))) == sure < 12
+    pictures[0].rename(new / f"{'a' * 248}.png")
+    done = fslstm("predict", model, new, "--xmp", "--accept", 1, "--sort-into", tmp_path / "sorted")
+    assert done.code == 1
+    assert done.err.strip().endswith(f"{'a' * 248}.png.xmp: File name too long.")
+    assert "Written: 11 XMP sidecars." in done.out
+    assert len(list((tmp_path / "sorted").rglob("*.png"))) == 12
