@@ -11,6 +11,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from ..storage.files import require_regular
 
 # Spreadsheets write the second where numbers have a comma, and the third as "text".
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+_BEFORE_HEADER = re.compile(r"[\s,;]*|sep=.\s*", re.IGNORECASE)  # a blank row, and the separator as Excel takes it
 _FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
 _LIKE_ESCAPE = re.compile(r"\\x[0-9a-f]{2}")
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+|\\\\")
@@ -36,8 +38,9 @@ class Row(NamedTuple):
 def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterator[Row]:
     r"""The rows of a CSV file in UTF-8, one at a time, however a spreadsheet wrote it.
 
-    It may begin with a byte order mark, and its cells be separated by commas, semicolons or tabs: by the first of these
-    by which it has the columns. Names of the columns may be in capitals.
+    It may begin with a byte order mark or with ``sep=;``, and its cells be separated by commas, semicolons or tabs: by
+    the first of these by which it has the columns. Names of the columns may be in capitals. Rows without any text are
+    left out, and cells that a row lacks at its end are empty.
 
     Args:
         file: The file.
@@ -55,22 +58,27 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterato
     try:
         with require_regular(file).open("rb") as content:
             lines = _lines(content, size)
-            names, separator = _header(next(lines, ""), columns)
+            above, line = 1, next(lines, "")
+            while line and _BEFORE_HEADER.fullmatch(line):
+                above, line = above + 1, next(lines, "")
+            names, separator = _header(line, columns)
             if not set(columns) <= set(names):
                 found = f"begins with: {', '.join(names)}" if any(names) else "is empty"
                 raise DataError(f"{file} must be {form}, separated by commas, semicolons or tabs, but {found}.")
             for name in columns:
                 if names.count(name) > 1:
                     raise DataError(f"{file} has the column {name} twice: leave one of them out.")
-            reader = csv.DictReader(lines, names, delimiter=separator, skipinitialspace=True, strict=True)
-            for row in reader:
-                line = reader.line_num + 1  # that of the header is not counted
-                if None in row or any(row[name] is None for name in columns):
+            reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+            least = 1 + max(map(names.index, columns))
+            for cells in reader:
+                if not any(map(str.strip, cells)):
+                    continue
+                if not least <= len(cells) <= len(names):
                     raise DataError(
-                        f"Line {line} of {file} must have {_and(columns)}, and no more cells than there are columns: "
-                        f"put a name with a {_SEPARATORS[separator]} in quotes."
+                        f"Line {above + reader.line_num} of {file} must have {_and(columns)}, and no more cells than "
+                        f"there are columns: put a name with a {_SEPARATORS[separator]} in quotes."
                     )
-                yield Row(line, row)
+                yield Row(above + reader.line_num, dict(zip_longest(names, cells, fillvalue="")))
     except (OSError, UnicodeError, csv.Error) as error:
         raise DataError(f"{file} must be {form}, but cannot be read as one ({error}).") from error
 
