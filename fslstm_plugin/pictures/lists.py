@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..data.reading.walk import Report, class_name
@@ -27,13 +28,15 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
     """The pictures of a CSV file with the columns ``path``, ``label`` or not, and one of groups or not."""
     if not os.path.exists(file):
         raise DataError(f"There is no folder of pictures or CSV file at {file}.")
+    sides: Sequence[str] | None = None
     for line, cells in rows(file, columns if group is None else (*columns, group)):
+        sides = _columns_of_boxes([*cells], file) if sides is None else sides
         place, *label = (cells[name].strip() for name in columns)
         if not all((place, *label)):
             raise DataError(f"Line {line} of {file} must have {' and '.join(columns)}, but has an empty cell.")
         refuse_address(place, f"Line {line} of {file}")
         picture = _place(file.parent, place)
-        box = _box_of(cells, f"Line {line} of {file}")
+        box = _box_of(cells, sides, f"Line {line} of {file}")
         yield Picture(
             picture if box is None else boxed(picture, box),
             class_name(unguarded(label[0])) if label else None,
@@ -41,11 +44,33 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
         )
 
 
-def _box_of(cells: Mapping[str, str | None], where: str) -> Box | None:
+def _columns_of_boxes(names: Sequence[str], file: Path) -> Sequence[str]:
+    """The columns of a table that have its boxes, if any; what is nearly so is refused."""
+    mine = {name.lower(): name for name in names}
+    others = mine.keys() - {*_CORNERS, *_SIDES}
+    for columns in (_CORNERS, _SIDES):
+        if mine.keys() >= {*columns}:
+            return [mine[each] for each in columns]
+    for columns in (_CORNERS, _SIDES):
+        missing = [each for each in columns if each not in mine]
+        near = dict.fromkeys(each for name in missing for each in _near(name, others))
+        if len(columns) - len(missing) + len(near) > len(columns) / 2:
+            hint = f" (did you mean that by {', '.join(mine[each] for each in near)}?)" if near else ""
+            raise DataError(
+                f"{file} has columns of boxes, but not {', '.join(missing)}{hint}: a box takes {', '.join(columns)}. "
+                "Rename the columns, also if they are not of boxes."
+            )
+    return ()
+
+
+def _near(name: str, others: Collection[str]) -> list[str]:
+    """What may be meant by a name: its first letter, or what is spelt nearly so."""
+    return [name[0]] if name[0] in others else difflib.get_close_matches(name, others, n=1, cutoff=0.75)
+
+
+def _box_of(cells: Mapping[str, str], columns: Sequence[str], where: str) -> Box | None:
     """The box of a row; None where it has none."""
-    numbers = {name.lower(): (cell or "").strip() for name, cell in cells.items()}
-    columns = next((each for each in (_CORNERS, _SIDES) if numbers.keys() >= {*each}), ())
-    texts = [numbers[name] for name in columns]
+    texts = [cells[name].strip() for name in columns]
     if not any(texts):
         return None
     try:
@@ -54,7 +79,8 @@ def _box_of(cells: Mapping[str, str | None], where: str) -> Box | None:
         raise DataError(f"{where} must have a number in each of {', '.join(columns)}, or in none of them.") from None
     if not all(map(math.isfinite, (first, second, third, fourth))):
         raise DataError(f"{where} must have finite numbers in {', '.join(columns)}.")
-    return Box(first, second, *((third - first, fourth - second) if columns is _CORNERS else (third, fourth)))
+    corners = columns[0].lower() in _CORNERS
+    return Box(first, second, *((third - first, fourth - second) if corners else (third, fourth)))
 
 
 def is_json(source: Path) -> bool:

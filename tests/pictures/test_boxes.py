@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,28 @@ def test_half_a_box_in_a_csv_file_is_refused(cells: str, tmp_path: Path) -> None
     (tmp_path / "a.csv").write_text(f"path,x,y,width,height\na.png,{cells}\n")
     with pytest.raises(DataError, match=r"Line 2 of .*a\.csv must have"):
         pictures_in(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("xmn,ymin,xmax,ymax", "xmin (did you mean that by xmn?): a box takes xmin, ymin, xmax, ymax"),
+        ("X_min,Y_min,X_max,Y_max", "xmin, ymin, xmax, ymax (did you mean that by X_min, Y_min, X_max, Y_max?)"),
+        ("x,y,w,h", "width, height (did you mean that by w, h?): a box takes x, y, width, height"),
+        ("x,y,widht,note", "width, height (did you mean that by widht?)"),
+        ("x,y,width,note", "height: a box takes"),
+    ],
+)
+def test_columns_that_are_nearly_those_of_boxes_are_refused(head: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"path,{head}\na.png,1,2,3,4\n")
+    with pytest.raises(DataError, match=re.escape(words)):
+        pictures_in(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("head", ["x,y,place,note", "width,height,min,max", "min,max,mean,median"])
+def test_other_columns_are_ignored(head: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"path,{head}\na.png,1,2,3,4\n")
+    assert names(pictures_in(tmp_path / "a.csv")) == [("a.png", None)]
 
 
 def coco(boxes: list[tuple[str, str, tuple[float, ...]]]) -> dict[str, Any]:
