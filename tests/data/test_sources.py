@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin.data.base import SPLITS, Dataset
+from fslstm_plugin.data.reading import parquet
 from fslstm_plugin.data.sets import mini
 from fslstm_plugin.data.sets.cifarfs import CIFAR_FS
 from fslstm_plugin.data.sets.l2l_benchmarks import FC100, TIERED
@@ -145,6 +146,18 @@ def test_a_parquet_file_is_a_source(tmp_path: Path) -> None:
     one_table(tmp_path)
     SmallMini().prepare(tmp_path / "root", tmp_path / "all.parquet")
     check(SmallMini(), tmp_path / "root")
+
+
+def test_images_of_a_parquet_file_are_read_by_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    for path, names in zip(paths, (ALL[:4], ALL[4:]), strict=True):
+        table(path, names)
+    monkeypatch.setattr(parquet, "_KEPT", 1)  # so that the last group alone is kept
+    found = parquet.ParquetTable(paths)
+    classes = found.classes()
+    monkeypatch.delattr(pyarrow.parquet, "read_table")  # which reads all of a file
+    for name, rows in classes.items():
+        assert [found.image(row) for row in rows] == [encoded(name, number) for number in range(PER_CLASS)]
 
 
 def test_lists_pick_images_of_imagenet_by_their_position(tmp_path: Path) -> None:

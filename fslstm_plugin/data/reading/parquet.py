@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import DataError
 from ...extras import needs_extra
@@ -15,12 +16,20 @@ from ...storage.files import require_regular
 from .walk import class_name
 
 _LABELS = ("label", "labels", "fine_label", "class", "class_name", "target")
+_KEPT = 2**30  # Bytes of row groups: images are asked for by their class, which may be in all groups.
+
+
+class _Group(NamedTuple):
+    first: int  # Number of its first row.
+    path: Path
+    number: int  # In its file.
+    size: int  # In bytes.
 
 
 class ParquetTable:
     """The parquet files of one split, in the order of their rows.
 
-    Labels are read at once, the encoded images when the first is asked for.
+    Labels are read at once; encoded images by row groups, when one is asked for.
 
     Raises:
         DataError: If a file is damaged, or has no column of images or of labels.
@@ -44,11 +53,21 @@ class ParquetTable:
                 f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}."
             )
         self._names = _class_names(schema, self._label)
+        self._groups: list[_Group] = []
+        rows = 0
+        for path in self.paths:
+            with _naming(path):
+                metadata = parquet.read_metadata(path)
+            for number, each in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
+                self._groups.append(_Group(rows, path, number, each.total_byte_size))
+                rows += each.num_rows
+        largest = max((each.size for each in self._groups), default=0)
+        self._images = lru_cache(max(1, _KEPT // max(1, largest)))(self._read_images)
 
     def classes(self) -> dict[str, list[int]]:
         """The numbers of the rows of each class, by its name: that of the file's metadata, or else the label itself."""
         found: dict[str, list[int]] = {}
-        for row, label in enumerate(self._column(self._label).to_pylist()):
+        for row, label in enumerate(self._labels()):
             if label is None:
                 raise DataError(f"{self.paths[0]} has a row without a label (row {row}, counted from 0).")
             named = self._names and isinstance(label, int) and 0 <= label < len(self._names)
@@ -58,27 +77,28 @@ class ParquetTable:
             found.setdefault(name, []).append(row)
         return found
 
-    def image(self, row: int) -> bytes:
-        """The encoded image of a row; a `DataError` if it has none."""
-        content = self._images[row].as_py()
-        content = content.get("bytes") if isinstance(content, dict) else content
-        if not content:
-            raise DataError(f"{self.paths[0]} has no image in row {row} (counted from 0).")
-        return bytes(content)
-
-    @cached_property
-    def _images(self) -> Any:
-        return self._column(self._image)
-
-    def _column(self, name: str) -> Any:
+    def _labels(self) -> list[Any]:
         import pyarrow
 
         chunks = []
         for path in self.paths:
             with _naming(path):
-                chunks += self._parquet.read_table(path, columns=[name]).column(name).chunks
+                chunks += self._parquet.read_table(path, columns=[self._label]).column(self._label).chunks
         with _naming(self.paths[-1]):
-            return pyarrow.chunked_array(chunks)
+            return pyarrow.chunked_array(chunks).to_pylist()  # which refuses labels of different types
+
+    def image(self, row: int) -> bytes:
+        """The encoded image of a row; a `DataError` if it has none."""
+        group = self._groups[bisect_right(self._groups, row, key=lambda each: each.first) - 1]
+        content = self._images(group)[row - group.first].as_py()
+        content = content.get("bytes") if isinstance(content, dict) else content
+        if not content:
+            raise DataError(f"{self.paths[0]} has no image in row {row} (counted from 0).")
+        return bytes(content)
+
+    def _read_images(self, group: _Group) -> Any:
+        with _naming(group.path), self._parquet.ParquetFile(group.path) as file:
+            return file.read_row_group(group.number, [self._image]).column(self._image)
 
 
 @contextmanager
