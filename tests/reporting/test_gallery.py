@@ -149,3 +149,20 @@ def test_corrections_in_a_browser_are_what_update_reads(fslstm, tmp_path: Path) 
     assert order == repeated != sorted(order)
     assert (len(order), everything) == (12, 12)
     assert right == 12 - 3  # of the four that were said before, three were corrected
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+def test_what_a_browser_does_not_show_is_enlarged_from_the_page(tmp_path: Path) -> None:
+    Image.new("RGB", (300, 200), "red").save(tmp_path / "a.tif")
+    page = tmp_path / "page.html"
+    page.write_text(gallery([prediction(tmp_path / "a.tif", "owl", 0.9)], ["owl"], "Birds", file=page))
+    steps = """
+    enlarge(data.rows[0]);
+    setTimeout(() => {
+      const said = zoom.querySelector("p").textContent;
+      document.title = JSON.stringify([zoom.querySelector("img").src.slice(0, 16), said]);
+    }, 500);
+    """
+    shown, said = dumped(page, steps, tmp_path / "profile")
+    assert shown == "data:image/jpeg;"
+    assert said == "a.tif is not there, or of a kind that this browser does not show."

@@ -18,6 +18,9 @@ const make = (tag, attributes = {}, ...children) => {
 };
 const address = path => "file://" + encodeURI(absolute(path).replace(/#xywh=[^#]*$/, "").replace(/^([A-Za-z]:)/, "/$1")).replace(/[?#]/g, encodeURIComponent);
 
+const inPage = image => "data:image/jpeg;base64," + image;
+const MISSING = "not there, or of a kind that this browser does not show";
+
 const states = {
   all: () => true,
   open: row => !(row.path in said),
@@ -76,13 +79,13 @@ function count() {
 function card(row) {
   const item = make("li", { class: "card", tabindex: "0" });
   item.row = row;
-  const image = make("img", { class: "new", loading: "lazy", alt: row.name, src: row.image ? "data:image/jpeg;base64," + row.image : address(row.path) });
-  image.addEventListener("error", () => image.replaceWith(make("span", { class: "new gone" }, "not there")));
+  const image = make("img", { class: "new", loading: "lazy", alt: row.name, src: row.image ? inPage(row.image) : address(row.path) });
+  image.addEventListener("error", () => image.replaceWith(make("span", { class: "new gone" }, MISSING)));
   image.addEventListener("click", () => enlarge(row));
   const pair = make("div", { class: "pair" }, image);
   if (row.near !== null) {
     const near = data.near[row.near];
-    const picture = near.image ? make("img", { alt: near.name, src: "data:image/jpeg;base64," + near.image }) : make("span", { class: "gone" }, "not there");
+    const picture = near.image ? make("img", { alt: near.name, src: inPage(near.image) }) : make("span", { class: "gone" }, "not there");
     pair.append(make("figure", { class: "near", title: near.name }, picture, make("figcaption", {}, near.label)));
   }
   const share = Math.round(100 * row.probability);
@@ -123,7 +126,10 @@ function toggle(item) {
 
 function enlarge(row) {
   const image = make("img", { alt: row.name, src: address(row.path) });
-  image.addEventListener("error", () => image.replaceWith(make("p", {}, `${row.path} is not there.`)));
+  image.addEventListener("error", () => {
+    image.replaceWith(make("p", {}, `${row.path} is ${MISSING}.`));
+    if (row.image) zoom.prepend(make("img", { alt: row.name, src: inPage(row.image) }));
+  });
   zoom.replaceChildren(image, make("p", {}, `${row.name}: ${labelOf(row)}`));
   zoom.showModal();
 }
