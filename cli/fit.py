@@ -77,9 +77,8 @@ def fit(
     if sample == (labelled is not None):
         raise UsageError("Name labelled pictures, or give --sample for drawings to try it on.")
     if labelled is None:
+        draw_sample(SAMPLE)
         labelled = SAMPLE / "labelled"
-        if not SAMPLE.exists():
-            draw_sample(SAMPLE)
     options.require_apart(labelled, output, json, html)
     if html is not None:
         from fslstm_plugin.reporting.gallery import overview  # what it needs is missed before anything is computed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..data.prepared import whole_folder
+from ..errors import UsageError
 from ..storage.files import subfolder
 
 _SIZE, _FINER = (160, 120), 3  # Pixels, and how much finer it is drawn.
@@ -120,7 +122,8 @@ _NONE_OF_THEM: dict[str, Callable[[_Pen], None]] = {"car": _car, "clock": _clock
 def draw_sample(folder: Path) -> None:
     """Draw 25 labelled pictures of 5 classes, 43 new ones, of which 8 are of no class, and the same with their labels.
 
-    The folder, which must not exist, gets ``labelled/CLASS/``, ``new/`` and ``known/CLASS/``, whole or not at all.
+    The folder gets ``labelled/CLASS/``, ``new/`` and ``known/CLASS/``, whole or not at all. Such a sample that is there
+    already stays as it is; anything else in its place is refused.
 
     Example:
         >>> import tempfile
@@ -129,6 +132,13 @@ def draw_sample(folder: Path) -> None:
         >>> [len(list((folder / name).rglob("*.png"))) for name in ("labelled", "new", "known")]
         [25, 43, 43]
     """
+    if os.path.lexists(folder):
+        if all((folder / name).is_dir() for name in ("new", *(f"labelled/{each}" for each in _CLASSES))):
+            return
+        raise UsageError(
+            f"{folder} already exists and is not a sample that was drawn, so that nothing is drawn there: rename it, "
+            "or start the command in another folder."
+        )
     random = np.random.default_rng(0)
     counts = {**dict.fromkeys(_CLASSES, _NEW), **dict.fromkeys(_NONE_OF_THEM, _OTHERS)}
     new = [name for name, count in counts.items() for _ in range(count)]

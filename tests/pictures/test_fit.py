@@ -202,6 +202,17 @@ def test_a_sample_is_drawn_once_and_classified(fslstm, tmp_path: Path, monkeypat
         assert (done.code, "or give --sample" in done.err) == (2, True)
 
 
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere"), painted.labelled])
+def test_what_is_no_sample_is_not_taken_for_one(fslstm, tmp_path: Path, monkeypatch, make) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(Path("sample"))
+    before = sorted(tmp_path.rglob("*"))
+    done = fslstm("fit", "--sample", "-o", "drawings.fslstm")
+    assert done.code == 2
+    assert done.err.startswith("fslstm: sample already exists and is not a sample that was drawn")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_what_is_expected_of_a_head_without_its_transduction_says_so(fslstm, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in")
     for method, said in (("lssvm+psm", True), ("lssvm(bpa,ridge=1)", False), ("lssvm", False)):
