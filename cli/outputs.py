@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -24,11 +22,12 @@ if TYPE_CHECKING:
 
 
 def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
-    """All predictions as JSON, one at a time, so that the file is whole or absent."""
+    """All predictions as JSON, a line for each."""
     import json
 
     from fslstm_plugin.pictures.predictions import path_beside
     from fslstm_plugin.reporting.provenance import made_now
+    from fslstm_plugin.storage.files import write_text
 
     about = {
         **made_now(),
@@ -38,23 +37,23 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
         "accept": labeller.accepted,
         "uncalibrated": labeller.why_uncalibrated,
     }
-    with _opened(file) as text:
-        text.write(json.dumps(about)[:-1] + ', "pictures": [')
-        for number, each in enumerate(asked):
-            row = {
-                "path": path_beside(file, each.path),
-                "label": each.label,
-                "likeliest": each.likeliest,
-                "probability": each.probability,
-                "cautious": each.cautious,
-                "calibrated": each.calibrated,
-                "familiarity": each.familiarity,
-                "set": None if each.labels is None else list(each.labels),
-                "sure": each.sure,
-                "nearest": path_beside(file, each.nearest),
-            }
-            text.write((",\n" if number else "\n") + json.dumps(row))
-        text.write("\n]}\n")
+    rows = (
+        {
+            "path": path_beside(file, each.path),
+            "label": each.label,
+            "likeliest": each.likeliest,
+            "probability": each.probability,
+            "cautious": each.cautious,
+            "calibrated": each.calibrated,
+            "familiarity": each.familiarity,
+            "set": each.labels,
+            "sure": each.sure,
+            "nearest": path_beside(file, each.nearest),
+        }
+        for each in asked
+    )
+    listed = ",\n".join(map(json.dumps, rows))
+    write_text(file, f'{json.dumps(about)[:-1]}, "pictures": [\n{listed}\n]}}\n')
     pictures.written(file)
 
 
@@ -65,23 +64,6 @@ def write_tasks(file: Path, found: Iterable[tuple[str, Prediction | None]], mode
 
     write_json(file, [task(file, path, prediction, model) for path, prediction in found])
     pictures.written(file)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[TextIO]:
-    """A file to write, whole or absent; a link stays one, and a device or a pipe is written to, not replaced."""
-    from fslstm_plugin.errors import StorageError
-    from fslstm_plugin.storage.files import replacing
-
-    if not file.exists() or file.is_file():
-        with replacing(Path(os.path.realpath(file))) as temporary, temporary.open("w", encoding="utf-8") as text:
-            yield text
-        return
-    try:
-        with file.open("w", encoding="utf-8") as text:
-            yield text
-    except OSError as error:
-        raise StorageError(f"Cannot write {file}: {error.strerror or error}.") from error
 
 
 def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from PIL import Image
 
-from ..checks import require
 from ..data.reading.decode import read_picture
 from ..errors import DataError
 from .boxes import cropped, unboxed
@@ -53,16 +52,13 @@ def report_long(image: Image.Image, report: Callable[[str], object]) -> None:
         report(CENTRE)
 
 
-def decoded(
-    pictures: Iterable[Picture], prepare: Prepare[Pixels], ahead: int, workers: int | None = None
-) -> Iterator[Decoded[Pixels]]:
+def decoded(pictures: Iterable[Picture], prepare: Prepare[Pixels], ahead: int) -> Iterator[Decoded[Pixels]]:
     """Each picture, in their order; boxes of a file that follow each other share its decoding.
 
     Args:
         pictures: The pictures; an iterator is read only a little ahead.
         prepare: Called in the threads with an upright RGB picture and a function that takes remarks.
         ahead: How many files are decoded ahead.
-        workers: Threads that decode. Default None: one for each core that this process may use, 8 at most.
 
     Example:
         >>> from pathlib import Path
@@ -70,10 +66,9 @@ def decoded(
         >>> each.pixels
         'Cannot read the image missing.png: No such file or directory.'
     """
-    workers = _cores() if workers is None else require("workers", workers, least=1, whole=True)
     files = (list(each) for _, each in groupby(pictures, _shared))
     waiting: deque[Future[list[Decoded[Pixels]]]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    pool = ThreadPoolExecutor(_workers(), thread_name_prefix="decode")
     try:
         while True:
             waiting.extend(pool.submit(_look_at, each, prepare) for each in islice(files, ahead - len(waiting)))
@@ -84,7 +79,8 @@ def decoded(
         pool.shutdown(cancel_futures=True)
 
 
-def _cores() -> int:
+def _workers() -> int:
+    """A thread for each core that this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(allowed, _MOST_WORKERS)
 

@@ -35,10 +35,7 @@ class Batch(NamedTuple):
 
 
 def features_of(
-    pictures: Iterable[Picture],
-    backbone: PictureBackbone,
-    batch_size: int | None = None,
-    workers: int | None = None,
+    pictures: Iterable[Picture], backbone: PictureBackbone, batch_size: int | None = None
 ) -> Iterator[Batch]:
     """Features in the order of the pictures, a batch for each ``batch_size`` of them.
 
@@ -46,7 +43,6 @@ def features_of(
         pictures: The pictures; an iterator is read only a little ahead.
         backbone: On the device where it shall compute.
         batch_size: Pictures at a time. Default None: `PictureBackbone.batch_size`.
-        workers: See `decoded`.
 
     Example:
         >>> from pathlib import Path
@@ -64,7 +60,7 @@ def features_of(
             report_long(image, report)
         return backbone.preprocess(image)
 
-    found = decoded(pictures, prepare, _AHEAD * batch_size, workers)
+    found = decoded(pictures, prepare, _AHEAD * batch_size)
     while chunk := list(islice(found, batch_size)):
         yield _embed(chunk, backbone)
 

@@ -19,7 +19,7 @@ from torchvision.transforms.functional import to_tensor
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.backbones import Normalization
 from fslstm_plugin.errors import DataError, UsageError
-from fslstm_plugin.pictures import Picture, class_names, labelled, pictures_in
+from fslstm_plugin.pictures import Picture, class_names, decoding, labelled, pictures_in
 from fslstm_plugin.pictures.decoding import CENTRE, Remark
 from fslstm_plugin.pictures.duplicates import corrections, duplicates
 from fslstm_plugin.pictures.embedding import Batch, features_of
@@ -137,10 +137,13 @@ def test_a_classifier_gives_the_backbone_as_many_pictures_at_a_time(
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_the_order_is_that_of_the_pictures(tmp_path: Path, thumbnails: PictureBackbone, workers: int) -> None:
+def test_the_order_is_that_of_the_pictures(
+    tmp_path: Path, thumbnails: PictureBackbone, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_workers", lambda: workers)
     pictures = numbered(tmp_path, 50)[::-1]
     pictures[7] = Picture(tmp_path / "missing.png")
-    batches = list(features_of(iter(pictures), thumbnails, batch_size=8, workers=workers))
+    batches = list(features_of(iter(pictures), thumbnails, batch_size=8))
     assert [len(batch.pictures) + len(batch.problems) for batch in batches] == [8] * 6 + [2]
     batch = all_of(iter(batches))
     assert batch.pictures == pictures[:7] + pictures[8:]
@@ -159,7 +162,7 @@ def test_pictures_are_decoded_only_a_little_ahead(tmp_path: Path, thumbnails: Pi
             yield picture
 
     before = threading.active_count()
-    batches = features_of(endless(), thumbnails, batch_size=4, workers=2)
+    batches = features_of(endless(), thumbnails, batch_size=4)
     for seen in range(1, 20):
         next(batches)
         assert asked <= 4 * (seen + 3)
@@ -167,10 +170,9 @@ def test_pictures_are_decoded_only_a_little_ahead(tmp_path: Path, thumbnails: Pi
     assert threading.active_count() == before
 
 
-def test_batch_sizes_and_workers_are_positive(thumbnails: PictureBackbone) -> None:
-    for options in ({"batch_size": 0}, {"workers": 0}, {"workers": 1.5}):
-        with pytest.raises(UsageError, match="must be a whole number of at least 1"):
-            next(features_of([], thumbnails, **options))
+def test_batch_sizes_are_positive(thumbnails: PictureBackbone) -> None:
+    with pytest.raises(UsageError, match="must be a whole number of at least 1"):
+        next(features_of([], thumbnails, batch_size=0))
 
 
 def test_class_folders_are_classes(tmp_path: Path) -> None:
