@@ -11,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, UsageError, printable
 
-from . import evaluation, options, pictures, terminal
+from . import evaluation, gathering, options, pictures, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.expectations import Expectations
 
-    from .pictures import Gathered
+    from .gathering import Gathered
 
 EXAMPLES = """
 fslstm fit labelled/ -o birds.fslstm
@@ -91,9 +91,9 @@ def fit(
     _require_two(found, labelled)
     pictures.require_replaceable(output)
     network = pictures.open_backbone(backbone, weights, pooling, runs, device, views)
-    gathered = pictures.gather(found, network, console)
+    gathered = gathering.gather(found, network, console)
     _require_two(gathered.pictures, labelled)
-    once, copies = pictures.without_copies(gathered)
+    once, copies = gathering.without_copies(gathered)
     _tell_lost(found, once, console)
     features, labels = once.features.numpy(), [str(each.label) for each in once.pictures]
     # Sets by a method that was chosen with these pictures would not have the guaranteed coverage.
@@ -106,7 +106,7 @@ def fit(
     lost = f"; {pictures.count_of(len(once.unreadable))} could not be read" if once.unreadable else ""
     fitted = [
         f"{pictures.count_of(len(labels))}, {len(said.pictures)} classes{lost}.",
-        *pictures.on_copies(copies),
+        *gathering.on_copies(copies),
         f"Method: {said.method}{'' if method else _reason(said)}.",
     ]
     for sentence in [*fitted, *sentences(said)]:

@@ -14,7 +14,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, UsageError, printable
 
-from . import evaluation, options, outputs, pictures, terminal
+from . import evaluation, gathering, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, Labeller
 from .summary import Summary, doubted, on_likeness, on_sets, on_sure
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.embedding import Remark
     from fslstm_plugin.pictures.predictions import PredictionTable, Sureness
 
 EXAMPLES = """
@@ -331,17 +332,18 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
         )
     if labeller.likeness is not None:
         labeller.likeness.choose([*once.values()])
-    done, unreadable, remarks = 0, 0, pictures.Remarks()
+    done, unreadable = 0, 0
+    remarks: list[Remark] = []
     with terminal.progress(console, "Pictures", len(new)) as tell:
         for batch in labeller.predict(new):
-            pictures.name_unreadable(batch.unreadable, console, before=unreadable)
+            gathering.name_unreadable(batch.unreadable, console, before=unreadable)
             unreadable += len(batch.unreadable)
-            remarks.add(batch.remarks)
+            remarks += batch.remarks
             if batch.predictions:
                 table.append(batch.predictions)
             done += batch.looked_at
             tell(done, len(new))
-    remarks.say(console)
+    gathering.say_remarks(remarks, console)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
     if labeller.likeness is not None and len(new) < len(once):

@@ -8,7 +8,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, printable
 
-from . import evaluation, options, pictures, predict, terminal
+from . import evaluation, gathering, options, pictures, predict, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures.score import Score
 
-    from .pictures import Gathered
+    from .gathering import Gathered
 
 EXAMPLES = """
 fslstm score birds.fslstm labelled-too/
@@ -67,7 +67,7 @@ def score(
     guarantee = None if coverage is None else Guarantee(coverage, kind)
     if guarantee is not None:
         guarantee.require(classifier)
-    gathered = _unseen(pictures.gather(found, classifier.open_backbone(), console), classifier, console)
+    gathered = _unseen(gathering.gather(found, classifier.open_backbone(), console), classifier, console)
     if not any(printable(str(each.label)) in names for each in gathered.pictures):
         raise DataError(f"All pictures of {labelled} that can be read are in {model} itself: name others.")
     labels = [str(each.label) for each in gathered.pictures]
@@ -81,7 +81,7 @@ def score(
 def _unseen(gathered: Gathered, classifier: FewShotClassifier, console: Console) -> Gathered:
     """The pictures that the classifier was not fitted to, each once."""
     given = _unlabelled(gathered)
-    once, _ = pictures.without_copies(given, _unlabelled(pictures.held(classifier)))
+    once, _ = gathering.without_copies(given, _unlabelled(gathering.held(classifier)))
     kept = {id(each) for each in once.pictures}  # a list may have one path twice
     places = [place for place, each in enumerate(given.pictures) if id(each) in kept]
     if left := len(gathered.pictures) - len(places):

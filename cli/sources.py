@@ -12,7 +12,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError
 
-from . import pictures, terminal
+from . import gathering, pictures, terminal
 from .pictures import BackboneName, Pooling, Weights
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Source:
 
         found = labelled(source, partial(terminal.say, console))
         network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device, views)
-        gathered, copies = pictures.without_copies(pictures.gather(found, network, console))
-        for sentence in pictures.on_copies(copies):
+        gathered, copies = gathering.without_copies(gathering.gather(found, network, console))
+        for sentence in gathering.on_copies(copies):
             terminal.say(console, sentence)
         name = Path(network.name).name  # of a run, whose name is its place
         return FeatureSession.of(

@@ -11,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 
-from . import evaluation, options, outputs, pictures
+from . import evaluation, gathering, options, outputs, pictures
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,7 +94,7 @@ def suggest(
         network, choose = classifier.open_backbone(), classifier.suggest
     if label_studio is not None:
         pictures.refuse_boxes(new, "--label-studio")
-    gathered = pictures.gather(new, network, console)
+    gathered = gathering.gather(new, network, console)
     rows = [(gathered.pictures[each.place].name, each.reason) for each in choose(gathered.features, count)]
     table = Table("", "Picture", "Why")
     for number, (path, reason) in enumerate(rows, start=1):

@@ -11,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError, printable
 
-from . import evaluation, pictures, terminal
+from . import evaluation, gathering, pictures, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -114,22 +114,22 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
         return refused
     classes = {class_name(str(each)): each for each in classifier.classes_.tolist()}
     stay = [place for place in range(len(classifier.support_)) if place not in gone | refused]
-    held = pictures.held(classifier).at(stay)
+    held = gathering.held(classifier).at(stay)
     if any(classifier.groups_) and groups is None:
         terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
-    gathered = pictures.gather(found, classifier.open_backbone(), console)
+    gathered = gathering.gather(found, classifier.open_backbone(), console)
     given = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in gathered.pictures]
     gathered = gathered._replace(pictures=given)
-    pictures.without_copies(gathered)
+    gathering.without_copies(gathered)
     corrected = corrections(held.pictures, given, torch.cat([held.features, gathered.features]))
     known = [corrected.get(place, each) for place, each in enumerate(held.pictures)]
-    new, copies = pictures.without_copies(gathered, held._replace(pictures=known))
+    new, copies = gathering.without_copies(gathered, held._replace(pictures=known))
     again = len(gathered.pictures) - len(new.pictures) - len(corrected)
     if again > 0:
         terminal.say(console, f"{pictures.count_of(again)} of {source} are already in the classifier, or given twice.")
     before = {id(each) for each in known}
     renamed = [group for group in copies if len({each.name for each in group}) > 1]
-    for sentence in pictures.on_copies([group for group in renamed if not before.issuperset(map(id, group))]):
+    for sentence in gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))]):
         terminal.say(console, sentence)
     added = [name for name in class_names(new.pictures) if name not in classes]
     for sentence in on_case([*(class_name(str(each.label)) for each in held.pictures), *added]) if added else []:

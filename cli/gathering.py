@@ -1,0 +1,113 @@
+"""Features of a user's own pictures with progress; unreadable pictures, copies and what else is said of them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fslstm_plugin.errors import DataError, printable
+
+from . import terminal
+
+if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.decoding import Remark
+    from fslstm_plugin.pictures.embedding import Problem
+    from fslstm_plugin.pretrained import PictureBackbone
+
+_MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
+
+
+class Gathered(NamedTuple):
+    """Pictures that could be read, their features ``(n, d)``, and those that could not be read."""
+
+    pictures: list[Picture]
+    features: torch.Tensor
+    unreadable: list[Problem]
+
+    def at(self, places: Sequence[int]) -> Gathered:
+        """The pictures at these places."""
+        return Gathered([self.pictures[place] for place in places], self.features[places], self.unreadable)
+
+
+def held(classifier: FewShotClassifier) -> Gathered:
+    """The labelled pictures of a classifier."""
+    import torch
+
+    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.tables import path_of
+
+    names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
+    labels = classifier.classes_[classifier.support_labels_].tolist()
+    known = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
+    return Gathered(known, torch.from_numpy(classifier.support_), [])
+
+
+def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Console) -> Gathered:
+    """Features of pictures, with progress; unreadable ones are named."""
+    import torch
+
+    from fslstm_plugin.pictures.embedding import features_of
+
+    batches, done = [], 0
+    with terminal.progress(console, "Pictures", len(pictures)) as tell:
+        for batch in features_of(pictures, backbone):
+            batches.append(batch)
+            done += len(batch.pictures) + len(batch.problems)
+            tell(done, len(pictures))
+    unreadable = [each for batch in batches for each in batch.problems]
+    name_unreadable([each.reason for each in unreadable], console)
+    say_remarks([each for batch in batches for each in batch.remarks], console)
+    found = [each for batch in batches for each in batch.pictures]
+    if not found:
+        raise DataError(f"None of the {len(pictures):,} pictures can be read.")
+    return Gathered(found, torch.cat([batch.features for batch in batches]), unreadable)
+
+
+def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[Gathered, list[list[Picture]]]:
+    """Each picture once, and the groups of those that are alike: a copy would tell leave-one-out the answer.
+
+    The pictures are not to be copies of known ones either. None may be in two classes.
+    """
+    import torch
+
+    from fslstm_plugin.pictures.duplicates import duplicates
+
+    both = [known, gathered] if known else [gathered]
+    copies = duplicates([each for one in both for each in one.pictures], torch.cat([one.features for one in both]))
+    again = {id(each) for _, *others in copies for each in others}
+    kept = [place for place, each in enumerate(gathered.pictures) if id(each) not in again]
+    return gathered.at(kept), copies
+
+
+def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
+    """A sentence on each of the first groups of identical pictures, and the number of the others."""
+    said = [
+        f"Given {len(group)} times, used once: {group[0].path}."
+        if len({os.path.abspath(each.path) for each in group}) == 1
+        else f"The same to the backbone, used once: {', '.join(str(each.path) for each in group)}."
+        for group in copies[:_MOST_NAMED]
+    ]
+    more = [f"And {len(copies) - _MOST_NAMED:,} more."] if len(copies) > _MOST_NAMED else []
+    return [printable(each) for each in said + more]
+
+
+def name_unreadable(reasons: Sequence[str], console: Console, before: int = 0) -> None:
+    """Why each of the first pictures cannot be read, of which so many were named before."""
+    for reason in reasons[: max(0, _MOST_NAMED - before)]:
+        terminal.say(console, f"Left out: {printable(reason)}")
+
+
+def say_remarks(remarks: Sequence[Remark], console: Console) -> None:
+    """A sentence on each kind of remark, with the first picture that it is true of, however many they are."""
+    for how, count in Counter(each.how for each in remarks).items():
+        first = next(each.picture for each in remarks if each.how == how)
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        terminal.say(console, printable(f"{how}: {first.path}{more}."))
