@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -14,6 +12,7 @@ from ..evaluation.coverage import CoverageRow
 from ..evaluation.open_set import OpenRow
 from ..evaluation.rows import Row
 from ..grammar import value_text
+from ..storage.files import csv_lines
 from ..storage.plain import to_plain
 from .statements import statements
 
@@ -50,12 +49,8 @@ def json_content(
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """Every field of every row; lists are joined by ``+``, options are as typed."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, Row.__struct_fields__, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _csv_cell(value) for name, value in to_plain(row).items()} for row in rows)
-    return buffer.getvalue()
+    """Every field of every row as CSV; lists are joined by ``+``, options are as typed."""
+    return csv_lines([{name: _csv_cell(value) for name, value in to_plain(row).items()} for row in rows])
 
 
 def _csv_cell(value: Any) -> Any:

@@ -10,7 +10,7 @@ from ..reporting.blocks import Block
 from ..reporting.chart import save
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
-from ..storage.files import exclusive, write_json, write_text
+from ..storage.files import csv_lines, exclusive, write_json, write_text
 from . import beside, literature, measurements, rendering, support
 from .comparison import compare
 from .measurements import Measurement
@@ -42,7 +42,7 @@ def _write_table(reproduction: Reproduction) -> None:
     shipped = beside.blocks(reproduction.name, measured, explained=True)
     write_text(folder / "table.md", rendering.markdown(reproduction, lines, measured, shipped), follow_links=False)
     write_text(folder / "table.tex", rendering.latex(reproduction, lines), follow_links=False)
-    write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
+    write_text(folder / "table.csv", csv_lines(rows), follow_links=False)
     write_json(folder / "table.json", {"rows": rows}, follow_links=False)
 
 
@@ -72,7 +72,7 @@ def _write_lines(reproduction: Reproduction) -> None:
     folder, title = reproduction.folder, reproduction.specification.title
     _save(line_figure.draw(lines), reproduction)
     rows = lines.as_dicts()
-    write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
+    write_text(folder / "table.csv", csv_lines(rows), follow_links=False)
     write_json(folder / "table.json", {"x": lines.x_label, "gain_over": lines.over, "rows": rows}, follow_links=False)
     blocks = figure_blocks(reproduction, lines, measured)
     further = beside.blocks(reproduction.name, measured, explained=True)
@@ -106,7 +106,7 @@ def _write_support(reproduction: Reproduction) -> None:
     named = titled(found)
     _save(support_figure.draw(named), reproduction)
     rows = [{"task": name, "before": task.before, "after": task.after} for name, task in named]
-    write_text(folder / "table.csv", rendering.csv_lines(rows), follow_links=False)
+    write_text(folder / "table.csv", csv_lines(rows), follow_links=False)
     text = [f"# {title}", "", f"![{title}](figure.png)", ""]
     cells = [[name, ", ".join(task.classes), f"{task.before:.1f}", f"{task.after:.1f}"] for name, task in named]
     text += rendering.markdown_table(["task", "classes", "before", "after"], cells)

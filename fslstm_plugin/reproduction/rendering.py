@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from string import ascii_uppercase, digits
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..evaluation.statistics import widened
 from ..reporting.blocks import Block
@@ -275,13 +273,3 @@ def latex(reproduction: Reproduction, lines: Sequence[Line]) -> str:
     text += ["\\bottomrule", "\\end{tabular}"]
     text += [f"\\par {latex_escape(words)}." for words in explained(letters)]
     return "\n".join([*text, ""])
-
-
-def csv_lines(rows: Sequence[dict[str, Any]]) -> str:
-    """Flat dictionaries of the same keys as CSV; empty without rows."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]) if rows else [], lineterminator="\n")
-    if rows:
-        writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()

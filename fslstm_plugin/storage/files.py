@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import secrets
@@ -10,7 +12,7 @@ import stat
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -303,6 +305,21 @@ def _make(folder: Path) -> None:
 def write_json(path: Path, content: Any, follow_links: bool = True) -> None:
     """Write a JSON file so that it is whole or absent, as :func:`write_text` does."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", follow_links)
+
+
+def csv_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    r"""Rows as CSV: all have all columns, empty where a row has no such cell; an empty text without rows.
+
+    Example:
+        >>> csv_lines([{"a": 1}, {"b": 2}]), csv_lines([])
+        ('a,b\n1,\n,2\n', '')
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    if rows:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def damaged_member(file: Path) -> str | None:

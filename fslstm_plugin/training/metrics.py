@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytorch_lightning as pl
 
 from ..errors import FSLSTMError
 from ..runs.folder import Run
-from ..storage.files import replacing
+from ..storage.files import csv_lines, replacing
 
 
 def is_logged(trainer: pl.Trainer) -> bool:
@@ -61,14 +59,9 @@ class Metrics(pl.Callback):
             self.write()
 
     def write(self) -> None:
-        """Write the file; all rows have all columns, empty where a row has no such number."""
-        text = io.StringIO()
-        columns = dict.fromkeys(name for row in self.rows for name in row)
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
+        """Write the file."""
         with replacing(self.run.path / "metrics.csv") as temporary:
-            temporary.write_text(text.getvalue(), encoding="utf-8")
+            temporary.write_text(csv_lines(self.rows), encoding="utf-8")
 
     def _note(self, trainer: pl.Trainer, prefix: str) -> None:
         numbers = {name: value.item() for name, value in trainer.callback_metrics.items() if name.startswith(prefix)}

@@ -384,10 +384,6 @@ def test_a_class_with_a_bar_in_its_name_stays_in_its_cell(tmp_path, monkeypatch)
     assert {line.count("|") for line in rows} == {5}
 
 
-def test_a_table_without_rows_is_empty():
-    assert rendering.csv_lines([]) == ""
-
-
 def test_what_would_be_trained_is_said_before_any_time_is_measured(trained, reproduce, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
