@@ -116,7 +116,7 @@ class FittedMethod:
     @torch.no_grad()
     def adapted(self, points: Tensor) -> Tensor:
         """Points ``(m, d)`` after the adapters, which must change each by itself."""
-        none = torch.zeros(0, self.ways, dtype=points.dtype)
+        none = points.new_zeros(0, self.ways)
         return self.method.prepare(EpisodeFeatures.from_points(points, none, self.base_mean)).points
 
     def _gram(self, query: Tensor) -> EpisodeGram:
@@ -205,7 +205,7 @@ class FittedMethod:
     def independent(self) -> Tensor:
         """Places of the points that do not belong together: one of each group, or all, int64."""
         if self.groups is None:
-            return torch.arange(len(self.labels))
+            return torch.arange(len(self.labels), device=self.labels.device)
         return representatives(self.labels, self.groups)
 
     @cached_property

@@ -35,7 +35,8 @@ def numbered(names: Sequence[str]) -> Tensor | None:
     if not any(names):
         return None
     found: dict[object, int] = {}
-    return torch.tensor([found.setdefault(name or object(), len(found)) for name in names], dtype=torch.int64)
+    numbers = [found.setdefault(name or object(), len(found)) for name in names]
+    return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
 def folds(labels: Tensor, groups: Tensor) -> Tensor:
@@ -51,7 +52,7 @@ def folds(labels: Tensor, groups: Tensor) -> Tensor:
     """
     pairs = torch.stack([labels, groups], -1).unique(dim=0)
     count = min(_FOLDS, int(pairs[:, 0].bincount().max()))
-    taken = torch.zeros(int(labels.max()) + 1, count)  # Points of each class in each fold.
+    taken = torch.zeros(int(labels.max()) + 1, count, device=labels.device)  # Points of each class in each fold.
     found = torch.full_like(labels, -1)
     sizes = groups.bincount()
     for group in sizes.argsort(descending=True, stable=True)[: int((sizes > 0).sum())]:
@@ -77,14 +78,14 @@ def representatives(labels: Tensor, groups: Tensor) -> Tensor:
         >>> len(representatives(torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([0, 0, 1, 2, 3, 4])))
         5
     """
-    generator = torch.Generator().manual_seed(0)
-    taken = torch.zeros(int(labels.max()) + 1, dtype=torch.int64)
+    generator = torch.Generator("cpu").manual_seed(0)
+    taken = labels.new_zeros(int(labels.max()) + 1)
     found = []
     for group in groups.unique():
         places = (groups == group).nonzero().flatten()
-        places = places[torch.randperm(len(places), generator=generator)]
+        places = places[torch.randperm(len(places), generator=generator, device="cpu")]
         place = places[taken[labels[places]].argmin()]
         taken[labels[place]] += 1
         found.append(int(place))
     found += [int((labels == label).nonzero()[0]) for label in labels.unique() if not taken[label]]
-    return torch.tensor(sorted(found))
+    return torch.tensor(sorted(found), device="cpu")

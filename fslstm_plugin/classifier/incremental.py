@@ -48,7 +48,7 @@ class UpdatableSystem:
 
     def __init__(self, head: SmootherHead) -> None:
         self.head = head
-        self.points = self.matrix = self.inverse = torch.zeros(0, 0, dtype=torch.float64)
+        self.points = self.matrix = self.inverse = torch.zeros(0, 0, dtype=torch.float64, device="cpu")
         self._is_updated = False
 
     def add(self, points: Tensor) -> None:
@@ -56,7 +56,7 @@ class UpdatableSystem:
         old = self.points if len(self.points) else points[:0]
         self._is_updated = bool(len(old))
         crossing = self._kernel(old, points) + self.head.offset
-        ridge = self._ridge * torch.eye(len(points), dtype=points.dtype)
+        ridge = self._ridge * torch.eye(len(points), dtype=points.dtype, device=points.device)
         own = self._kernel(points, points) + self.head.offset + ridge
         influence = self.inverse @ crossing
         influence = influence + self.inverse @ (crossing - self.matrix @ influence)
@@ -73,7 +73,7 @@ class UpdatableSystem:
         if not len(places):  # nor copy the inverse
             return
         self._is_updated = True
-        kept = torch.ones(len(self.points), dtype=torch.bool)
+        kept = torch.ones(len(self.points), dtype=torch.bool, device="cpu")
         kept[places] = False
         crossing = self.inverse[kept][:, places]
         update = crossing @ _inverse(self.inverse[places][:, places]) @ crossing.mT

@@ -188,7 +188,7 @@ def expected_accuracy(logits: Tensor, labels: Tensor, more: int = 0, groups: Ten
         >>> found.accuracy, round(found.low, 2), found.high
         (1.0, 0.61, 1.0)
     """
-    groups = torch.arange(len(labels)) if groups is None else groups
+    groups = torch.arange(len(labels), device=labels.device) if groups is None else groups
     sizes = labels.bincount()
     counts = torch.stack([labels, groups], -1).unique(dim=0)[:, 0].bincount()[labels].double()
     if not len(labels) or counts.min() == 1:
@@ -210,7 +210,7 @@ def _with_sensitivity_times(factor: float, share: float, classes: float) -> floa
 
     if factor == 1 or not 1 / classes < share < 1 - _ROUNDING:
         return share
-    places = torch.linspace(-_TAIL, _TAIL, 801, dtype=torch.float64)
+    places = torch.linspace(-_TAIL, _TAIL, 801, dtype=torch.float64, device="cpu")
     weights = (-places.square() / 2).softmax(-1)
 
     def correct(sensitivity: float) -> float:

@@ -112,7 +112,8 @@ class _Found(NamedTuple):
 
 
 def _found(labelled: Tensor, pool: Tensor, count: int, seed: int, centred: float = 1.0) -> _Found:
-    looked_at = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))[:MOST].sort().values
+    generator = torch.Generator("cpu").manual_seed(seed)
+    looked_at = torch.randperm(len(pool), generator=generator, device="cpu")[:MOST].sort().values
     covariance, noise = _posterior(labelled.double(), pool[looked_at].double(), centred)
     chosen = _choose(covariance, noise, min(count, len(looked_at)))
     variance = covariance.diagonal().contiguous()
@@ -132,7 +133,7 @@ def _posterior(labelled: Tensor, pool: Tensor, centred: float) -> tuple[Tensor, 
     labelled, pool = points.tensor_split([len(labelled)])
     noise = _NOISE * points.square().sum(-1).mean().clamp(min=torch.finfo(points.dtype).tiny)
     cross = labelled @ pool.mT
-    system = labelled @ labelled.mT + noise * torch.eye(len(labelled), dtype=points.dtype)
+    system = labelled @ labelled.mT + noise * torch.eye(len(labelled), dtype=points.dtype, device=points.device)
     return pool @ pool.mT - cross.mT @ solve_spd(system, cross), noise
 
 

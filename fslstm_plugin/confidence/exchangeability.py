@@ -51,11 +51,11 @@ def difference(
         (False, True)
     """
     points = F.normalize(torch.cat([labelled, new]).double(), dim=-1)
-    is_new = torch.arange(len(points)) >= len(labelled)
-    group = torch.zeros(len(points), dtype=torch.long) if groups is None else torch.cat(groups)
-    generator = torch.Generator().manual_seed(0)
-    statistics = torch.zeros(permutations + 1, dtype=torch.float64)
-    shares = torch.zeros(len(points), dtype=torch.float64)
+    is_new = torch.arange(len(points), device=points.device) >= len(labelled)
+    group = points.new_zeros(len(points), dtype=torch.long) if groups is None else torch.cat(groups)
+    generator = torch.Generator("cpu").manual_seed(0)
+    statistics = torch.zeros(permutations + 1, dtype=torch.float64, device="cpu")
+    shares = torch.zeros(len(points), dtype=torch.float64, device="cpu")
     for each in group.unique():
         mine = (group == each).nonzero().squeeze(1)
         among = is_new[mine].double()
@@ -63,7 +63,7 @@ def difference(
         if count == 0 or others == 0:
             continue
         signs = among / count - (1 - among) / others
-        orders = torch.rand(permutations, len(mine), generator=generator).argsort(-1)
+        orders = torch.rand(permutations, len(mine), generator=generator, device="cpu").argsort(-1)
         all_signs = torch.cat([signs.unsqueeze(0), signs[orders]])
         distances = (2 - 2 * points[mine] @ points[mine].mT).clamp(min=0).sqrt()
         weight = count * others / (count + others)

@@ -225,7 +225,8 @@ class Dataset(ABC):
         prepared = self.index(root)[split]
         with self._with_remedy(root):
             images = torch.from_numpy(open_images(prepared))
-        labels = torch.arange(len(prepared.classes)).repeat_interleave(torch.tensor(list(prepared.classes.values())))
+        sizes = torch.tensor(list(prepared.classes.values()), device="cpu")
+        labels = torch.repeat_interleave(sizes)
         return Split(self.name, split, images, labels, tuple(prepared.classes), prepared.digest)
 
     def remedy(self, root: Path) -> str:

@@ -80,7 +80,7 @@ class EpisodeSampler:
     @property
     def labels(self) -> Tensor:
         """Labels of a balanced episode's images, support first, int64 ``(ways * (shots + queries),)``."""
-        classes = torch.arange(self.ways)
+        classes = torch.arange(self.ways, device="cpu")
         return torch.cat([classes.repeat_interleave(self.shots), classes.repeat_interleave(self.queries)])
 
     def query_labels(self, start: int, count: int) -> Tensor:
@@ -90,7 +90,7 @@ class EpisodeSampler:
             int64 ``(count, ways * queries)``, ascending in each episode.
         """
         counts = self._counts(start, count).flatten()
-        return torch.arange(self.ways).repeat(count).repeat_interleave(counts).view(count, -1)
+        return torch.arange(self.ways, device="cpu").repeat(count).repeat_interleave(counts).view(count, -1)
 
     def batch(self, start: int, count: int) -> Tensor:
         """Image indices of the episodes ``start`` to ``start + count - 1``.
@@ -104,7 +104,7 @@ class EpisodeSampler:
         by_class = torch.from_numpy(np.array(tasks, np.int64).reshape(count, self.ways, self._images_per_class))
         support, query = by_class[..., : self.shots], by_class[..., self.shots :]
         # Where the queries are not balanced, more are drawn than are used: the first ones of each class are.
-        used = torch.arange(query.shape[-1]) < self._counts(start, count).unsqueeze(-1)
+        used = torch.arange(query.shape[-1], device="cpu") < self._counts(start, count).unsqueeze(-1)
         return torch.cat([support.flatten(1), query[used].view(count, -1)], dim=1)
 
     def _draw(self, episode: int) -> list[list[int]]:
@@ -116,4 +116,6 @@ class EpisodeSampler:
     def _counts(self, start: int, count: int) -> Tensor:
         """Queries of each class of some episodes, int64 ``(count, ways)``."""
         episodes = range(start, start + count)
-        return torch.tensor([self.balance.counts(self.ways, self.queries, self.seed, episode) for episode in episodes])
+        return torch.tensor(
+            [self.balance.counts(self.ways, self.queries, self.seed, episode) for episode in episodes], device="cpu"
+        )

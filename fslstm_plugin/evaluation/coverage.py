@@ -65,7 +65,7 @@ def why_not_attainable(setting: Setting, coverage: float, kind: str) -> str | No
 
 def _labelled(setting: Setting) -> Tensor:
     """One-hot labels of the support of an episode."""
-    return one_hot(torch.arange(setting.ways).repeat_interleave(setting.shots), setting.ways)
+    return one_hot(torch.arange(setting.ways, device="cpu").repeat_interleave(setting.shots), setting.ways)
 
 
 def with_prediction_sets(methods: Sequence[Method]) -> list[Method]:

@@ -71,7 +71,7 @@ class FeatureSession(Session):
         split = Split(
             printable(name),
             kind,
-            torch.zeros(len(features), 0, 0, 3, dtype=torch.uint8),
+            torch.zeros(len(features), 0, 0, 3, dtype=torch.uint8, device="cpu"),
             torch.from_numpy(places[order]),
             tuple(printable(str(each)) for each in classes),
         )

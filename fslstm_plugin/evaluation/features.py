@@ -47,7 +47,7 @@ def extract_features(
     reduced = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
     parts = []
     with torch.inference_mode(), reduced:
-        for indices in torch.arange(len(split.labels)).split(batch_size):
+        for indices in torch.arange(len(split.labels), device=split.labels.device).split(batch_size):
             batch = sent(split.images[indices], device)
             images = make_images(batch, torch.arange(len(indices), device=device), normalization)
             parts.append(backbone(images).float())

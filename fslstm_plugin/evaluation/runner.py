@@ -119,7 +119,7 @@ def run_methods(
     batches = (episodes_from(first + start, min(batch_episodes, mine.stop - start)) for start in starts)
     under_way = _in_threads(run, batches, workers)
     parts: list[list[tuple[Tensor, float]]] = []
-    done, sums = 0, torch.zeros(len(methods), dtype=torch.float64)
+    done, sums = 0, torch.zeros(len(methods), dtype=torch.float64, device="cpu")
     for running in under_way if device.type == "cpu" else _one_ahead(under_way):
         part = running.results()
         parts.append(part)
@@ -128,7 +128,7 @@ def run_methods(
         report(done, (sums / done).tolist())
     outcomes = []
     for index, method in enumerate(methods):
-        values = torch.cat([torch.empty(2, 0, dtype=torch.float64), *(part[index][0] for part in parts)], -1)
+        values = torch.cat([sums.new_empty(2, 0), *(part[index][0] for part in parts)], -1)
         values, seconds = ranks.gather(values, sum(part[index][1] for part in parts) / workers)
         outcomes.append(Outcome(method, values[0], values[1], seconds))
     return outcomes

@@ -171,7 +171,7 @@ def _simultaneous_factor(values: Tensor, share: float, alone: float) -> float:
     normal = torch.from_numpy(np.random.default_rng(0).standard_normal((_DRAWS, methods)))
     drawn = normal * eigenvalues.clamp(min=0).sqrt() @ vectors.mT
     variances = covariance.diagonal()
-    largest = torch.zeros(_DRAWS, dtype=torch.float64)
+    largest = drawn.new_zeros(_DRAWS)
     for row in range(methods):
         variance = variances[row] + variances - 2 * covariance[row]
         # For equal methods rounding leaves a difference and a variance whose ratio would be meaningless.
@@ -260,7 +260,7 @@ def require_left_out(classes: Tensor) -> Tensor:
     Raises:
         UsageError: If a class is in fewer than two episodes, or in all but one or all.
     """
-    inside = torch.zeros(len(classes), int(classes.max()) + 1, dtype=torch.bool).scatter_(1, classes, value=True)
+    inside = classes.new_zeros(len(classes), int(classes.max()) + 1, dtype=torch.bool).scatter_(1, classes, value=True)
     inside = inside[:, inside.any(0)]
     counts = inside.sum(0)
     if torch.minimum(counts, len(inside) - counts).min() < 2:

@@ -105,10 +105,10 @@ def random_code(ways: int, seed: int = 0) -> Tensor:
     """
     if ways < 3:
         raise UsageError(f"A random code needs at least 3 ways, but got {ways}: use 'one-vs-all'.")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     columns = math.ceil(10 * math.log2(ways))
     while True:
-        code = 2.0 * torch.randint(2, (ways, columns), generator=generator, dtype=torch.float64) - 1
+        code = 2.0 * torch.randint(2, (ways, columns), generator=generator, dtype=torch.float64, device="cpu") - 1
         if _fault(code) is None:
             return code
 

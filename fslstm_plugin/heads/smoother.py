@@ -230,7 +230,7 @@ def errors_together(inverse: Tensor, solution: Tensor, targets: Tensor) -> Tenso
     points, leave = one_of_each_class(targets)
     size = inverse.shape[-1]
     found = []
-    for part in torch.arange(size).split(max(1, _BLOCKS // points.shape[-1] ** 2)):
+    for part in torch.arange(size, device=points.device).split(max(1, _BLOCKS // points.shape[-1] ** 2)):
         mine, gone = points[..., part, :], leave[..., part, :]
         pairs = mine.unsqueeze(-1) * size + mine.unsqueeze(-2)
         blocks = inverse.flatten(-2).gather(-1, pairs.flatten(-3)).view(pairs.shape)

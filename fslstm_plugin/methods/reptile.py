@@ -178,7 +178,7 @@ class Reptile(Method):
         self.require_shape(features)
         n = features.num_support
         # One order for all episodes, in which the results do not depend on what was computed before.
-        order = torch.Generator().manual_seed(0)
+        order = torch.Generator("cpu").manual_seed(0)
         schedule = minibatches(n, min(self.test_batch, n), self.test_steps, order)
         *batch, total, size = features.points.shape
         images = self._images(features.points.reshape(-1, total, size))
@@ -280,8 +280,8 @@ def minibatches(images: int, size: int, steps: int, generator: torch.Generator |
         tensor([2, 2, 2, 2, 2])
     """
     rounds = -(-steps * size // images)
-    orders = [torch.randperm(images, generator=generator) for _ in range(rounds)]
-    return torch.cat([torch.empty(0, dtype=torch.int64), *orders])[: steps * size].view(steps, size)
+    orders = [torch.randperm(images, generator=generator, device="cpu") for _ in range(rounds)]
+    return torch.cat([torch.empty(0, dtype=torch.int64, device="cpu"), *orders])[: steps * size].view(steps, size)
 
 
 def _format(weight: Tensor) -> torch.memory_format:

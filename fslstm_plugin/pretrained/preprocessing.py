@@ -40,7 +40,8 @@ class CentreCrop:
     def __call__(self, image: Image.Image) -> Tensor:
         """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
         pixels = torch.from_numpy(np.array(fit_square(image, self.image_size))).permute(2, 0, 1).contiguous()
-        mean, std = (torch.tensor(each)[:, None, None] for each in (self.normalization.mean, self.normalization.std))
+        each = (self.normalization.mean, self.normalization.std)
+        mean, std = torch.tensor(each, device="cpu")[..., None, None]
         return (pixels.float() / 255 - mean) / std
 
 

@@ -24,6 +24,27 @@ def accuracy(features, labels) -> float:
     return row.accuracy
 
 
+def test_a_default_device_changes_nothing() -> None:
+    def numbers() -> list:
+        rows = evaluate(FEATURES, LABELS, ["lssvm(ridge=loo,coding=ecoc)", "tim", "svm+psm"], **SHORT)
+        classifier = FewShotClassifier().fit(FEATURES[::2], LABELS[::2]).partial_fit(FEATURES[1:9], LABELS[1:9])
+        sets = [each.tolist() for each in classifier.remove([3]).predict_set(FEATURES, 0.8)]
+        suggested = [each.place for each in classifier.suggest(FEATURES, 3)]
+        return [
+            *((row.accuracy, row.ci95) for row in rows),
+            classifier.predict_proba(FEATURES).tolist(),
+            sets,
+            suggested,
+        ]
+
+    expected = numbers()
+    torch.set_default_device("meta")  # as "cuda", where there is no GPU
+    try:
+        assert numbers() == expected
+    finally:
+        torch.set_default_device(None)
+
+
 def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
     expected = accuracy(FEATURES, LABELS)
     for kind in (">f8", "<f4", ">f4", np.longdouble):
