@@ -18,7 +18,7 @@ from fslstm_cli.main import app
 from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "reproductions" / "README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "reproductions").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = re.compile(r"^<!-- not run: .* -->\n```python\n.*?^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"^```python\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
@@ -52,7 +52,7 @@ def test_python_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
 def commands(page):
     """The words of every command of ours on a page: in blocks of shell lines, and in the text."""
     text = page.read_text(encoding="utf-8")
-    shell = "\n".join(code for kind, code in BLOCK.findall(text) if kind in ("sh", "console"))
+    shell = "\n".join(code for kind, code in BLOCK.findall(text) if kind in ("sh", "bash", "console"))
     lines = [*shell.replace("\\\n", " ").splitlines(), *re.findall(r"`([^`]*)`", prose(text))]
     for line in lines:
         found = re.search(r"(?:^|[\s`(])(?:fslstm|-m fslstm_cli)\s+(?=[\w-])(.*)", " ".join(line.split()))
