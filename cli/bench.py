@@ -11,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError
 
-from . import evaluation, options
+from . import evaluation, options, terminal
 from .results import write_json
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def bench(
         comparisons += found[0]
         figures += found[1]
 
-    output = Console()
+    output = terminal.for_tables()
     if comparisons:
         output.print(comparison_table(comparisons))
     if figures:

@@ -10,7 +10,7 @@ from fslstm_plugin.recipes import Augmentation, PretrainRecipe
 from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
-from . import options
+from . import options, terminal
 from .results import write_json
 from .signatures import only_given, with_recipe
 
@@ -51,6 +51,6 @@ def bench_accuracy(
     given = only_given(recipe)
     config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
     curve = accuracy.bench_accuracy(config, mark, data_root, tell)
-    Console().print(curve.table())
+    terminal.for_tables().print(curve.table())
     if json:
         write_json(json, curve.as_dict(config))

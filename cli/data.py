@@ -10,6 +10,7 @@ import typer
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import DATASETS
 
+from . import terminal
 from .command import Command, epilog
 from .options import DataRoot, Json, complete
 from .results import write_json
@@ -65,7 +66,6 @@ def prepare(
 @app.command("list", cls=Command, epilog=epilog(LIST_EXAMPLES))
 def show(data_root: DataRoot = None, json: Json = None) -> None:
     """List the data sets, prepared ones first, each with its folder and the numbers of classes and images per split."""
-    from rich import print as show_table
     from rich.table import Table
 
     from fslstm_plugin.data.root import data_root as resolve
@@ -85,7 +85,7 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
         table.add_row(
             row["dataset"], row["split"], *map(str, numbers), row["path"] if row["prepared"] else row["state"]
         )
-    show_table(table)
+    terminal.for_tables().print(table)
     if json:
         write_json(json, {"rows": rows})
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .terminal import join_ranks, say
+from .terminal import for_tables, join_ranks, say
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.rows import Row
@@ -41,7 +41,7 @@ def give_out(
     from fslstm_plugin.reporting.terminal import ResultsTable
     from fslstm_plugin.storage.files import write_json, write_text
 
-    console = Console()
+    console = for_tables()
     console.print(ResultsTable(rows, notes))
     for sentence in statements(rows) if verbose else verdict(rows):
         say(console, sentence)

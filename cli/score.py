@@ -127,7 +127,6 @@ def _show(said: Score, names: list[str], uncalibrated: str | None) -> None:
 
 
 def _show_table(said: Score, names: list[str]) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
     from rich.text import Text
@@ -136,7 +135,7 @@ def _show_table(said: Score, names: list[str]) -> None:
     table = Table("Label", *columns, title="Pictures by label and prediction")
     for label, counts in said.confusions.items():
         table.add_row(Text(label), *(f"{counts[name]:,}" if name in counts else "" for name in names))
-    Console().print(table)
+    terminal.for_tables().print(table)
 
 
 def _show_commonest(said: Score) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from fslstm_plugin.errors import printable
 
-from . import options, pictures
+from . import options, pictures, terminal
 
 if TYPE_CHECKING:
     from fslstm_plugin.classifier.identity import BackboneIdentity
@@ -26,7 +26,6 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
     Neither the pictures nor the backbone's weights are needed.
     """
     from msgspec import structs
-    from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
 
@@ -40,7 +39,7 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
     table = Table("Class", Column("Pictures", justify="right"))
     for name, number in said.pictures.items():
         table.add_row(Text(printable(name)), f"{number:,}")
-    Console().print(table)
+    terminal.for_tables().print(table)
     for sentence in (
         *([] if content.made is None else [f"Made on {content.made.date} by fslstm {content.made.version}."]),
         *_origin(content.pictures),

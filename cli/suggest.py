@@ -11,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 
-from . import evaluation, gathering, options, outputs, pictures
+from . import evaluation, gathering, options, outputs, pictures, terminal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,7 +100,7 @@ def suggest(
     for number, (path, reason) in enumerate(rows, start=1):
         place = pictures.shown(path, source)
         table.add_row(str(number), Text(printable(place), overflow="fold"), Text(printable(reason)))
-    Console().print(table)
+    terminal.for_tables().print(table)
     _write(rows, json, label_studio)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fslstm_plugin.errors import printable
 
-from . import options, pictures
+from . import options, pictures, terminal
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures.likeness import Tested
@@ -55,7 +55,6 @@ class Summary:
 
     def show(self, predictions: Iterable[Prediction], sets: bool, sure: bool, source: Path, calibrated: bool) -> None:
         """Print it, with columns for prediction sets and for sure labels where there are some; few pictures singly."""
-        from rich.console import Console
         from rich.table import Column, Table
         from rich.text import Text
 
@@ -79,7 +78,7 @@ class Summary:
                     cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
                     cells += [f"{count.single:,}"] if sets else []
                     shown.add_row(*(Text(printable(cell)) for cell in cells))
-        Console().print(shown)
+        terminal.for_tables().print(shown)
 
 
 def on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.ranks import Ranks
 
 _PATIENCE = 30.0  # Seconds between two lines of progress, as in trainings.
+_LEAST_COLUMNS = 60  # In which a table fits: in fewer, parts of it would be left out.
 
 
 @cache
@@ -63,6 +64,15 @@ def say(console: Console, sentence: str) -> None:
     """A sentence on a line of its own, by the first process only."""
     if is_first():
         console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
+
+
+def for_tables() -> Console:
+    """Standard output; where it is too narrow for the words and numbers of a table, its lines go on in the next."""
+    from rich.console import Console
+
+    console = Console()
+    console.width = max(console.width, _LEAST_COLUMNS)
+    return console
 
 
 @contextmanager

@@ -98,3 +98,10 @@ def test_data_sets_that_are_not_prepared_have_a_line_each(fslstm, tmp_path):
         refused = fslstm("data", "list", "--data-root", place)
         assert (refused.code, refused.out) == (2, "")
         assert f"there is no folder {place}" in refused.err
+
+
+def test_a_table_is_whole_on_the_narrowest_terminal(fslstm, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    shown = fslstm("data", "list").out
+    assert "…" not in shown
+    assert {"glyphs-84", "classes", "images", "size"} <= set(shown.split())
