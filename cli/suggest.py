@@ -51,6 +51,7 @@ def suggest(
     runs: options.RunsFolder = Path("runs"),
     max_pixels: pictures.MaxPixels = None,
     device: evaluation.Device = "auto",
+    seed: options.Seed = 0,
     json: options.Json = None,
     label_studio: Annotated[
         Optional[Path],
@@ -78,11 +79,11 @@ def suggest(
         source = model
         if source.is_file() and source.suffix.lower() == ".fslstm":
             raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {shlex.quote(str(source))} PICTURES'.")
-        new = pictures.drawn(pictures.unlabelled(source, console), 0)
+        new = pictures.drawn(pictures.unlabelled(source, console), seed)
         network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), suggest_first
     else:
-        allowed = {*context.params} - {"backbone", "pooling", "views", "runs"}
-        options.refuse_beside(context, "MODEL", allowed, "a classifier has a backbone of its own")
+        allowed = {*context.params} - {"backbone", "pooling", "views", "runs", "seed"}
+        options.refuse_beside(context, "MODEL", allowed, "a classifier has a backbone and a seed of its own")
         found = pictures.unlabelled(source, console)
         classifier = pictures.load(model, device, weights)
         known = set(classifier.pictures_)

@@ -64,12 +64,20 @@ def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_p
     assert len(json.loads((tmp_path / "tasks.json").read_text())) == 3
 
 
+def test_the_seed_draws_which_of_many_pictures_are_considered(fslstm, monkeypatch, tmp_path: Path, small) -> None:
+    monkeypatch.setattr("fslstm_plugin.classifier.suggestions.MOST", 3)
+    new = painted.unlabelled(tmp_path / "new")
+    tables = [fslstm("suggest", new, "--count", 3, "--seed", seed, *small).out for seed in (0, 0, 1)]
+    assert tables[0] == tables[1] != tables[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("{model}",), "Name the pictures after"),
         (("{model}", "{new}", "--views", "flip"), "MODEL and --views cannot be used together"),
         (("{model}", "{new}", "--runs", "."), "MODEL and --runs cannot be used together"),
+        (("{model}", "{new}", "--seed", "1"), "MODEL and --seed cannot be used together"),
     ],
 )
 def test_a_model_is_not_taken_for_pictures(arguments, words, fslstm, tmp_path: Path, model) -> None:
