@@ -1,4 +1,4 @@
-"""What the reference makes of docstrings: its generator knows ``Examples:`` only, no Sphinx roles and no ``Meta``."""
+"""What the reference makes of docstrings: its generator knows ``Examples:`` only, and no ``Meta``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import Any
 
 import griffe
 
-_ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")
 _DESCRIPTION = re.compile(r"""Meta\(.*description=["'](.*)["']\)""")
 
 
 class Examples(griffe.Extension):
-    """Renames the section ``Example:`` in every docstring, and leaves of a role the name, before it is parsed."""
+    """Renames the section ``Example:`` in every docstring before it is parsed."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Change the docstring of one object."""
         if obj.docstring:
-            text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
-            obj.docstring.value = _ROLE.sub(r"`\1`", text)
+            obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)
 
 
 class Descriptions(griffe.Extension):

@@ -20,7 +20,7 @@ _CEILINGS = {"flops": "product's rate", "bytes": "copy's rate"}
 class Contender:
     """Something to time."""
 
-    # Does the work once and says how long it took; :func:`clocked` makes one of any function.
+    # Does the work once and says how long it took; `clocked` makes one of any function.
     seconds: Callable[[], float]
     units: int = 1  # Number of episodes, steps or other units in one call; times are per unit.
 

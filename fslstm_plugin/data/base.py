@@ -15,15 +15,13 @@ import torch
 from ..errors import DataError, StorageError, UnknownNameError
 from ..recipes import DatasetRecipe
 from ..storage.files import exclusive
+from ..storage.folders import partial_folder, remove_folder, whole_folder
 from .prepared import (
     SPLITS,
     PreparedSplit,
     RawSplit,
     open_images,
-    partial_folder,
     read_index,
-    remove_folder,
-    whole_folder,
     write_prepared,
 )
 
@@ -75,7 +73,7 @@ def silent(*_: object) -> None:
 class Dataset(ABC):
     """A data set with train, val and test classes, kept under ``<root>/fslstm/<name>``.
 
-    A subclass sets the attributes and writes :meth:`read`; the registry holds one instance of it.
+    A subclass sets the attributes and writes `read`; the registry holds one instance of it.
 
     Attributes:
         name: As typed on the command line.
@@ -86,7 +84,7 @@ class Dataset(ABC):
         source_option: What ``fslstm data prepare NAME`` needs in addition, such as ``--archive cifar100.zip``.
         source_files: Files that the user must obtain for it, for error messages.
         recipe: What meta-training must know about it.
-        version: Increased when :meth:`read` gives other images than before, so that older ones are prepared again.
+        version: Increased when `read` gives other images than before, so that older ones are prepared again.
     """
 
     name: str

@@ -11,10 +11,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..storage.damage import naming_damage
-from ..storage.files import require_regular, sync, sync_folder
+from ..storage.files import require_regular, sync
 
 FORMAT = 2
 INDEX = "index.json"
@@ -47,45 +45,6 @@ class RawSplit:
     def counts(self) -> dict[str, int]:
         """How many images each class has."""
         return {name: len(images) for name, images in self.classes.items()}
-
-
-@contextmanager
-def scratch_folder(path: Path) -> Iterator[Path]:
-    """An empty folder that is removed afterwards, see :func:`remove_folder`.
-
-    The caller holds :func:`exclusive`, so the name can be fixed: what a killed process left under it is
-    removed by the next one.
-    """
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
-    try:
-        yield path
-    finally:
-        remove_folder(path)
-
-
-def remove_folder(path: Path) -> None:
-    """Remove a folder and what is in it, and the folder around it if that is empty then."""
-    shutil.rmtree(path, ignore_errors=True)
-    with suppress(OSError):  # an empty <root>/cifarfs would keep learn2learn from downloading
-        path.parent.rmdir()
-
-
-def partial_folder(folder: Path) -> Path:
-    """Where a folder is filled before it gets its final name."""
-    return folder.with_name(f".{folder.name}.partial")
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A :func:`scratch_folder` to fill, which becomes ``folder`` only if the block succeeds, and then replaces it."""
-    with scratch_folder(partial_folder(folder)) as partial:
-        yield partial
-        sync_folder(partial)
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
-        sync_folder(folder.parent)
 
 
 @dataclass(frozen=True)
@@ -118,7 +77,7 @@ class PreparedSplit:
 
 
 def write_prepared(folder: Path, header: Mapping[str, Any], image_size: int, splits: Iterable[RawSplit]) -> None:
-    """Write the splits into an empty folder, one image at a time, with a header that :func:`read_index` compares.
+    """Write the splits into an empty folder, one image at a time, with a header that `read_index` compares.
 
     Raises:
         DataError: If an image has another shape, or the splits are not train, val and test.

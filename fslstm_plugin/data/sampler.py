@@ -96,8 +96,8 @@ class EpisodeSampler:
         """Image indices of the episodes ``start`` to ``start + count - 1``.
 
         Returns:
-            int64 ``(count, ways * (shots + queries))``, support first; the support in the order of :attr:`labels`,
-            the queries in that of :meth:`query_labels`.
+            int64 ``(count, ways * (shots + queries))``, support first; the support in the order of `labels`,
+            the queries in that of `query_labels`.
         """
         tasks = [self._draw(episode) for episode in range(start, start + count)]
         # Through NumPy, which converts nested lists five times as fast.

@@ -79,7 +79,7 @@ class FeatureStore:
         backbone: Maps images to vectors.
         folder: The run's; its ``cache`` takes the files. None keeps nothing.
         device: Where to compute.
-        precision: See :func:`extract_features`.
+        precision: See `extract_features`.
         kind: A word in the files' names, for features of another kind than a backbone's; default none.
         note: Called with a sentence if the files cannot be kept, which is not an error.
     """
@@ -100,7 +100,7 @@ class FeatureStore:
         return self._kept(split, "features", len(split.labels), progress, lambda features: features)
 
     def mean(self, split: Split, progress: Progress = silent) -> Tensor:
-        """Mean feature of the images, float32 ``(d,)``; see :meth:`features`."""
+        """Mean feature of the images, float32 ``(d,)``; see `features`."""
         return self._kept(split, "mean", 1, progress, lambda each: each.double().mean(0, keepdim=True).float())[0]
 
     def _kept(

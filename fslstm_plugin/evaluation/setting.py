@@ -28,7 +28,7 @@ class Setting:
         queries: Query images per class.
         episodes: Number of episodes.
         seed: Seed of the episodes.
-        query_balance: ``"uniform"`` or ``"dirichlet:A"``, see :class:`~fslstm_plugin.data.balance.QueryBalance`.
+        query_balance: ``"uniform"`` or ``"dirichlet:A"``, see `QueryBalance`.
         interval: What the 95 % intervals are over: ``"episodes"``, or ``"classes"`` for statements about new classes.
     """
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..backbones.base import normalization_of
 from ..data.base import Split
 from ..data.images import make_images
+from .devices import Clock
 from .setting import Setting
 
 
@@ -22,18 +21,17 @@ def backbone_seconds(
     """
     device = torch.device(device)
     backbone = backbone.to(device)
-    indices = setting.sampler(split).batch(0, episodes + 1)
-    began = 0.0
+    first, *others = setting.sampler(split).batch(0, episodes + 1)
+
+    def embed(episode: Tensor) -> None:
+        images = split.images[episode].to(device)
+        backbone(make_images(images, torch.arange(len(images), device=device), normalization_of(backbone)))
+
     with torch.inference_mode():
-        for number, episode in enumerate(indices):
-            if number == 1:
-                began = _now(device)
-            images = split.images[episode].to(device)
-            backbone(make_images(images, torch.arange(len(images), device=device), normalization_of(backbone)))
-        return (_now(device) - began) / episodes
-
-
-def _now(device: torch.device) -> float:
+        embed(first)
+        with Clock(device) as clock:
+            for episode in others:
+                embed(episode)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter()
+    return clock.seconds / episodes

@@ -28,7 +28,7 @@ globals().update(_algorithms)
 
 
 def register_all() -> None:
-    """See :func:`fslstm_plugin.register`."""
+    """See `fslstm_plugin.register`."""
     import learn2learn as l2l
     import learn2learn.algorithms.lightning
 

@@ -35,7 +35,7 @@ _STANDARD = MetaRecipe(augmentation=Augmentation.published(84), lr=0.1, method_l
 
 
 class _TaskOptions:
-    """The options of :meth:`LightningFewShot.add_model_specific_args` that are no head's, with their defaults."""
+    """The options of `LightningFewShot.add_model_specific_args` that are no head's, with their defaults."""
 
     train_ways: int = 5
     train_shots: int = 1
@@ -80,9 +80,9 @@ def require_parts(features: Any, loss: Any, recipe: Any, method: Any) -> None:
 class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
     """A model trained on episodes: a backbone, and a head with the Inverse Attention Module, or any other method.
 
-    It trains with learn2learn's ``EpisodicBatcher`` and tasksets, with the options of :meth:`add_model_specific_args`
+    It trains with learn2learn's ``EpisodicBatcher`` and tasksets, with the options of `add_model_specific_args`
     as keyword arguments or as class attributes of a subclass. It also takes whole batches of
-    :class:`~fslstm_plugin.episodes.Episodes`.
+    `Episodes`.
 
     Unlike learn2learn's, it leaves the backbone in evaluation mode when Lightning validates or tests, so that
     the running statistics stay as they are and nothing leaks between queries.
@@ -97,7 +97,7 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
             all options of a parser can be passed.
 
     Attributes:
-        model: The :class:`~fslstm_plugin.model.FewShotModel` in training.
+        model: The `FewShotModel` in training.
         train_ways, train_shots: Shape of the training tasks.
         test_ways, test_shots: Shape of the validation and test tasks.
         train_queries, test_queries: Ignored, since all other images are queries; part of learn2learn's form.
@@ -209,7 +209,7 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
         return super().forward(self._tested(batch))
 
     def predict_step(self, batch: Batch, batch_idx: int = 0) -> Tensor:
-        """Scaled logits of the queries of a batch, refined as in testing; see :meth:`forward`."""
+        """Scaled logits of the queries of a batch, refined as in testing; see `forward`."""
         return self._refined().logits(self.features(self._tested(batch)))
 
     def meta_learn(
@@ -298,7 +298,7 @@ class LightningLSSVM(LightningFewShot):
 
 
 class LightningFSLSTM(LightningLSSVM):
-    """The paper's whole model: IAM and LSSVM, with PSM when testing; see :class:`LightningFewShot`."""
+    """The paper's whole model: IAM and LSSVM, with PSM when testing; see `LightningFewShot`."""
 
     iam = True
     psm_iterations = 10

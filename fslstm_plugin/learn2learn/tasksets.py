@@ -60,7 +60,7 @@ def tasksets(
     stay memory-mapped. Options of other benchmarks are ignored, as learn2learn's own do.
 
     learn2learn always passes a root, so its default, ``~/data``, counts as not given, and
-    :func:`~fslstm_plugin.data.root.data_root` decides.
+    `data_root` decides.
 
     Returns:
         The train, validation and test data sets, and the transforms of their tasks. Images are float32

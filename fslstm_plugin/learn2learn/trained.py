@@ -15,14 +15,14 @@ from .few_shot import _STANDARD, LightningFewShot, require_parts
 
 
 class LightningTrained(LightningFewShot):
-    """A method that is trained by a recipe of its own; see :class:`LightningFewShot`.
+    """A method that is trained by a recipe of its own; see `LightningFewShot`.
 
     Args:
         features: Backbone, any module from images ``(batch, 3, H, W)`` to vectors ``(batch, d)``.
-        loss: See :class:`LightningFewShot`; for methods without a loss of their own.
+        loss: See `LightningFewShot`; for methods without a loss of their own.
         recipe: Optimiser and schedule; default the published ones.
         method: The method, or its name with arguments, such as ``"feat(temperature=32)"``; default the class's own.
-        **options: See :class:`LightningFewShot`; ``lr`` is put in place of the recipe's rates. Here ``lr`` and
+        **options: See `LightningFewShot`; ``lr`` is put in place of the recipe's rates. Here ``lr`` and
             ``label_smoothing`` are None by default: the recipe's.
 
     Attributes:

@@ -23,7 +23,7 @@ def labelled(source: Path, report: Report = warnings.warn, column: str | None = 
             ``ymin``, ``xmax``, ``ymax``; a row without them is of the whole picture. Or a ``.json`` file: Label
             Studio's export, COCO's annotations, or MegaDetector's output, see `detections`.
         report: Gets a sentence on what a user may not expect, see
-            :func:`~fslstm_plugin.data.reading.walk.class_folders`. Default: it becomes a warning.
+            `class_folders`. Default: it becomes a warning.
         column: The column of a CSV file that has the pictures' groups. Default None: each is by itself.
 
     Raises:

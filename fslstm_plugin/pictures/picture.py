@@ -14,7 +14,7 @@ class Picture(NamedTuple):
 
     Args:
         path: Its place, with the box of a part behind it, see `boxes`.
-        label: Its class as :func:`~fslstm_plugin.data.reading.walk.class_name` keeps it, None where it is not known.
+        label: Its class as `class_name` keeps it, None where it is not known.
         group: What it belongs together by with others, see `grouping`; empty where it is by itself.
     """
 

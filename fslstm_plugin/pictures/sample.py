@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ..data.prepared import whole_folder
 from ..errors import UsageError
 from ..storage.files import subfolder
+from ..storage.folders import whole_folder
 
 _SIZE, _FINER = (160, 120), 3  # Pixels, and how much finer it is drawn.
 _LABELLED, _NEW, _OTHERS = 5, 7, 4  # Pictures of each class; of cars and of clocks.

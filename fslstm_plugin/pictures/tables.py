@@ -129,7 +129,7 @@ def unguarded(cell: str) -> str:
 
 
 def path_text(path: str | Path) -> str:
-    r"""A path as text, from which :func:`path_of` makes the same path again; no two paths have one text.
+    r"""A path as text, from which `path_of` makes the same path again; no two paths have one text.
 
     Nearly every path is its own text. In one with bytes that are no UTF-8, as an old archive's names hold, or with
     control characters, or with spaces at an end, these become ``\xff``, and a backslash two.
@@ -145,7 +145,7 @@ def path_text(path: str | Path) -> str:
 
 
 def path_of(text: str) -> str:
-    r"""The path of a :func:`path_text`.
+    r"""The path of a `path_text`.
 
     Example:
         >>> path_of("x\\xff.png") == os.fsdecode(b"x\xff.png"), path_of("a\\b.png")

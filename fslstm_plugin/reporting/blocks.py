@@ -21,7 +21,7 @@ class Block:
     head: Sequence[str] = ()  # Names of the columns; without them there is no table.
     rows: Sequence[Sequence[str]] = ()  # Cells; a `Best` one is marked.
     words: bool = False  # Whether the table holds text rather than numbers.
-    figure: str = ""  # An SVG element, see :func:`~fslstm_plugin.reporting.html.svg_element`.
+    figure: str = ""  # An SVG element, see `svg_element`.
     sentences: Sequence[str] = ()  # Items of a list.
     folded: bool = False  # Whether it shows its heading alone until that is clicked.
 

@@ -62,7 +62,7 @@ def _setting(each: Measurement) -> tuple[Key, str]:
 
 
 def shipped_pairs(name: str, measured: Sequence[Measurement]) -> list[Pair]:
-    """The measurements of a reproduction that are shipped too, see :func:`pairs`."""
+    """The measurements of a reproduction that are shipped too, see `pairs`."""
     return pairs(measured, measurements.read(shipped.folder() / name))
 
 

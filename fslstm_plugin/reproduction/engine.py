@@ -219,7 +219,7 @@ class Model:
     """A trained model on its images, and what it was trained with."""
 
     session: RunSession
-    training: str  # See :func:`~fslstm_plugin.reproduction.trainings.describe`.
+    training: str  # See `describe`.
     steps: int  # Steps in the run's checkpoint.
 
     @classmethod

@@ -49,7 +49,7 @@ class _Trained(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row with the training of its model."""
 
     algorithm: str  # What the model was trained with: a method, or ``"pretrain"``.
-    training: str  # The same with how much of it, see :func:`~fslstm_plugin.reproduction.trainings.describe`.
+    training: str  # The same with how much of it, see `describe`.
     steps: int  # Steps in the run's checkpoint.
     # Time from the images to the features of all episodes; None where it was not measured.
     backbone_seconds: float | None = None

@@ -158,7 +158,8 @@ def _code() -> str:
     """Digest of this package's code, also of changes that no commit has.
 
     It is of what the modules define, whichever module that is, without imports and docstrings: a definition that is
-    moved, or described otherwise, computes the same.
+    moved, or described otherwise, computes the same. A name that is imported from elsewhere while all else stays is not
+    seen.
     """
     package = Path(__file__).resolve().parents[1]
     return _digest("\n".join(sorted(chain.from_iterable(map(_definitions, package.rglob("*.py"))))).encode())

@@ -25,7 +25,7 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One table or figure."""
 
     title: str  # What it shows.
-    shows: str  # ``"table"``, or the name of a figure of :mod:`fslstm_plugin.reporting.figures`.
+    shows: str  # ``"table"``, or the name of a figure of `fslstm_plugin.reporting.figures`.
     # Algorithms whose trained models every method is evaluated on; ``"pretrain"`` for the pretrained backbone alone,
     # ``"own"`` for a method's own head.
     trainings: Annotated[tuple[str, ...], Meta(min_length=1)]

@@ -198,7 +198,7 @@ def identity(config: Config, within: tuple[str, ...] = ()) -> Identity:
 
 
 def wanted_identity(training: Training) -> Identity:
-    """What :func:`identity` gives for the run of a training."""
+    """What `identity` gives for the run of a training."""
     if training.begins_from is None:
         return identity(training.config)
     return replace(training.config, pretrained=None), wanted_identity(training.begins_from)

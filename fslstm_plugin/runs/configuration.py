@@ -76,7 +76,7 @@ class TrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Args:
         dataset: Name of the data set.
-        algorithm: Name of the method, see :func:`~fslstm_plugin.naming.parse_method`.
+        algorithm: Name of the method, see `parse_method`.
         recipe: Episodes, rates, schedule, augmentation.
         validation: How the best weights are chosen.
         pretrained: Run folder or weights file that the backbone starts from.

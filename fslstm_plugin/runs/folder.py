@@ -28,7 +28,7 @@ _CHOSEN = "FSLSTM_RUN_NAME"  # for the processes that this one starts
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of one training; nothing is written before :meth:`create`.
+    """The folder of one training; nothing is written before `create`.
 
     ``config.json`` holds the complete configuration of the training, ``model.safetensors`` the chosen weights,
     ``last.ckpt`` the state to continue from, ``metrics.csv`` the logged numbers and ``evaluations/`` later results.

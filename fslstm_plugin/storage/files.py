@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises:
         StorageError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
-        RunError: If the folder was :func:`held` and no longer is; the file there is left alone.
+        RunError: If the folder was `held` and no longer is; the file there is left alone.
 
     Example:
         >>> import tempfile
@@ -127,7 +127,7 @@ def claimed(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Keep a file from other processes that claim it, from reading it until it is written; waits for one that has it.
 
     The file itself is locked, so that nothing is left beside it, and the lock ends with the process. It may be replaced
-    meanwhile, as by :func:`replacing`: who waited then claims the new file. There is nothing to claim where no regular
+    meanwhile, as by `replacing`: who waited then claims the new file. There is nothing to claim where no regular
     file is. Through a link it is the file that it leads to. ``waiting`` is called once if another process has it.
 
     Raises:
@@ -185,7 +185,7 @@ _held: dict[Path, Lock] = {}
 def held(folder: Path, seconds: float) -> Iterator[Lock]:
     """Hold the right to write ``folder``, made if needed, with a lock in it; leftovers of a killed holder are removed.
 
-    Until the block ends, :func:`replacing` writes to the folder only while it is still the one that was locked.
+    Until the block ends, `replacing` writes to the folder only while it is still the one that was locked.
 
     Raises:
         filelock.Timeout: If another process still holds it.
@@ -303,7 +303,7 @@ def _make(folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any, follow_links: bool = True) -> None:
-    """Write a JSON file so that it is whole or absent, as :func:`write_text` does."""
+    """Write a JSON file so that it is whole or absent, as `write_text` does."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", follow_links)
 
 

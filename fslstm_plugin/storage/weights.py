@@ -86,7 +86,7 @@ def checksum(tensors: dict[str, Tensor], metadata: Mapping[str, str] | None = No
 def load_tensors(file: Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file, or of a ``.pth``/``.ckpt`` file read without running any code in it.
 
-    Checksums are compared where the file has some, as all of :func:`save_tensors` and nearly all of PyTorch have.
+    Checksums are compared where the file has some, as all of `save_tensors` and nearly all of PyTorch have.
 
     Raises:
         RunError: If the file is missing, damaged, or holds more than tensors and plain containers.
@@ -168,7 +168,7 @@ def tensor_forms(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a file that :func:`save_tensors` wrote, whatever its name ends with; it must exist.
+    """Tensors and metadata of a file that `save_tensors` wrote, whatever its name ends with; it must exist.
 
     Raises:
         RunError: If it is damaged or not a safetensors file.

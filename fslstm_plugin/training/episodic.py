@@ -24,7 +24,7 @@ class EpisodicModule(Replayable):
     """A model that is trained on batches of episodes, which go through the backbone in one pass.
 
     It trains under ``pytorch_lightning.Trainer`` (the package of that name, not ``lightning``).
-    :class:`fslstm_plugin.learn2learn.LightningFewShot` is the same in learn2learn's form.
+    `fslstm_plugin.learn2learn.LightningFewShot` is the same in learn2learn's form.
 
     Args:
         model: What is trained.

@@ -122,7 +122,7 @@ class _Reproducible(Dataset):
 
 
 class FolderBatches:
-    """Batches of a folder's images, decoded by worker processes in the order of :func:`epoch_order`.
+    """Batches of a folder's images, decoded by worker processes in the order of `epoch_order`.
 
     Like `SplitBatches`, it begins at the global step of the module, which is set later.
     """

@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from ...errors import DataError
 from ...storage.files import require_regular
-from ..prepared import scratch_folder
+from ...storage.folders import scratch_folder
 
 MAX_MEMBERS = 1_000_000
 _SPARE = 64 << 20  # bytes of the disk that an archive must leave free
@@ -75,7 +75,7 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
 def opened(source: Path, scratch: Path, max_bytes: int) -> Iterator[Path]:
     """The folder or parquet file that a source is: itself, or, extracted into ``scratch`` for a while, an archive.
 
-    The scratch is a path for `scratch_folder`; see also :func:`extract`.
+    The scratch is a path for `scratch_folder`; see also `extract`.
     """
     if source.is_dir() or source.suffix.lower() == ".parquet":
         yield source

@@ -82,7 +82,7 @@ def read_picture(source: Path | bytes, report: Callable[[str], object] = len) ->
     reported where they hold.
 
     Raises:
-        DataError: If it cannot be read, is damaged, not an image, no regular file, larger than :func:`allow_pixels`
+        DataError: If it cannot be read, is damaged, not an image, no regular file, larger than `allow_pixels`
             says, or of 32 bits per channel; the message has its path.
     """
     name = source if isinstance(source, Path) else f"of {len(source)} bytes"
@@ -95,7 +95,7 @@ def read_picture(source: Path | bytes, report: Callable[[str], object] = len) ->
 
 
 def decode_picture(image: Image.Image) -> Image.Image:
-    """An image that is open in Pillow, or was made with it, as :func:`read_picture` gives it; it stays as it is.
+    """An image that is open in Pillow, or was made with it, as `read_picture` gives it; it stays as it is.
 
     Example:
         >>> decode_picture(Image.new("RGBA", (1, 1), (0, 0, 0, 0))).getpixel((0, 0))
@@ -141,7 +141,7 @@ def _is_from_a_phone(name: object) -> bool:
 
 
 def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
-    """The pixels of a file or bytes as :func:`read_picture` decodes it, uint8 ``(H, W, 3)``.
+    """The pixels of a file or bytes as `read_picture` decodes it, uint8 ``(H, W, 3)``.
 
     With an image size, height and width in pixels, the shorter side is resized to it (bicubic) and the centre of the
     longer one kept.

@@ -185,7 +185,7 @@ def load_arrays(path: Path) -> Any:
 
 
 def load_dict(path: Path, *keys: str) -> dict[str, Any]:
-    """Read a pickled dictionary that must have these keys, see :func:`load_arrays`."""
+    """Read a pickled dictionary that must have these keys, see `load_arrays`."""
     content = load_arrays(path)
     if not isinstance(content, dict) or not set(keys) <= set(content):
         raise DataError(f"{path} is not the expected dictionary with {', '.join(keys)}.")

@@ -30,7 +30,7 @@ _DEPTH = 3  # ILSVRC/Data/CLS-LOC/train
 
 
 def pixels(image: Encoded, image_size: int) -> np.ndarray:
-    """An image decoded by :func:`~fslstm_plugin.data.reading.decode.read_rgb`."""
+    """An image decoded by `read_rgb`."""
     return read_rgb(image if isinstance(image, Path) else image(), image_size)
 
 

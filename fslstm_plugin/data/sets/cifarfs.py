@@ -14,8 +14,9 @@ import numpy as np
 from PIL import Image
 
 from ...errors import DataError
+from ...storage.folders import partial_folder, scratch_folder, whole_folder
 from ..base import SPLITS
-from ..prepared import RawSplit, partial_folder, scratch_folder, whole_folder
+from ..prepared import RawSplit
 from ..reading.archives import extract
 from ..reading.decode import read_rgb
 from ..reading.pickles import load_dict
@@ -46,7 +47,7 @@ class CIFARFS(PublishedDataset):
     source_files = "learn2learn's cifar100.zip (or the original cifar-100-python.tar.gz, class folders, parquet files)"
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """The splits, the images of a class ordered by file name; see :meth:`Dataset.read`."""
+        """The splits, the images of a class ordered by file name; see `Dataset.read`."""
         if source and (source.is_dir() or source.suffix.lower() == ".parquet"):
             yield from self.read_source(source, report)
             return
@@ -62,12 +63,12 @@ class CIFARFS(PublishedDataset):
             yield self._raw_split(folder / "data", split)
 
     def partial_folders(self, root: Path) -> list[Path]:
-        """Those of learn2learn's folders too; see :meth:`Dataset.partial_folders`."""
+        """Those of learn2learn's folders too; see `Dataset.partial_folders`."""
         own = [partial_folder(self._images_folder(root)), partial_folder(self._links_folder(root))]
         return [*super().partial_folders(root), *own]
 
     def remedy(self, root: Path) -> str:
-        """The download first; see :meth:`Dataset.remedy`."""
+        """The download first; see `Dataset.remedy`."""
         command = f"fslstm data prepare {self.name} --data-root {root}"
         return f"run `{command}`, which downloads it, or {super().remedy(root)}"
 

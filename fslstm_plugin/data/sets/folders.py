@@ -17,7 +17,7 @@ from ..reading.walk import PassedOver, class_folders, entries
 class FolderDataset(Dataset):
     """Pictures of any size as ``{train,val,test}/<class>/<picture>``, in a folder or an archive.
 
-    Their shorter side is resized to :attr:`image_size` (bicubic) and the centre of the longer one kept. A subclass sets
+    Their shorter side is resized to `image_size` (bicubic) and the centre of the longer one kept. A subclass sets
     the attributes, and an entry point of the group ``fslstm_plugin.datasets`` names an instance of it:
     ``fslstm data prepare birds --from DIR`` then prepares it. Classes and pictures are ordered by name.
 
@@ -40,7 +40,7 @@ class FolderDataset(Dataset):
     max_bytes: int = 32 << 30
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """The splits; without a source from ``<root>/<name>``. See :meth:`Dataset.read`."""
+        """The splits; without a source from ``<root>/<name>``. See `Dataset.read`."""
         source = source or root / self.name
         if not source.exists():
             raise DataError(f"{source} is not there: {self.remedy(root)}")

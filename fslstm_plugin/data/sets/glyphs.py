@@ -5,7 +5,7 @@ that a model meets new scripts, not only new letters. No two characters look ali
 mirrored, because training usually flips images. Every image has its own font, pose, colours, background and
 noise.
 
-The images follow from :attr:`Glyphs.version` alone. Random numbers come from PCG64 and the arithmetic avoids
+The images follow from `Glyphs.version` alone. Random numbers come from PCG64 and the arithmetic avoids
 functions that differ between processors; what remains is the FreeType in Pillow, whose versions may differ by
 a few grey levels along the edges of a letter.
 """
@@ -61,7 +61,7 @@ class Glyphs(Dataset):
     images_per_class = IMAGES_PER_CLASS
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """Draw the splits; a source is refused. See :meth:`Dataset.read`."""
+        """Draw the splits; a source is refused. See `Dataset.read`."""
         if source is not None:
             raise UsageError(f"{self.title} are drawn by the plugin: they take no archive or folder.")
         for split, characters in CHARACTERS.items():
@@ -73,7 +73,7 @@ class Glyphs(Dataset):
             yield RawSplit(split, images, np.asarray)
 
     def load(self, root: Path, split: str) -> Split:
-        """Open one split, made first if it is not there, or damaged; see :meth:`Dataset.load`."""
+        """Open one split, made first if it is not there, or damaged; see `Dataset.load`."""
         try:
             return super().load(root, split)
         except DataError:

@@ -27,7 +27,7 @@ class _PickledBenchmark(PublishedDataset):
     source_option = "--from DIR"
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
+        """The splits; without a source from where learn2learn keeps them. See `Dataset.read`."""
         with opened(source or root, self.archive_folder(root), self.max_bytes) as folder:
             if source and not any(find_file(folder, name.format(split="train")) for name in self.file_names):
                 yield from self.read_source(folder, report)

@@ -35,7 +35,7 @@ class MiniImageNet(PublishedDataset):
       ``<label>/<filename>``, ``images/<filename>``, ``images/<label>/<filename>`` or
       ``<split>/<label>/<filename>`` beside the lists, or as ImageNet's own files, ``<label>/<label>_<number>.JPEG`` or
       ``train/<label>/<label>_<number>.JPEG``: ``n0153282900000005.jpg`` is the fifth of its class by number;
-    * what :meth:`PublishedDataset.read_source` reads; classes are named by their WordNet ids.
+    * what `PublishedDataset.read_source` reads; classes are named by their WordNet ids.
 
     Images of another size have their shorter side resized to 84 pixels (bicubic) and the centre of the longer one kept.
     """
@@ -55,7 +55,7 @@ class MiniImageNet(PublishedDataset):
     )
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """The splits; without a source from where learn2learn keeps them. See :meth:`Dataset.read`."""
+        """The splits; without a source from where learn2learn keeps them. See `Dataset.read`."""
         with opened(source or root, self.archive_folder(root), MAX_BYTES) as folder:
             found = [name for name in ("mini-imagenet-cache-train.pkl", "train.csv") if find_file(folder, name)]
             if source and not found:

@@ -49,9 +49,9 @@ class PublishedDataset(Dataset):
         return f"{self.name}-other"
 
     def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
-        """Make the prepared form, or, of another split or choice of images, that of the data set :attr:`other`.
+        """Make the prepared form, or, of another split or choice of images, that of the data set `other`.
 
-        See :meth:`Dataset.prepare`.
+        See `Dataset.prepare`.
         """
         from ...registry import DATASETS
 
@@ -153,12 +153,12 @@ class OtherVersion(Dataset):
         self.image_size, self.recipe = of.image_size, of.recipe
 
     def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
-        """Make the prepared form while nothing else extracts an archive for :attr:`of`. See :meth:`Dataset.prepare`."""
+        """Make the prepared form while nothing else extracts an archive for `of`. See `Dataset.prepare`."""
         with exclusive(self.of.folder(root)):
             super().prepare(root, source, report)
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """The splits as the source has them. See :meth:`Dataset.read`."""
+        """The splits as the source has them. See `Dataset.read`."""
         if source is None:
             raise DataError(f"{self.title} is nowhere by itself: name its files with `source`.")
         seen: dict[str, str] = {}

@@ -61,12 +61,12 @@ class Point:
     row: str  # Which row of panels.
     column: str  # Which column of panels.
     series: str  # Which line.
-    x: Place  # Place on the horizontal axis: a number, a :func:`balance`, or None for the whole axis.
+    x: Place  # Place on the horizontal axis: a number, a `balance`, or None for the whole axis.
     gain: float  # Paired difference that the figure shows, in points of accuracy.
     gain_ci95: float  # Half width of its 95 % interval.
     accuracy: float
     accuracy_ci95: float  # Half width of its 95 % interval.
-    share_error: float | None = None  # See :class:`~fslstm_plugin.evaluation.rows.Row`, for the tables.
+    share_error: float | None = None  # See `Row`, for the tables.
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     query_labels: tuple[int, ...]  # Class of each query.
     before: float  # Accuracy with the support as it is, in percent.
     after: float  # Accuracy with the adjusted support, in percent.
-    support: tuple[Place, ...]  # The support, see :func:`project`.
+    support: tuple[Place, ...]  # The support, see `project`.
     adjusted: tuple[Place, ...]  # The adjusted support.
     query: tuple[Place, ...]  # The queries.
 
