@@ -215,7 +215,7 @@ class Evaluation:
         more = further.rows(*built[0], self.settings) if further and join_ranks().rank == 0 else {}
         runs = [session.run for session, _ in parts if session.run is not None]
         notes = list(dict.fromkeys(note for session, _ in parts for note in session.notes))
-        give_out(runs, kind, rows, self, notes, more)
+        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.chart, self.verbose, notes, more)
 
 
 def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:

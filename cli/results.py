@@ -12,18 +12,20 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.rows import Row
     from fslstm_plugin.runs.folder import Run
 
-    from .evaluation import Evaluation
-
 
 def give_out(
     runs: Sequence[Run],
     kind: str,
     rows: Sequence[Row],
-    wanted: Evaluation,
+    json: Path | None,
+    csv: Path | None,
+    latex: Path | None,
+    chart: Path | None,
+    verbose: bool,
     notes: Sequence[str],
     further: Mapping[str, Sequence[Any]],
 ) -> None:
-    """Print the rows' table, keep the rows in the runs, and write the files that the options ask for.
+    """Print the rows' table, keep the rows in the runs, and write the requested files.
 
     What cannot be written, as on a full disk, stops nothing else, and is reported in the end.
     """
@@ -41,17 +43,17 @@ def give_out(
 
     console = for_tables()
     console.print(ResultsTable(rows, notes))
-    for sentence in statements(rows) if wanted.verbose else verdict(rows):
+    for sentence in statements(rows) if verbose else verdict(rows):
         say(console, sentence)
     for name, mine in further.items():
         console.print(TABLES[name](mine))
     content = content_of(rows, notes, further)
     faults = []
     for file, write in (
-        (wanted.json, lambda file: write_json(file, content)),
-        (wanted.csv, lambda file: write_text(file, csv_text(rows))),
-        (wanted.latex, lambda file: write_text(file, latex_text(rows, notes))),
-        (wanted.chart, lambda file: _draw(rows, file)),
+        (json, lambda file: write_json(file, content)),
+        (csv, lambda file: write_text(file, csv_text(rows))),
+        (latex, lambda file: write_text(file, latex_text(rows, notes))),
+        (chart, lambda file: _draw(rows, file)),
     ):
         try:
             if file is not None:

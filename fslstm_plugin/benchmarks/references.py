@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 
 import torch
@@ -28,21 +28,14 @@ def exact(reference: Reference) -> Reference:
     """
 
     def solve(support: Tensor, labels: Tensor, query: Tensor, ways: int) -> Tensor:
-        with _double_precision():
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)  # of which learn2learn's classifier makes its constants
+        try:
             return reference(support.double(), labels, query.double(), ways)
+        finally:
+            torch.set_default_dtype(before)
 
     return solve
-
-
-@contextmanager
-def _double_precision() -> Iterator[None]:
-    """learn2learn's classifier makes its constants in the default type."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def paper_lssvm(support: Tensor, labels: Tensor, query: Tensor, ways: int) -> Tensor:

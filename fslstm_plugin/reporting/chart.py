@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from ..errors import UsageError
 from ..evaluation.rows import Row
@@ -59,7 +60,7 @@ def require_kind(file: Path) -> Path:
 
 
 def _draw(rows: Sequence[Row], caption: str) -> Figure:
-    lines = sorted(by_method(rows), key=_mean)
+    lines = sorted(by_method(rows), key=lambda line: fmean(row.accuracy for row in line.values()))
     names = [full_name(next(iter(line.values())), rows) for line in lines]
     shots = list(by_shots(rows))
     labels = ["\n".join(textwrap.wrap(each, _LETTERS, break_on_hyphens=False)) for each in names]
@@ -82,10 +83,6 @@ def _draw(rows: Sequence[Row], caption: str) -> Figure:
     if len(shown) > 1:
         figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=2)
     return figure
-
-
-def _mean(line: dict[int, Row]) -> float:
-    return sum(row.accuracy for row in line.values()) / len(line)
 
 
 def _panel(panel: Axes, placed: Sequence[tuple[float, Row]]) -> None:

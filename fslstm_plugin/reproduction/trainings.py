@@ -52,10 +52,6 @@ class Scale:
     amounts: Mapping[str, Amount] = field(default_factory=dict)
     recipe: str = "cpu"  # Of the pretraining.
 
-    def amount_for(self, backbone: str) -> Amount:
-        """How much of a training of this backbone."""
-        return self.amounts.get(backbone, self.amount)
-
 
 SCALES = {
     scale.name: scale
@@ -106,7 +102,7 @@ def wanted_training(
     for so few steps.
     """
     stem = f"reproduce-{scale.name}-{dataset}-{backbone}"
-    amount = scale.amount_for(backbone)
+    amount = scale.amounts.get(backbone, scale.amount)
     epochs = {"epochs": amount.pretrain_epochs} if amount.pretrain_epochs else {}
     pretraining = pretrain_config(
         backbone, dataset=dataset, seed=seed, accelerator=accelerator, recipe=scale.recipe, given=epochs
