@@ -112,7 +112,7 @@ def principal_coordinates(gram: Tensor, directions: int) -> Tensor:
 def propagated(known: Tensor, labelled: Tensor) -> Tensor:
     """F ``(..., ways, n + m)``: what Z, the labels Y ``(..., ways, n)`` and the plan, becomes by spreading."""
     sizes = torch.diag_embed(labelled.sum(-1))
-    laplacian = torch.eye(sizes.shape[-1]).to(sizes) - known @ (known / known.sum(-1, keepdim=True)).mT
+    laplacian = sizes.new_ones(sizes.shape[-1]).diag() - known @ (known / known.sum(-1, keepdim=True)).mT
     return torch.linalg.solve(sizes + laplacian, sizes).mT @ known
 
 

@@ -135,11 +135,11 @@ def metric_root(coordinates: Tensor, targets: Tensor, prior: float) -> Tensor:
     support, query = coordinates.tensor_split([targets.shape[-2]], dim=-2)
     same = targets @ targets.mT
     nearest = F.one_hot(torch.cdist(query, support).argmin(-1), targets.shape[-2]).to(targets)
-    own = same - torch.eye(same.shape[-1]).to(same)
+    own = same - same.new_ones(same.shape[-1]).diag()
     together = torch.cat([torch.cat([own, nearest], -2), F.pad(nearest.mT, (0, 0, 0, query.shape[-2]))], -1)
     similar, different = mean_square(coordinates, together), mean_square(support, 1 - same)
     spread = coordinates.mT @ coordinates / coordinates.shape[-2]
-    inverse_prior = spread + torch.eye(spread.shape[-1]).to(spread)
+    inverse_prior = spread + spread.new_ones(spread.shape[-1]).diag()
     return geometric_mean_root(similar + prior * inverse_prior, different + prior * torch.linalg.inv(inverse_prior))
 
 

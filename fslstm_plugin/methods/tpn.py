@@ -113,7 +113,7 @@ class TPN(Method):
         weights = similarities(features.points.to(exact), self.widths(features.points).to(exact))
         propagation = normalized(with_neighbours(weights, self.k))
         labels = F.pad(features.targets, (0, 0, 0, features.num_query))
-        return torch.linalg.solve(torch.eye(labels.shape[-2]).to(labels) - self.alpha * propagation, labels)
+        return torch.linalg.solve(labels.new_ones(labels.shape[-2]).diag() - self.alpha * propagation, labels)
 
     def widths(self, points: Tensor) -> Tensor:
         """Sigma ``(..., N)`` of the images of flattened maps ``(..., N, d)``."""
