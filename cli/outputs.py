@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fslstm_plugin.errors import printable
+from fslstm_plugin.errors import StorageError, printable
 
 from . import pictures, terminal
 from .labellers import Labeller
@@ -75,9 +75,8 @@ def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead
     pictures.written(file)
 
 
-def write_sidecars(asked: Asked) -> None:
-    """XMP sidecars with the labels as keywords, of sure ones where that was asked; `StorageError` where one fails."""
-    from fslstm_plugin.errors import StorageError
+def write_sidecars(asked: Asked) -> StorageError | None:
+    """XMP sidecars with the labels as keywords, of sure ones where that was asked; why some could not be written."""
     from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.tables import path_of
@@ -92,9 +91,10 @@ def write_sidecars(asked: Asked) -> None:
     done = write_sidecars(keywords)
     left = f" Left as before, made or changed by others: {done.left:,}." if done.left else ""
     typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
-    if done.failed:
-        more = f" Nor {pictures.count_of(len(done.failed) - 1, 'further XMP sidecar')}." if done.failed[1:] else ""
-        raise StorageError(f"{done.failed[0]}{more}")
+    if not done.failed:
+        return None
+    more = f" Nor {pictures.count_of(len(done.failed) - 1, 'further XMP sidecar')}." if done.failed[1:] else ""
+    return StorageError(f"{done.failed[0]}{more}")
 
 
 def sort(folder: Path, asked: Asked, summary: Summary, link: bool, console: Console) -> None:

@@ -220,10 +220,11 @@ def predict(
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
             outputs.write_gallery(html, asked, labeller, title, lead)
+        fault = outputs.write_sidecars(asked) if xmp else None
         if sort_into is not None:
             outputs.sort(sort_into, asked, summary, link, console)
-        if xmp:  # last, since one that cannot be written shall keep nothing else from being written
-            outputs.write_sidecars(asked)
+        if fault is not None:
+            raise fault
 
 
 @contextmanager

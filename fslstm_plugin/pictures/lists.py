@@ -47,20 +47,19 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
 def _columns_of_boxes(names: Sequence[str], file: Path) -> Sequence[str]:
     """The columns of a table that have its boxes, if any; what is nearly so is refused."""
     mine = {name.lower(): name for name in names}
+    columns = max((_CORNERS, _SIDES), key=lambda each: len(mine.keys() & {*each}))
+    missing = [each for each in columns if each not in mine]
+    if not missing:
+        return [mine[each] for each in columns]
     others = mine.keys() - {*_CORNERS, *_SIDES}
-    for columns in (_CORNERS, _SIDES):
-        if mine.keys() >= {*columns}:
-            return [mine[each] for each in columns]
-    for columns in (_CORNERS, _SIDES):
-        missing = [each for each in columns if each not in mine]
-        near = dict.fromkeys(each for name in missing for each in _near(name, others))
-        if len(columns) - len(missing) + len(near) > len(columns) / 2:
-            hint = f" (did you mean that by {', '.join(mine[each] for each in near)}?)" if near else ""
-            raise DataError(
-                f"{file} has columns of boxes, but not {', '.join(missing)}{hint}: a box takes {', '.join(columns)}. "
-                "Rename the columns, also if they are not of boxes."
-            )
-    return ()
+    near = dict.fromkeys(each for name in missing for each in _near(name, others))
+    if len(missing) - len(near) >= len(columns) / 2:
+        return ()
+    hint = f" (did you mean that by {', '.join(mine[each] for each in near)}?)" if near else ""
+    raise DataError(
+        f"{file} has columns of boxes, but not {', '.join(missing)}{hint}: a box takes {', '.join(columns)}. Rename "
+        "the columns, also if they are not of boxes."
+    )
 
 
 def _near(name: str, others: Collection[str]) -> list[str]:
