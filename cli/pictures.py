@@ -78,7 +78,7 @@ Weights = Annotated[
 ]
 
 
-def moved(help_text: str):  # type: ignore[no-untyped-def]
+def moved(help_text: str) -> Any:
     """The option of where a classifier's backbone is now: a file, a run, or one of the package."""
     return typer.Option("--weights", help=help_text, show_default=False, callback=_require_there)
 
