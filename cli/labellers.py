@@ -131,7 +131,7 @@ class ClassifierLabeller:
     def _predicted(self, paths: Sequence[str], features: torch.Tensor) -> Sequence[Prediction]:
         predictions = self._predictor(paths, features)
         if self.likeness is not None:
-            self.likeness.add(paths, features, [self.classes.index(each.likeliest) for each in predictions])
+            self.likeness.add(paths, features)
         return predictions
 
 

@@ -170,17 +170,12 @@ def labelled(source: Path, console: Console, groups: str | None = None) -> list[
 
     Pictures of "none of these", as `predict` calls them, are left out with a sentence, since they need no examples.
     """
-    kept, _ = examples(source, console, groups)
-    if not kept:
-        raise no_examples(source)
-    return kept
-
-
-def no_examples(source: Path) -> DataError:
-    """That all pictures are of "none of these"."""
     from fslstm_plugin.pictures.predictions import NONE
 
-    return DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
+    kept, _ = examples(source, console, groups)
+    if not kept:
+        raise DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
+    return kept
 
 
 def examples(source: Path, console: Console, groups: str | None = None) -> tuple[list[Picture], list[Picture]]:

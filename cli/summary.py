@@ -102,6 +102,8 @@ def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = Non
     told = f"Sure: {number:,} of {pictures.count_of(summary.total)}; look at the other {summary.total - number:,}."
     if sure.wrong_at_most is None:
         return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
+    if not number:
+        return [told]
     share = f"{100 * sure.wrong_at_most:g} % of all pictures"
     if _withdrawn(tested):
         how = "guaranteed" if sure.guaranteed else "to be expected"

@@ -108,8 +108,6 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
     found, none = pictures.examples(source, console, groups)
     refused = _refused(classifier, none, console)
-    if not found and not refused:
-        raise pictures.no_examples(source)
     if not found:
         return refused
     classes = {class_name(str(each)): each for each in classifier.classes_.tolist()}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _MORE = 5  # Pictures of each class that could be labelled next.
 _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
-_MOST_ALIKE = 10  # Later pictures that are nearly identical to one; a burst of a thousand has half a million pairs.
 
 
 class Confused(msgspec.Struct, frozen=True):
@@ -63,7 +62,7 @@ class Expectations(msgspec.Struct, frozen=True):
     with_more: WithMore | None  # None where there is no accuracy.
     confused: list[Confused]  # The most often confused first.
     odd: list[Odd]  # The oddest first.
-    alike: list[tuple[str, str]]  # Pairs of pictures that are nearly identical, the first ten of each picture.
+    alike: list[tuple[str, str]]  # Pictures with the next one that is nearly identical.
     coverage_per_class: float | None  # The highest that prediction sets can guarantee for each class.
     coverage_marginal: float | None  # The same on average over the classes.
     judged_by: str | None  # The head alone, where the method refits it by its predictions: they were left out by that.
@@ -102,11 +101,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
             Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
             for each in odd_labels(likely, labels)
         ]
-    alike = [
-        (names[one], names[other])
-        for one, others in near_duplicates(torch.from_numpy(classifier.support_))
-        for other in others[:_MOST_ALIKE]
-    ]
+    alike = [(names[one], names[others[0]]) for one, others in near_duplicates(torch.from_numpy(classifier.support_))]
     per_class, marginal = _greatest_coverages(classifier)
     single = classifier.fitted.method.without_queries()
     found = Expectations(

@@ -46,7 +46,7 @@ def labelled_in(file: Path, content: Any) -> Iterator[tuple[Path, str]]:
     Of several annotations of a task the last that was not cancelled counts. Pictures that Label Studio served are
     looked for from the file's folder.
     """
-    found = [(_image(each), _label(each)) for each in content]
+    found = [(_image(each), _label(each, file)) for each in content]
     for image, label in found:
         if label is not None:
             yield file.parent / _path(image, file), label
@@ -56,13 +56,20 @@ def _image(task: dict[str, Any]) -> str:
     return str(task["data"]["image"] if "data" in task else task["image"])
 
 
-def _label(task: dict[str, Any]) -> str | None:
-    if "annotations" not in task:
-        label = task.get("choice")
-        return None if label is None else str(label)
-    given = [each for each in task["annotations"] if not each.get("was_cancelled")]
-    chosen = [result["value"]["choices"] for each in given for result in each["result"] if result["type"] == "choices"]
-    return str(chosen[-1][0]) if chosen and chosen[-1] else None
+def _label(task: dict[str, Any], file: Path) -> str | None:
+    if "annotations" in task:
+        given = [each for each in task["annotations"] if not each.get("was_cancelled")]
+        values = [each["value"] for one in given for each in one["result"] if each["type"] == "choices"]
+        choice = values[-1] if values else None
+    else:
+        choice = task.get("choice")
+    chosen = choice["choices"] if isinstance(choice, dict) else [] if choice is None else [choice]
+    if len(chosen) > 1:
+        raise DataError(
+            f"{file} has several choices for {_image(task)} ({', '.join(map(str, chosen))}): choose one of them in "
+            "Label Studio, and export again."
+        )
+    return str(chosen[0]) if chosen else None
 
 
 def _path(image: str, file: Path) -> str:

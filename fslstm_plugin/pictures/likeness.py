@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST = 2000  # Pictures that are tested: of more a random sample.
 _NAMED = 3
+_LEAST = 3  # Labelled pictures of a class that is tested by itself.
 
 
 class Tested(NamedTuple):
@@ -34,8 +36,9 @@ class Tested(NamedTuple):
 class Likeness:
     """Collects pictures and tests them; see `difference`.
 
-    For what is promised of each class, pictures are compared with those that are predicted to be of the same class,
-    labelled ones without their own label; for a guarantee on average, all with all.
+    For what is promised of each class, pictures are compared with those that are predicted to be of the same class, new
+    ones by all labelled ones and labelled ones by the others; for a guarantee on average, all with all. A class of one
+    or two labelled pictures cannot be tested so, since each is hardly ever predicted to be of it.
 
     Args:
         classifier: With what they are predicted.
@@ -45,38 +48,54 @@ class Likeness:
     def __init__(self, classifier: FewShotClassifier, kind: str) -> None:
         self.classifier, self.kind = classifier, kind
         self._wanted: set[str] = set()
-        self._kept: dict[str, tuple[Tensor, int]] = {}
+        self._kept: dict[str, Tensor] = {}
 
     def choose(self, pictures: Sequence[Picture]) -> None:
         """Choose those that are tested, of all that something is said about."""
         wanted = random.Random(0).sample(pictures, min(_MOST, len(pictures)))
         self._wanted = {each.name for each in wanted}
 
-    def add(self, paths: Sequence[str], features: Tensor, predicted: Sequence[int]) -> None:
-        """Take note of those that are tested, by their names, features ``(m, d)`` and places of likeliest classes."""
-        for path, point, group in zip(paths, features, predicted, strict=True):
-            if path in self._wanted:
-                self._kept[path] = point, group
+    def add(self, paths: Sequence[str], features: Tensor) -> None:
+        """Take note of those that are tested, by their names and features ``(m, d)``."""
+        self._kept.update((path, point) for path, point in zip(paths, features, strict=True) if path in self._wanted)
 
     def look_at(self, pictures: Sequence[Picture]) -> None:
         """Take note of those that are tested and were predicted before."""
         missing = [each for each in pictures if each.name in self._wanted - self._kept.keys()]
         for batch in features_of(missing, self.classifier.open_backbone()):
-            if batch.pictures:
-                labels = self.classifier.predict(batch.features.numpy())
-                predicted = np.searchsorted(self.classifier.classes_, labels).tolist()
-                self.add([each.name for each in batch.pictures], batch.features, predicted)
+            self.add([each.name for each in batch.pictures], batch.features)
 
     def test(self) -> Tested | None:
-        """Test them; None where there are none."""
-        if not self._kept:
+        """Test them; None where there are none that can be tested."""
+        independent = self.classifier.fitted.independent
+        labelled, paths = torch.from_numpy(self.classifier.support_)[independent], sorted(self._kept)
+        if not paths:
             return None
-        points, predicted = zip(*self._kept.values(), strict=True)
-        groups, left_out = None, self.classifier.left_out()
-        labelled = self.classifier.fitted.independent
-        if self.kind == PER_CLASS and left_out is not None:
-            groups = torch.from_numpy(left_out).argmax(-1)[labelled], torch.tensor(predicted)
-        support = torch.from_numpy(self.classifier.support_)[labelled]
-        found = difference(support, torch.stack(points), groups)
-        paths, most = list(self._kept), found.shares.topk(min(_NAMED, len(points))).indices.tolist()
+        new, groups = torch.stack([self._kept[path] for path in paths]), None
+        if self.kind == PER_CLASS:
+            mine, theirs = self._predicted(new)
+            labels = self.classifier.fitted.labels[independent]
+            several = labels.bincount() >= _LEAST
+            known, seen = several[labels], several[theirs]
+            labelled, groups = labelled[known], (mine[independent][known], theirs[seen])
+            new, paths = new[seen], list(compress(paths, seen.tolist()))
+            if not paths:
+                return None
+        found = difference(labelled, new, groups)
+        most = found.shares.topk(min(_NAMED, len(paths))).indices.tolist()
         return Tested(len(paths), found.p_value, found.is_significant, tuple(paths[place] for place in most))
+
+    def _predicted(self, new: Tensor) -> tuple[Tensor, Tensor]:
+        """Places of the classes that labelled pictures, each left out, and new ones are predicted to be of.
+
+        Both by the classifier, or by NN where it predicts pictures together, or none can be left out.
+        """
+        from ..classifier.estimator import FewShotClassifier
+
+        judge = self.classifier
+        if judge.fitted.method.is_transductive or judge.left_out() is None:
+            judge = FewShotClassifier("nn(normalize)").fit(judge.support_, judge.support_labels_, groups=judge.groups_)
+        left_out = judge.left_out()
+        assert left_out is not None
+        places = np.searchsorted(judge.classes_, judge.predict(new.numpy()))
+        return torch.from_numpy(left_out).argmax(-1), torch.from_numpy(places)

@@ -21,6 +21,7 @@ from .tables import path_of, rows, unguarded
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
 _SIDES = ("x", "y", "width", "height")
+_ELSEWHERE = ({"x1", "y1"}, {"left", "top"}, {"xtl", "ytl"}, {"bbox_x", "bbox_y"})  # As others name a corner.
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
@@ -51,9 +52,10 @@ def _columns_of_boxes(names: Sequence[str], file: Path) -> Sequence[str]:
     missing = [each for each in columns if each not in mine]
     if not missing:
         return [mine[each] for each in columns]
-    others = mine.keys() - {*_CORNERS, *_SIDES}
-    near = dict.fromkeys(each for name in missing for each in _near(name, others))
-    if len(missing) - len(near) >= len(columns) / 2:
+    both = {*_CORNERS, *_SIDES}
+    near = dict.fromkeys(each for name in missing for each in _near(name, mine.keys() - both))
+    few = len(missing) - len(near) >= len(columns) / 2 and len(mine.keys() & both) <= len(columns) / 2
+    if few and not any(mine.keys() >= each for each in _ELSEWHERE):
         return ()
     hint = f" (did you mean that by {', '.join(mine[each] for each in near)}?)" if near else ""
     raise DataError(

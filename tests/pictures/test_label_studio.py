@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import painted
@@ -70,6 +71,22 @@ def test_the_short_export_is_read_too(tmp_path: Path) -> None:
     rows = [{"image": "/data/local-files/?d=1.png", "id": 1, "choice": "owl"}, {"image": "2.png", "id": 2}]
     (tmp_path / "min.json").write_text(json.dumps(rows))
     assert [(each.path, each.label) for each in labelled(tmp_path / "min.json")] == [(tmp_path / "1.png", "owl")]
+
+
+SEVERAL = {"choices": ["owl", "wren"]}
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"image": "1.png", "choice": SEVERAL},
+        {"data": {"image": "1.png"}, "annotations": [{"result": [{"type": "choices", "value": SEVERAL}]}]},
+    ],
+)
+def test_several_choices_for_a_picture_are_refused(tmp_path: Path, task: dict) -> None:
+    (tmp_path / "export.json").write_text(json.dumps([task]))
+    with pytest.raises(DataError, match=re.escape("several choices for 1.png (owl, wren): choose one of them")):
+        labelled(tmp_path / "export.json")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,8 @@ def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(fslstm, t
     alike = fslstm("predict", model, new, "--coverage", 0.8)
     assert "a permutation test of 12 pictures finds no difference" in alike.out
     darker = darkened(new, tmp_path / "darker")
-    done = fslstm("predict", model, darker, "--wrong-at-most", 0.2, "--guaranteed", "--json", tmp_path / "out.json")
+    command = ("predict", model, darker, "--wrong-at-most", 0.2, "--guaranteed", "--accept", 1)
+    done = fslstm(*command, "--json", tmp_path / "out.json")
     assert done.code == 0, done.err
     assert "Not guaranteed: that the prediction sets contain the true label for 80 %" in done.out
     assert "Not guaranteed: that at most 20 % of all pictures get a wrong label that is sure." in done.out
@@ -121,12 +123,15 @@ def test_what_is_expected_is_tested_and_withdrawn_too(fslstm, tmp_path: Path, mo
     alike = fslstm("predict", model, new, "--wrong-at-most", 0.2)
     assert promise in alike.out
     assert "a permutation test of 12 pictures finds no difference" in alike.out
-    done = fslstm("predict", model, darkened(new, tmp_path / "darker"), "--wrong-at-most", 0.2)
+    done = fslstm("predict", model, darkened(new, tmp_path / "darker"), "--wrong-at-most", 0.2, "--accept", 1)
     assert done.code == 0, done.err
     assert promise not in done.out
     assert "Not to be expected: that at most 20 % of all pictures get a wrong label that is sure." in done.out
     assert "The pictures differ from the labelled ones (p = " in done.out
     assert "permutation test" not in fslstm("predict", model, new, "--above", 0.9).out
+    none = fslstm("predict", model, tmp_path / "darker", "--wrong-at-most", 0.2).out
+    assert "Sure: 0 of 12 pictures; look at the other 12.\n" in none
+    assert "Not to be expected" not in none
 
 
 def test_a_continued_table_is_tested_with_all_its_pictures(fslstm, tmp_path: Path, model, new) -> None:
@@ -153,11 +158,42 @@ def test_of_many_pictures_a_random_sample_is_tested(monkeypatch) -> None:
     collected.choose(pictures)
     for part in range(4):
         paths = [str(each.path) for each in pictures[10 * part : 10 * part + 10]]
-        collected.add(paths, torch.ones(10, 3), [0] * 10)
+        collected.add(paths, torch.ones(10, 3))
     tested = collected.test()
     assert tested is not None
     assert tested.pictures == 5
     assert set(tested.different) <= {str(each.path) for each in pictures}
+
+
+def drawn(random, counts: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+    """Points of so many of each of as many classes, some of which overlap."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    means = 2 * np.random.default_rng(0).normal(size=(len(counts), 8))
+    return means[labels] + random.normal(size=(len(labels), 8)), labels.tolist()
+
+
+def withdrawn(method: str, labelled: Sequence[int], new: Sequence[int], seed: int) -> bool | None:
+    random = np.random.default_rng(seed)
+    collected = Likeness(FewShotClassifier(method).fit(*drawn(random, labelled)), PER_CLASS)
+    points, _ = drawn(random, new)
+    pictures = [Picture(Path(f"/{place}.png")) for place in range(len(points))]
+    collected.choose(pictures)
+    collected.add([each.name for each in pictures], torch.from_numpy(points))
+    tested = collected.test()
+    return None if tested is None else tested.withdrawn
+
+
+@pytest.mark.parametrize("method", ["lssvm(ridge=1,normalize)", "rr(normalize)+psm", "tim"])
+def test_in_each_class_another_mix_of_classes_is_no_difference(method: str) -> None:
+    """Also where a method leaves no picture out, or predicts all together."""
+    found = [withdrawn(method, [10] * 4, [60, 10, 5, 5], seed) for seed in range(40)]
+    assert sum(map(bool, found)) <= 3
+    assert None not in found
+
+
+def test_classes_of_one_or_two_pictures_are_not_tested() -> None:
+    assert withdrawn("lssvm", [1, 1, 2, 2], [10] * 4, 0) is None
+    assert sum(bool(withdrawn("lssvm(ridge=1,normalize)", [1, 2, 12, 12], [10] * 4, seed)) for seed in range(40)) <= 3
 
 
 def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
