@@ -84,7 +84,8 @@ def fit(
         from fslstm_plugin.reporting.gallery import overview  # what it needs is missed before anything is computed
     if method is not None and method_to_fit(method).needs_base_mean:  # said before anything is computed
         raise UsageError(
-            f"{method} needs the mean feature of base classes, which labelled pictures do not have: use center=episode."
+            f"{method} needs the mean feature of base classes, which labelled pictures do not have: use center=episode "
+            "among its arguments."
         )
     console = Console(stderr=True)
     found = pictures.labelled(labelled, console, groups)

@@ -93,7 +93,8 @@ def write_sidecars(asked: Asked) -> StorageError | None:
     typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
     if not done.failed:
         return None
-    more = f" Nor {pictures.count_of(len(done.failed) - 1, 'further XMP sidecar')}." if done.failed[1:] else ""
+    others = pictures.count_of(len(done.failed) - 1, "other XMP sidecar")
+    more = f" {others} could not be written either." if done.failed[1:] else ""
     return StorageError(f"{done.failed[0]}{more}")
 
 

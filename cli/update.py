@@ -110,9 +110,9 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
     refused = _refused(classifier, none, console)
     if not found:
         return refused
-    classes = {class_name(str(each)): each for each in classifier.classes_.tolist()}
     stay = [place for place in range(len(classifier.support_)) if place not in gone | refused]
     held = gathering.held(classifier).at(stay)
+    classes = {class_name(str(each.label)): each.label for each in held.pictures}
     if any(classifier.groups_) and groups is None:
         terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
     gathered = gathering.gather(found, classifier.open_backbone(), console)
@@ -130,7 +130,7 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
     for sentence in gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))]):
         terminal.say(console, sentence)
     added = [name for name in class_names(new.pictures) if name not in classes]
-    for sentence in on_case([*(class_name(str(each.label)) for each in held.pictures), *added]) if added else []:
+    for sentence in on_case([*classes, *added]) if added else []:
         terminal.say(console, sentence)
     if new.pictures:
         classifier.partial_fit(

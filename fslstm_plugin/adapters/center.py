@@ -50,8 +50,8 @@ class Center(FeatureAdapter):
         mean = features.base_mean
         if mean is None:
             raise UsageError(
-                "center=base needs the mean feature of the base classes, which these features come without: pass "
-                "base_mean, or use center=episode."
+                "center=base needs the mean feature of the base classes, which these features come without, as all do "
+                "behind bpa: pass base_mean, or use center=episode."
             )
         return features.derived(lambda points: _less(points, mean.to(points)))
 

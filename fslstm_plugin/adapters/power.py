@@ -38,7 +38,7 @@ class Power(FeatureAdapter):
     def __init__(self, exponent: float = 0.5, negative: str = "refuse") -> None:
         super().__init__()
         self.exponent = require("exponent", exponent, above=0)
-        self.negative = one_of("way with negative features", negative, _NEGATIVE)
+        self.negative = one_of("way to treat negative features", negative, _NEGATIVE)
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`.
@@ -48,8 +48,8 @@ class Power(FeatureAdapter):
         """
         if self.negative == "refuse" and features.points.numel() and features.points.amin() < 0:
             raise UsageError(
-                "a power needs features that are not negative, as after a ReLU, but these have negative ones: give it "
-                "negative=signed, or leave it out."
+                "a power needs features that are not negative, as after a ReLU, but these have negative ones: use "
+                "negative=signed, as in power(negative=signed) or pt-map(negative=signed)."
             )
         return features.derived(self._raised)
 

@@ -94,7 +94,8 @@ def choose_method(
         >>> choice.method, choice.expected.accuracy, round(choice.expected.low, 2)
         ('nn', 1.0, 0.48)
     """
-    if isinstance(candidates, str) or not candidates:
+    candidates = [candidates] if isinstance(candidates, str) else list(candidates)
+    if not candidates:
         raise UsageError("There is nothing to choose from: give a list of candidates, such as ['nn', 'lssvm'].")
     _require_tensors(features, base_mean, groups)
     support = features.double()

@@ -93,7 +93,7 @@ class Reptile(Method):
         self.test_batch = require("test_batch", test_batch, least=1, whole=True)
         self.rate = require("rate", rate, above=0)
         self.optimizer = one_of("optimizer of reptile", optimizer, ("adam", "sgd"))
-        self.queries = one_of("way with queries", queries, ("together", "alone"))
+        self.queries = one_of("way to treat queries", queries, ("together", "alone"))
         if getattr(backbone, "out_features", None) is None:
             raise UsageError(f"reptile needs the length of the features: give {type(backbone).__name__} out_features.")
         self.classifier = nn.Linear(backbone.out_features, ways)  # type: ignore[arg-type]

@@ -20,9 +20,10 @@ from .picture import Picture
 from .tables import path_of, rows, unguarded
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
-_SIDES = ("x", "y", "width", "height")
-_ELSEWHERE = ({"x1", "y1"}, {"left", "top"}, {"xtl", "ytl"}, {"bbox_x", "bbox_y"})  # As others name a corner.
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_SIDES = ("x", "y", "width", "height")
+# A corner or the centre of a box, as other programs name it, without underscores.
+_ELSEWHERE = ({"x1", "y1"}, {"left", "top"}, {"xtl", "ytl"}, {"bboxx", "bboxy"}, {"xcenter", "ycenter"})
 
 
 def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Picture]:
@@ -52,10 +53,10 @@ def _columns_of_boxes(names: Sequence[str], file: Path) -> Sequence[str]:
     missing = [each for each in columns if each not in mine]
     if not missing:
         return [mine[each] for each in columns]
-    both = {*_CORNERS, *_SIDES}
+    both, plain = {*_CORNERS, *_SIDES}, {name.replace("_", "") for name in mine}
     near = dict.fromkeys(each for name in missing for each in _near(name, mine.keys() - both))
-    few = len(missing) - len(near) >= len(columns) / 2 and len(mine.keys() & both) <= len(columns) / 2
-    if few and not any(mine.keys() >= each for each in _ELSEWHERE):
+    few = len(missing) - len(near) >= len(columns) / 2 and len(plain & both) <= len(columns) / 2
+    if few and not any(plain >= each for each in _ELSEWHERE):
         return ()
     hint = f" (did you mean that by {', '.join(mine[each] for each in near)}?)" if near else ""
     raise DataError(

@@ -91,7 +91,6 @@ def test_at_chance_no_more_is_expected(ways: int) -> None:
     ("candidates", "said"),
     [
         ([], "nothing to choose from"),
-        ("lssvm", "give a list of candidates"),
         (["tim"], "cannot be judged by leaving out"),
         (["rr+psm"], "cannot be judged by leaving out"),
         (["svm"], "svm cannot be judged by leaving out its points"),

@@ -346,7 +346,7 @@ def test_negative_features_are_refused_or_signed(name: str) -> None:
     support, query = (torch.where(part > 0, part, -0.02) for part in (features.support, features.query))
     leaky = chosen(features, support=support, query=query)
     with pytest.raises(
-        UsageError, match=rf"^{name}: a power needs features that are not negative.* give it negative=signed"
+        UsageError, match=rf"^{name}: a power needs features that are not negative.* use negative=signed"
     ):
         parse_method(name).logits(leaky)
     plain = parse_method(name).logits(features).argmax(-1)

@@ -406,7 +406,7 @@ def test_centring_by_the_episode_forgets_where_it_lies(distance: float) -> None:
 
 
 def test_negative_features_under_a_power_are_refused_by_the_methods_name() -> None:
-    said = r"^rr\(power,normalize\): a power needs features that are not negative.* give it negative=signed"
+    said = r"^rr\(power,normalize\): a power needs features that are not negative.* use negative=signed"
     with pytest.raises(UsageError, match=said):
         parse_method("rr(power,normalize)").logits(EpisodeFeatures(-torch.eye(2), torch.eye(2), torch.tensor([0, 1])))
 

@@ -380,7 +380,7 @@ def test_fewer_classes_are_told_apart(model: FewShotModel) -> None:
         ({"rate": 0.0}, "`rate` must be a finite number above 0, but got 0.0"),
         ({"rate": float("nan")}, "`rate` must be a finite number above 0, but got nan"),
         ({"optimizer": "lion"}, "There is no optimizer of reptile 'lion'"),
-        ({"queries": "all"}, "There is no way with queries 'all'"),
+        ({"queries": "all"}, "There is no way to treat queries 'all'"),
     ],
 )
 def test_arguments_out_of_range_are_named(arguments, words: str) -> None:

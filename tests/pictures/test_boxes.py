@@ -102,6 +102,8 @@ def test_half_a_box_in_a_csv_file_is_refused(cells: str, tmp_path: Path) -> None
         ("xmin,ymin,width,height", "xmax, ymax: a box takes xmin, ymin, xmax, ymax"),
         ("x1,y1,x2,y2", "a box takes xmin, ymin, xmax, ymax"),
         ("left,top,width,height", "x, y: a box takes x, y, width, height"),
+        ("x_min,y_min,width,height", "a box takes x, y, width, height"),
+        ("x_center,y_center,w,h", "a box takes"),
     ],
 )
 def test_columns_that_are_nearly_those_of_boxes_are_refused(head: str, words: str, tmp_path: Path) -> None:

@@ -136,6 +136,21 @@ def test_the_file_is_replaced_and_pictures_are_added_once(fslstm, tmp_path: Path
     assert len(FewShotClassifier.load(model).support_) == 15
 
 
+def test_a_label_is_corrected_while_a_class_goes(fslstm, tmp_path: Path, model) -> None:
+    red = tmp_path / "labelled" / "red"
+    (tmp_path / "wrong.csv").write_text(f"path,label\n{red}/1.png,green\n{red}/3.png,green\n")
+    done = fslstm("update", model, "--forget", "blue", "--add", tmp_path / "wrong.csv")
+    assert done.code == 0, done.err
+    assert "The new label counts for 2 pictures" in done.err
+    classifier = FewShotClassifier.load(model)
+    labels = dict(zip(classifier.pictures_, classifier.classes_[classifier.support_labels_].tolist(), strict=True))
+    assert {Path(name).name for name, label in labels.items() if "/red/" in name and label == "green"} == {
+        "1.png",
+        "3.png",
+    }
+    assert sorted(labels.values()) == ["green"] * 7 + ["red"] * 3
+
+
 def test_a_class_of_two_is_replaced_at_once(fslstm, tmp_path: Path, model) -> None:
     new, labelled = painted.unlabelled(tmp_path / "new"), tmp_path / "labelled"
     lime = "".join(f"{file},lime\n" for file in sorted(new.iterdir())[:3])
