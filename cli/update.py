@@ -124,7 +124,7 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
     new, copies = gathering.without_copies(gathered, held._replace(pictures=known))
     again = len(gathered.pictures) - len(new.pictures) - len(corrected)
     if again > 0:
-        terminal.say(console, f"{pictures.count_of(again)} of {source} are already in the classifier, or given twice.")
+        terminal.say(console, f"Already in the classifier, or given twice: {pictures.count_of(again)} of {source}.")
     before = {id(each) for each in known}
     renamed = [group for group in copies if len({each.name for each in group}) > 1]
     for sentence in gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))]):

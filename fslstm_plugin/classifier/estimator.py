@@ -204,13 +204,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         gone = np.isin(self.classes_, labels)
         return self.remove(np.flatnonzero(gone[self.support_labels_]).tolist())
 
-    def remove(self, places: Sequence[int]) -> Self:
+    def remove(self, places: int | Sequence[int]) -> Self:
         """Take points out, with the same result as fitting the others anew, in their order.
 
         A class without points is gone.
 
         Args:
-            places: Rows of ``support_``.
+            places: A row of ``support_``, or several.
 
         Returns:
             The classifier itself.
@@ -229,7 +229,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         names, groups = (list(compress(each, kept)) for each in (self.pictures_, self.groups_))
         return self._update(kept, self.support_[:0], self.classes_[self.support_labels_[kept]], names, groups)
 
-    def relabel(self, places: Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
+    def relabel(self, places: int | Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
         """Correct labels of points, with the same result as fitting anew; a class without points is gone.
 
         Args:
@@ -250,9 +250,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
             array(['wren'], dtype='<U4')
         """
         check_is_fitted(self)
-        rows, y = self._rows(places), np.asarray(y)
+        rows, y = self._rows(places), np.atleast_1d(y)
         if y.shape != (len(rows),) or (pictures is not None and len(pictures) != len(rows)):
             raise UsageError(f"Expected a label, and a name if any is given, for each of {len(rows)} rows.")
+        if not rows:
+            return self
         require_alike(self.classes_, y)
         labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
         labels[rows] = y
@@ -263,9 +265,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
         kept = np.ones(len(self.support_), dtype=bool)
         return self._update(kept, self.support_[:0], labels, names, self.groups_)
 
-    def _rows(self, places: Sequence[int]) -> list[int]:
+    def _rows(self, places: int | Sequence[int]) -> list[int]:
         """Rows of ``support_``, each once."""
-        rows = [require("places", each, least=0, most=len(self.support_) - 1, whole=True) for each in places]
+        rows = [
+            require("places", each, least=0, most=len(self.support_) - 1, whole=True) for each in np.atleast_1d(places)
+        ]
         if len(set(rows)) < len(rows):
             raise UsageError("A row is named twice: name each once.")
         return rows

@@ -14,9 +14,10 @@ from ..errors import UnknownNameError, UsageError
 def require_known(labels: Any, classes: np.ndarray) -> None:
     """Refuse labels that are no classes."""
     labels = np.unique(labels)
+    if labels.size:
+        require_alike(classes, labels)
     for label in labels:
         if label not in classes:
-            require_alike(classes, labels)
             raise UnknownNameError("class", label, map(str, classes))
 
 

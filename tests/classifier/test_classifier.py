@@ -186,9 +186,18 @@ def test_whole_numbers_stay_what_they_are(new: np.ndarray, refused: bool) -> Non
     else:
         classifier.partial_fit(X[:2], new)
     assert classifier.classes_.dtype == np.int64
-    for other in ("2", np.datetime64("2026-01-01")):
+    for other in ("2", np.datetime64("2026-01-01"), True):
         with pytest.raises(UsageError, match="The classes are int64, but these labels are .*: give them one type"):
             classifier.forget(other)
+
+
+def test_one_row_needs_no_list_and_none_changes_nothing() -> None:
+    X, *_ = draw()
+    labels = ["owl", "wren", "owl", "wren"]
+    assert FewShotClassifier().fit(X[:4], labels).remove(3).support_labels_.tolist() == [0, 1, 0]
+    assert FewShotClassifier().fit(X[:4], labels).relabel(0, "wren").support_labels_.tolist() == [1, 1, 0, 1]
+    same = FewShotClassifier().fit(X[:4], labels).relabel([], []).remove([]).forget([])
+    assert same.support_labels_.tolist() == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(("kind", "points", "guaranteed"), [("marginal", 20, 17 / 21), ("per-class", 18, 6 / 7)])
