@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.embedding import Remark
+    from fslstm_plugin.pictures.decoding import Remark
     from fslstm_plugin.pictures.predictions import PredictionTable, Sureness
 
 EXAMPLES = """

@@ -91,7 +91,8 @@ def on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:
         else "all pictures, where labelled and new ones are drawn alike"
     )
     begins = "Not guaranteed: that the" if _withdrawn(tested) else "The"
-    return [f"{begins} prediction sets contain the true label for {100 * sets.coverage:g} % of {whom}."]
+    untested = ", if they are like the labelled ones, which was not tested" if tested is None else ""
+    return [f"{begins} prediction sets contain the true label for {100 * sets.coverage:g} % of {whom}{untested}."]
 
 
 def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = None, together: bool = False) -> list[str]:

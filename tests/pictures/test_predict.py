@@ -134,6 +134,27 @@ def test_what_is_expected_is_tested_and_withdrawn_too(fslstm, tmp_path: Path, mo
     assert "Not to be expected" not in none
 
 
+def test_pictures_of_one_class_are_like_the_labelled_ones_of_it(fslstm, tmp_path: Path, model) -> None:
+    for place in range(12):
+        (tmp_path / "reds").mkdir(exist_ok=True)
+        painted.picture("red", 20 + place).save(tmp_path / "reds" / f"{place}.png")
+    for asked in (("--wrong-at-most", 0.2), ("--coverage", 0.8)):
+        done = fslstm("predict", model, tmp_path / "reds", *asked)
+        assert "a permutation test of 12 pictures finds no difference" in done.out, done.err
+
+
+def test_a_guarantee_that_is_not_tested_says_so(fslstm, tmp_path: Path, new) -> None:
+    labelled = painted.labelled(tmp_path / "labelled")
+    for file in labelled.glob("*/*"):
+        if file.stem not in "01":
+            file.unlink()
+    small = tmp_path / "small.fslstm"
+    assert fslstm("fit", labelled, "-o", small, *painted.backbone(tmp_path)).code == 0
+    done = fslstm("predict", small, new, "--coverage", 0.6)
+    assert "of the pictures of each class, if they are like the labelled ones, which was not tested." in done.out
+    assert "permutation test" not in done.out
+
+
 def test_a_continued_table_is_tested_with_all_its_pictures(fslstm, tmp_path: Path, model, new) -> None:
     darker = darkened(new, tmp_path / "darker")
     table, results = tmp_path / "out.csv", []
