@@ -73,9 +73,11 @@ class Likeness:
             return None
         new, groups = torch.stack([self._kept[path] for path in paths]), None
         if self.kind == PER_CLASS:
-            mine, theirs = self._predicted(new)
             labels = self.classifier.fitted.labels[independent]
             several = labels.bincount() >= _LEAST
+            if not several.any():
+                return None
+            mine, theirs = self._predicted(new)
             known, seen = several[labels], several[theirs]
             labelled, groups = labelled[known], (mine[independent][known], theirs[seen])
             new, paths = new[seen], list(compress(paths, seen.tolist()))
@@ -93,9 +95,10 @@ class Likeness:
         from ..classifier.estimator import FewShotClassifier
 
         judge = self.classifier
-        if judge.fitted.method.is_transductive or judge.left_out() is None:
+        left_out = None if judge.fitted.method.is_transductive else judge.left_out()
+        if left_out is None:
             judge = FewShotClassifier("nn(normalize)").fit(judge.support_, judge.support_labels_, groups=judge.groups_)
-        left_out = judge.left_out()
-        assert left_out is not None
+            left_out = judge.left_out()
+        assert left_out is not None  # since a class has several pictures
         places = np.searchsorted(judge.classes_, judge.predict(new.numpy()))
         return torch.from_numpy(left_out).argmax(-1), torch.from_numpy(places)

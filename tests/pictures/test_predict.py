@@ -193,9 +193,14 @@ def drawn(random, counts: Sequence[int]) -> tuple[np.ndarray, list[int]]:
     return means[labels] + random.normal(size=(len(labels), 8)), labels.tolist()
 
 
-def withdrawn(method: str, labelled: Sequence[int], new: Sequence[int], seed: int) -> bool | None:
+def withdrawn(method: str, labelled: Sequence[int], new: Sequence[int], seed: int, in_one: bool = False) -> bool | None:
+    """Whether the test withdraws; with the pictures of a class in one group or not."""
     random = np.random.default_rng(seed)
-    collected = Likeness(FewShotClassifier(method).fit(*drawn(random, labelled)), PER_CLASS)
+    points, labels = drawn(random, labelled)
+    classifier = FewShotClassifier(method).fit(
+        points, labels, groups=[f"{each}" for each in labels] if in_one else None
+    )
+    collected = Likeness(classifier, PER_CLASS)
     points, _ = drawn(random, new)
     pictures = [Picture(Path(f"/{place}.png")) for place in range(len(points))]
     collected.choose(pictures)
@@ -213,7 +218,10 @@ def test_in_each_class_another_mix_of_classes_is_no_difference(method: str) -> N
 
 
 def test_classes_of_one_or_two_pictures_are_not_tested() -> None:
-    assert withdrawn("lssvm", [1, 1, 2, 2], [10] * 4, 0) is None
+    for labelled in ([1, 1, 2, 2], [1, 1, 1, 1]):
+        assert withdrawn("lssvm", labelled, [10] * 4, 0) is None
+    assert withdrawn("lssvm", [5, 5, 5, 5], [10] * 4, 0, in_one=True) is None
+    assert withdrawn("tim", [5, 5, 5, 5], [10] * 4, 0, in_one=True) is None
     assert sum(bool(withdrawn("lssvm(ridge=1,normalize)", [1, 2, 12, 12], [10] * 4, seed)) for seed in range(40)) <= 3
 
 
