@@ -53,7 +53,7 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
         for each in asked
     )
     listed = ",\n".join(map(json.dumps, rows))
-    write_text(file, f'{json.dumps(about)[:-1]}, "pictures": [\n{listed}\n]}}\n')
+    write_text(file, f'{json.dumps(about)[:-1]}, "rows": [\n{listed}\n]}}\n')
     pictures.written(file)
 
 

@@ -75,7 +75,9 @@ def score(
     said = scored(classifier, gathered.features, labels, guarantee, accepted)
     _show(said, names, classifier.why_uncalibrated)
     if json is not None:
-        pictures.write_json(json, structs.asdict(said))
+        content = structs.asdict(said)
+        rows = [{"label": label, "predictions": counts} for label, counts in content.pop("confusions").items()]
+        pictures.write_json(json, {**content, "rows": rows})
 
 
 def _unseen(gathered: Gathered, classifier: FewShotClassifier, console: Console) -> Gathered:

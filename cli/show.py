@@ -54,7 +54,9 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
             "backbone": content.backbone,
             "set_method": content.set_method or said.method,
         }
-        pictures.write_json(json, {**about, **structs.asdict(said)})
+        expected = structs.asdict(said)
+        rows = [{"class": name, "pictures": number} for name, number in expected.pop("pictures").items()]
+        pictures.write_json(json, {**about, **expected, "rows": rows})
 
 
 def _origin(names: tuple[str, ...]) -> list[str]:

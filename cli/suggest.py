@@ -110,6 +110,6 @@ def _write(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Pat
 
     if json is not None:
         suggestions = [{"path": path_beside(json, path), "reason": printable(reason)} for path, reason in rows]
-        pictures.write_json(json, {"suggestions": suggestions})
+        pictures.write_json(json, {"rows": suggestions})
     if label_studio is not None:
         outputs.write_tasks(label_studio, [(path, None) for path, _ in rows])

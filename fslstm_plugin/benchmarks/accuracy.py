@@ -82,7 +82,7 @@ class Curve(pl.Callback):
             "setting": {"method": METHOD, "split": self.split.name, **asdict(SETTING)},
             "mark": self.mark,
             "passed": asdict(self.passed) if self.passed else None,
-            "curve": [asdict(point) for point in self.points],
+            "rows": [asdict(point) for point in self.points],
         }
 
     def table(self) -> Table:

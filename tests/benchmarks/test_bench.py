@@ -484,9 +484,9 @@ def test_minutes_to_an_accuracy_are_of_training_alone(few_glyphs, fslstm, tmp_pa
     result = fslstm(*few_glyphs, "--mark", 100, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     found = json.loads((tmp_path / "r.json").read_text())
-    assert [(point["step"], point["minutes"]) for point in found["curve"]] == [(5, 1), (10, 2), (15, 3)]
+    assert [(point["step"], point["minutes"]) for point in found["rows"]] == [(5, 1), (10, 2), (15, 3)]
     assert found["passed"] is None
-    best = max(point["accuracy"] for point in found["curve"])
+    best = max(point["accuracy"] for point in found["rows"])
     assert f"100 % is not passed: {best:.2f} % is the most." in result.out
     assert found["config"]["recipe"]["batch_size"] == 256
     assert not list((tmp_path / "temporary").iterdir())
@@ -496,7 +496,7 @@ def test_a_training_ends_where_it_passes_the_mark(few_glyphs, fslstm, tmp_path):
     result = fslstm(*few_glyphs, "--mark", 15, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     found = json.loads((tmp_path / "r.json").read_text())
-    (point,) = found["curve"]  # chance is 20 %
+    (point,) = found["rows"]  # chance is 20 %
     assert found["passed"] == point
     assert "15 % is passed after" in result.out
 

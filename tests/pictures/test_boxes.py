@@ -230,7 +230,7 @@ def test_boxes_from_the_list_to_the_corrections(fslstm, tmp_path: Path) -> None:
                   tmp_path / "out.json", "--html", tmp_path / "page.html", "--sort-into", tmp_path / "sorted",
                   "--xmp")  # fmt: skip
     assert done.code == 0, done.err
-    rows = json.loads((tmp_path / "out.json").read_text())["pictures"]
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [each["path"] for each in rows[:2]] == ["6.png#xywh=percent:0,0,40,100", "6.png#xywh=percent:60,0,40,100"]
     assert [each["label"] for each in rows] == [colour for pair in pairs[6:] for colour in pair]
     assert keywords(tmp_path / "7.png.xmp") == ["blue", "green"]

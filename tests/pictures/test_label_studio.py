@@ -62,7 +62,7 @@ def test_suggestions_become_tasks_in_their_order(fslstm, tmp_path: Path, model) 
     new = painted.unlabelled(tmp_path / "new")
     files = ("--json", tmp_path / "next.json", "--label-studio", tmp_path / "tasks.json")
     assert fslstm("suggest", model, new, "--count", 3, *files).code == 0
-    asked = [row["path"] for row in json.loads((tmp_path / "next.json").read_text())["suggestions"]]
+    asked = [row["path"] for row in json.loads((tmp_path / "next.json").read_text())["rows"]]
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert tasks == [{"data": {"image": f"/data/local-files/?d={path}"}} for path in asked]
 

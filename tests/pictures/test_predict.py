@@ -82,10 +82,10 @@ def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new)
     likely = classifier.predict_proba([tmp_path / row["path"] for row in rows]).max(1)
     assert [float(row["probability"]) for row in rows] == pytest.approx(likely, abs=1e-3)
     content = json.loads((tmp_path / "out.json").read_text())
-    assert [each["path"] for each in content["pictures"]] == [row["path"] for row in rows]
+    assert [each["path"] for each in content["rows"]] == [row["path"] for row in rows]
     assert content["coverage"] == {"share": 0.8, "kind": "per-class"}
-    assert all(Path(each["nearest"]).parent.name == each["likeliest"] for each in content["pictures"])
-    assert {each["nearest"] for each in content["pictures"]} == {row["nearest"] for row in rows}
+    assert all(Path(each["nearest"]).parent.name == each["likeliest"] for each in content["rows"])
+    assert {each["nearest"] for each in content["rows"]} == {row["nearest"] for row in rows}
     copies = {file for file in (tmp_path / "sorted").rglob("*") if file.is_file()}
     assert sorted(file.name for file in copies) == sorted(file.name for file in new.iterdir())
     assert {file.name: file.parent.name for file in copies} == {Path(row["path"]).name: row["label"] for row in rows}
@@ -243,7 +243,7 @@ def test_sets_are_shown_only_where_a_coverage_is_asked_for(fslstm, tmp_path: Pat
     assert ("prediction set" in done.out, "May be" in done.out) == (False, False)
     assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
     content = json.loads((tmp_path / "out.json").read_text())
-    assert (content["coverage"], [each["set"] for each in content["pictures"]]) == (None, [None] * 12)
+    assert (content["coverage"], [each["set"] for each in content["rows"]]) == (None, [None] * 12)
     assert "prediction set" not in (tmp_path / "out.html").read_text()
     assert "May be" in fslstm("predict", model, new, "--coverage", 0.5).out
 
@@ -275,7 +275,7 @@ def test_a_probability_is_calibrated_or_says_that_it_is_not(name, shots, fslstm,
     assert ["uncalibrated" in each for each in said[:2]] == [shots == 1] * 2
     assert ("% (uncalibrated)" in said[0]) == (shots == 1)
     assert {row["calibrated"] for row in rows_of(files["csv"])} == {"no" if shots == 1 else "yes"}
-    assert {each["calibrated"] for each in content["pictures"]} == {shots > 1}
+    assert {each["calibrated"] for each in content["rows"]} == {shots > 1}
 
 
 def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path: Path, model, new) -> None:
@@ -296,7 +296,7 @@ def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path:
     done = fslstm("predict", model, new, "--json", tmp_path / "out.json", "--accept", 1)
     assert 'No picture is labelled "none of these".' in done.out
     content = json.loads((tmp_path / "out.json").read_text())
-    assert all(each["label"] == each["likeliest"] for each in content["pictures"])
+    assert all(each["label"] == each["likeliest"] for each in content["rows"])
     done = fslstm("predict", model, new, "--accept", 0.95)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "but there are 15: label more, or accept 0.93 or less, or 1, which accepts all" in done.err
@@ -450,7 +450,7 @@ def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, tmp_path: P
     assert 0 < len(sure) < len(rows)
     assert {row["path"] for row in rows if row["sure"] == "yes"} == sure
     assert {row["path"] for row in rows if row["sure"] == "no"} == {row["path"] for row in rows} - sure
-    told = json.loads((tmp_path / "out.json").read_text())["pictures"]
+    told = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert {row["path"] for row in told if row["sure"]} == sure
     assert f"Sure: {len(sure)} of 12 pictures; look at the other {12 - len(sure)}." in done.out
     apart = {file.name for file in (tmp_path / "sorted" / "unsure").iterdir()}
@@ -462,7 +462,7 @@ def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, tmp_path: P
     assert sum(row["sure"] == "yes" for row in rows_of(out)) == taken
     assert [{**row, "sure": ""} for row in rows_of(out)] == [{**row, "sure": ""} for row in rows]
     done = fslstm("predict", model, new, "--json", tmp_path / "plain.json")
-    assert {row["sure"] for row in json.loads((tmp_path / "plain.json").read_text())["pictures"]} == {None}
+    assert {row["sure"] for row in json.loads((tmp_path / "plain.json").read_text())["rows"]} == {None}
 
 
 def test_guaranteed_labels_are_those_whose_set_has_no_other(fslstm, tmp_path: Path, model, new) -> None:
@@ -650,9 +650,7 @@ def test_what_was_asked_for_is_summed_up(fslstm, tmp_path: Path, model, new) -> 
     assert f"Written: {out}, which has 8 further pictures." in done.out
     assert len(rows_of(out)) == 12
     content = json.loads((tmp_path / "out.json").read_text())
-    assert sorted(each["path"] for each in content["pictures"]) == sorted(
-        f"new/red/{file.name}" for file in red.iterdir()
-    )
+    assert sorted(each["path"] for each in content["rows"]) == sorted(f"new/red/{file.name}" for file in red.iterdir())
     assert "<h1>4 pictures by" in (tmp_path / "out.html").read_text()
     assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 4
     (tmp_path / "broken.png").touch()
@@ -876,7 +874,7 @@ def test_paths_are_those_that_were_typed(fslstm, tmp_path: Path, model, new, mon
     assert "deep/red-0.png" in done.out
     paths = {row["path"] for row in rows_of(tmp_path / "out.csv")}
     assert paths == {str(each.relative_to(tmp_path)) for each in new.rglob("*.png")}
-    assert {each["path"] for each in json.loads((tmp_path / "out.json").read_text())["pictures"]} == paths
+    assert {each["path"] for each in json.loads((tmp_path / "out.json").read_text())["rows"]} == paths
     assert "Continued: 13 pictures of 13" in fslstm("predict", model, new, "--csv", "out.csv").err
     assert fslstm("predict", model, "=1.png", "--csv", "out.csv").code == 0
     assert rows_of(tmp_path / "out.csv")[-1]["path"] == "./=1.png"
@@ -932,7 +930,7 @@ def test_json_through_a_link_and_into_a_pipe_replaces_neither(fslstm, tmp_path: 
     try:
         assert fslstm("predict", model, new, "--json", pipe).code == 0
         assert pipe.is_fifo()
-        assert len(json.loads(os.read(descriptor, 1 << 16))["pictures"]) == 12
+        assert len(json.loads(os.read(descriptor, 1 << 16))["rows"]) == 12
     finally:
         os.close(descriptor)
 

@@ -53,8 +53,9 @@ def test_a_score_is_counted_from_the_predictions(fslstm, tmp_path: Path, model, 
     right = sum(one == other for one, other in zip(predicted, truth, strict=True))
     assert (found["pictures"], found["accuracy"]) == (12, right / 12)
     assert found["low"] < found["accuracy"] < found["high"]
-    assert found["confusions"]["blue"]["red"] == 1
-    assert sum(sum(each.values()) for each in found["confusions"].values()) == 12
+    given = {row["label"]: row["predictions"] for row in found["rows"]}
+    assert given["blue"]["red"] == 1
+    assert sum(sum(each.values()) for each in given.values()) == 12
     assert found["unknown"] == {"lime": 1}
     sets = classifier.predict_set(files, 0.8)
     held = sum(label in each for label, each in zip(truth, sets, strict=True))
@@ -110,7 +111,7 @@ def test_a_model_says_what_it_is_without_pictures_and_weights(fslstm, tmp_path: 
     for words in ("blue", "15 pictures in", "Backbone: conv4 (84 x 84 pixels)", "Method: lssvm(normalize).", "Expect"):
         assert words in done.out
     found = json.loads((tmp_path / "show.json").read_text())
-    assert found["pictures"] == {"blue": 5, "green": 5, "red": 5}
+    assert found["rows"] == [{"class": name, "pictures": 5} for name in ("blue", "green", "red")]
     assert found["made"]["version"]
     assert found["backbone"]["name"] == "conv4"
 

@@ -41,7 +41,7 @@ def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model) -> None:
     assert "broken.png" in done.err
     files = sorted(file for file in new.iterdir() if file.name != "broken.png")
     expected = FewShotClassifier.load(model).suggest(files, 3)
-    rows = json.loads((tmp_path / "next.json").read_text())["suggestions"]
+    rows = json.loads((tmp_path / "next.json").read_text())["rows"]
     assert [row["path"] for row in rows] == [f"new/{files[each.place].name}" for each in expected]
     assert all(files[each.place].name in done.out and each.reason in done.out for each in expected)
 
@@ -50,7 +50,7 @@ def test_labelled_pictures_are_not_suggested(fslstm, tmp_path: Path, model) -> N
     done = fslstm("suggest", model, tmp_path / "labelled", "--json", tmp_path / "next.json")
     assert done.code == 0, done.err
     assert "are labelled" in done.out
-    assert json.loads((tmp_path / "next.json").read_text())["suggestions"] == []
+    assert json.loads((tmp_path / "next.json").read_text())["rows"] == []
 
 
 def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_path: Path, small) -> None:
@@ -58,7 +58,7 @@ def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_p
     done = fslstm("suggest", new, "--count", 3, "--json", tmp_path / "first.json",
                   "--label-studio", tmp_path / "tasks.json", *small)  # fmt: skip
     assert done.code == 0, done.err
-    rows = json.loads((tmp_path / "first.json").read_text())["suggestions"]
+    rows = json.loads((tmp_path / "first.json").read_text())["rows"]
     assert len({Path(row["path"]).name.split("-")[0] for row in rows}) == 3  # one of each colour
     assert all(row["reason"].startswith("like ") and row["reason"] in done.out for row in rows)
     assert len(json.loads((tmp_path / "tasks.json").read_text())) == 3
@@ -301,7 +301,7 @@ def test_a_model_and_its_pictures_are_moved_together(fslstm, tmp_path: Path, mod
     painted.unlabelled(tmp_path / "new")
     done = fslstm("predict", moved / model.name, tmp_path / "new", "--json", moved / "out.json")
     assert done.code == 0, done.err
-    nearest = {each["nearest"] for each in json.loads((moved / "out.json").read_text())["pictures"]}
+    nearest = {each["nearest"] for each in json.loads((moved / "out.json").read_text())["rows"]}
     assert all((moved / each).is_file() and not Path(each).is_absolute() for each in nearest)
 
 
