@@ -31,7 +31,7 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
     if not os.path.exists(file):
         raise DataError(f"There is no folder of pictures or CSV file at {file}.")
     sides: Sequence[str] | None = None
-    for line, cells in rows(file, columns if group is None else (*columns, group)):
+    for line, cells in rows(file, columns if group is None else (*columns, group), also=(*_CORNERS, *_SIDES)):
         sides = _columns_of_boxes([*cells], file) if sides is None else sides
         place, *label = (cells[name].strip() for name in columns)
         if not all((place, *label)):

@@ -20,7 +20,7 @@ from ..storage.files import require_regular
 
 # Spreadsheets write the second where numbers have a comma, and the third as "text".
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
-_BEFORE_HEADER = re.compile(r"[\s,;]*|sep=.\s*", re.IGNORECASE)  # a blank row, and the separator as Excel takes it
+_BEFORE_HEADER = re.compile(r'[\s,;]*|"?sep=."?\s*', re.IGNORECASE)  # a blank row, and the separator as Excel takes it
 _FORMULA = ("=", "+", "-", "@", "'")  # What a spreadsheet would compute, and the sign that tells it not to.
 _LIKE_ESCAPE = re.compile(r"\\x[0-9a-f]{2}")
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+|\\\\")
@@ -35,17 +35,18 @@ class Row(NamedTuple):
     cells: dict[str, str]
 
 
-def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterator[Row]:
+def rows(file: Path, columns: Sequence[str], size: int | None = None, also: Sequence[str] = ()) -> Iterator[Row]:
     r"""The rows of a CSV file in UTF-8, one at a time, however a spreadsheet wrote it.
 
     It may begin with a byte order mark or with ``sep=;``, and its cells be separated by commas, semicolons or tabs: by
     the first of these by which it has the columns. Names of the columns may be in capitals. Rows without any text are
-    left out, and cells that a row lacks at its end are empty.
+    left out, cells that a row lacks at its end are empty, and empty ones that it has beyond its columns say nothing.
 
     Args:
         file: The file.
         columns: Columns that it must have.
         size: Bytes of it that are read. Default None: all.
+        also: Columns that it may have; like the others, each once. Default none.
 
     Example:
         >>> import tempfile
@@ -61,11 +62,11 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterato
             above, line = 1, next(lines, "")
             while line and _BEFORE_HEADER.fullmatch(line):
                 above, line = above + 1, next(lines, "")
-            names, separator = _header(line, columns)
+            names, separator = _header(line, columns, also)
             if not set(columns) <= set(names):
                 found = f"begins with: {', '.join(names)}" if any(names) else "is empty"
                 raise DataError(f"{file} must be {form}, separated by commas, semicolons or tabs, but {found}.")
-            for name in columns:
+            for name in (*columns, *also):
                 if names.count(name) > 1:
                     raise DataError(f"{file} has the column {name} twice: leave one of them out.")
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
@@ -73,12 +74,12 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None) -> Iterato
             for cells in reader:
                 if not any(map(str.strip, cells)):
                     continue
-                if not least <= len(cells) <= len(names):
+                if len(cells) < least or any(map(str.strip, cells[len(names) :])):
                     raise DataError(
                         f"Line {above + reader.line_num} of {file} must have {_and(columns)}, and no more cells than "
                         f"there are columns: put a name with a {_SEPARATORS[separator]} in quotes."
                     )
-                yield Row(above + reader.line_num, dict(zip_longest(names, cells, fillvalue="")))
+                yield Row(above + reader.line_num, dict(zip_longest(names, cells[: len(names)], fillvalue="")))
     except (OSError, UnicodeError, csv.Error) as error:
         raise DataError(f"{file} must be {form}, but cannot be read as one ({error}).") from error
 
@@ -93,9 +94,9 @@ def _lines(content: io.BufferedReader, size: int | None) -> Iterator[str]:
         yield line
 
 
-def _header(line: str, columns: Sequence[str]) -> tuple[list[str], str]:
+def _header(line: str, columns: Sequence[str], also: Sequence[str]) -> tuple[list[str], str]:
     """Names of the columns, and what separates them."""
-    found = [(_split(line, separator, columns), separator) for separator in _SEPARATORS]
+    found = [(_split(line, separator, (*columns, *also)), separator) for separator in _SEPARATORS]
     return next((each for each in found if set(columns) <= set(each[0])), found[0])
 
 

@@ -91,6 +91,13 @@ def test_half_a_box_in_a_csv_file_is_refused(cells: str, tmp_path: Path) -> None
         pictures_in(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize("head", ["x,y,width,height,x", "xmin,ymin,xmax,ymax,Xmin"])
+def test_a_side_of_a_box_that_is_there_twice_is_refused(head: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"path,{head}\na.png,1,2,3,4,5\n")
+    with pytest.raises(DataError, match=f"has the column {head.split(',')[0]} twice"):
+        pictures_in(tmp_path / "a.csv")
+
+
 @pytest.mark.parametrize(
     ("head", "words"),
     [

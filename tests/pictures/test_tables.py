@@ -47,11 +47,12 @@ def test_lists_are_read_as_spreadsheets_write_them(tmp_path: Path, separator: st
     assert len(pictures_in(tmp_path / "labels.csv")) == 2
 
 
+@pytest.mark.parametrize("first", ["sep={}", '"sep={}"'])
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_blank_rows_and_the_line_of_the_separator_are_passed_over(tmp_path: Path, separator: str) -> None:
-    lines = ["", "path,label,x,y,width,height", ",,,,,", "1.png,cat", "", " , ,,,,,,,", "2.png,dog,,,,", ",,,,,"]
+def test_blank_rows_and_the_line_of_the_separator_are_passed_over(tmp_path: Path, separator: str, first: str) -> None:
+    lines = ["", "path,label,x,y,width,height", ",,,,,", "1.png,cat", "", " , ,,,,,,,", "2.png,dog,,,,,,", ",,,,,"]
     text = "\r\n".join(lines).replace(",", separator)
-    (tmp_path / "labels.csv").write_text(f"\ufeffsep={separator}\r\n{text}\r\n", encoding="utf-8", newline="")
+    (tmp_path / "labels.csv").write_text(f"\ufeff{first.format(separator)}\r\n{text}\r\n", encoding="utf-8", newline="")
     expected = [Picture(tmp_path / "1.png", "cat"), Picture(tmp_path / "2.png", "dog")]
     assert labelled(tmp_path / "labels.csv") == expected
     with (tmp_path / "labels.csv").open("a") as file:
