@@ -500,7 +500,10 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):
 
         Raises:
             RunError: If the file is missing, damaged, of a newer version, or made with another backbone.
+            UsageError: If both a backbone and weights are given, or weights of a backbone that has its own.
         """
+        if backbone is not None and weights is not None:
+            raise UsageError("`weights` says where the backbone in the file lies: leave out `weights` or `backbone`.")
         content = ModelFile.read(Path(file))
         if backbone is None and content.backbone is not None:
             backbone = content.backbone.open(weights)

@@ -41,7 +41,7 @@ def evaluate(
         labels: Their labels ``(N,)``, of any type that can be sorted.
         methods: Names that `parse_method` reads, or methods.
         ways: Classes per episode. Default 5.
-        shots: Support points per class, or several as a list, range or array, each measured in turn. Default 1.
+        shots: Support points per class, or several as a list, range, array or tensor, each measured in turn. Default 1.
         queries: Query points per class. Default 15.
         episodes: Number of episodes. Default 1000.
         seed: Seed of the episodes. Default 0.
@@ -74,8 +74,10 @@ def evaluate(
     if not isinstance(methods, (list, tuple)) or not methods or not all(isinstance(e, (str, Method)) for e in methods):
         raise UsageError(f"methods must be a list of names or methods, such as ['nn', 'tim'], but got {methods!r}.")
     made_by = f"features of length {points.shape[1]}"
-    wanted = shots.tolist() if isinstance(shots, np.ndarray) else shots
-    several: Sequence[Any] = wanted if isinstance(wanted, (list, tuple, range)) and wanted else [wanted]
+    wanted = shots.tolist() if isinstance(shots, (np.ndarray, Tensor)) else shots
+    several: Sequence[Any] = wanted if isinstance(wanted, (list, tuple, range)) else [wanted]
+    if not several:
+        raise UsageError("`shots` must be a whole number or several, such as 5 or [1, 5], but got none.")
     settings = list(
         dict.fromkeys(Setting(ways, each, queries, episodes, seed, query_balance, interval) for each in several)
     )
@@ -98,11 +100,11 @@ def _finite(name: str, values: Any) -> Tensor:
         found = given.detach().to_dense()
         single = found.float()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"The {name} must be an array of floating-point numbers.") from error
+        raise UsageError(f"`{name}` must be an array of floating-point numbers.") from error
     if not found.is_floating_point():
-        raise UsageError(f"The {name} must be floating point, but are {found.dtype}.")
+        raise UsageError(f"`{name}` must be floating point, but got {found.dtype}.")
     if not single.isfinite().all():
-        raise UsageError(f"The {name} hold infinite values, or what is not a number, or too large for float32.")
+        raise UsageError(f"`{name}` must be finite, but has infinite values, or NaN, or some too large for float32.")
     if found.dtype == torch.float64 and found.ndim == 2:
         require_resolved(found, torch.finfo(torch.float32).eps ** 2)
     return single

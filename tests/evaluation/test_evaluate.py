@@ -61,10 +61,13 @@ def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
         (FEATURES, np.array([None, *LABELS[1:]], dtype=object), ["nn"], "labels must be of one type"),
         (FEATURES.astype(int), LABELS, ["nn"], "must be floating point"),
         (FEATURES.astype(str).astype(object), LABELS, ["nn"], "must be an array of floating-point numbers"),
+        (FEATURES * np.inf, LABELS, ["nn"], "`features` must be finite"),
         (FEATURES + 1e9, LABELS, ["nn"], "so far from 0 that rounding hides their differences"),
         (FEATURES, LABELS, "nn", "methods must be a list of names or methods"),
         (FEATURES, LABELS, [], "methods must be a list of names or methods"),
         (FEATURES, LABELS, [3], "methods must be a list of names or methods"),
+        (FEATURES, LABELS, ["lssvm+bn"], "needs images, but here are only features"),
+        (FEATURES, LABELS, ["feat"], "trained with a backbone, but here are only features"),
     ],
 )
 def test_other_data_is_refused(features, labels, methods, message) -> None:
@@ -87,7 +90,7 @@ def test_several_shots_have_a_row_for_each() -> None:
         assert row.accuracy == alone.accuracy
 
 
-@pytest.mark.parametrize("shots", [range(1, 3), np.array([1, 2]), np.array([1, 2, 1])])
+@pytest.mark.parametrize("shots", [range(1, 3), np.array([1, 2, 1]), torch.tensor([1, 2])])
 def test_numbers_of_arrays_are_numbers(shots) -> None:
     short = {name: np.int64(value) for name, value in SHORT.items()}
     rows = evaluate(FEATURES, LABELS, ["nn"], shots=shots, **short)
@@ -109,9 +112,10 @@ def test_methods_that_differ_in_an_array_have_a_row_each() -> None:
         assert (row.method, row.accuracy) == (alone.method, alone.accuracy)
 
 
-@pytest.mark.parametrize("shots", [[1, 0], [], [[1]], ["1"]])
+@pytest.mark.parametrize("shots", [[1, 0], [[1]], ["1"], [], np.array([]), torch.tensor([])])
 def test_shots_that_are_no_numbers_are_refused(shots) -> None:
-    with pytest.raises(UsageError, match="`shots` must be a whole number of at least 1"):
+    message = "of at least 1" if len(shots) else r"or several, such as 5 or \[1, 5\], but got none"
+    with pytest.raises(UsageError, match=f"`shots` must be a whole number {message}"):
         evaluate(FEATURES, LABELS, ["nn"], shots=shots, **SHORT)
 
 

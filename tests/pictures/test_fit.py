@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.errors import UsageError
 from fslstm_plugin.runs.folder import Run
 
 
@@ -147,6 +148,10 @@ def test_a_classifier_on_a_model_of_the_package_goes_anywhere(fslstm, tmp_path: 
     done = fslstm("predict", "c.fslstm", here / "in")
     assert done.code == 0, done.err
     assert "builtin:cifar-fs-conv4 (32 x 32 pixels)" in fslstm("show", "c.fslstm").out
+    with pytest.raises(UsageError, match="has its own weights: leave out `weights`"):
+        FewShotClassifier.load("c.fslstm", weights="nowhere")
+    with pytest.raises(UsageError, match="leave out `weights` or `backbone`"):
+        FewShotClassifier.load("c.fslstm", backbone="builtin:cifar-fs-conv4", weights="nowhere")
 
 
 def test_a_run_that_is_gone_is_found_in_the_package(fslstm, tmp_path: Path) -> None:
