@@ -77,12 +77,15 @@ def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) 
     else:
         found = pictures.unlabelled(check, console)
     found = random.Random(0).sample(found, min(len(found), _CHECKED))
-    images = []
+    images, faults = [], []
     for each in found:
         try:
             images.append(read_boxed(each.path))
         except DataError as error:
-            terminal.say(console, f"Not checked with: {error}")
+            faults.append(error)
+    if faults:
+        more = f" And {len(faults) - 1:,} more." if len(faults) > 1 else ""
+        terminal.say(console, f"Not checked with: {faults[0]}{more}")
     difference = export_onnx(classifier, onnx, images)
     typer.echo(
         f"Saved in {printable(str(onnx))}; on {pictures.count_of(len(images))} its probabilities are those of the "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fslstm_plugin.errors import DataError, printable
+from fslstm_plugin.errors import DataError, listed, printable
 
 from . import terminal
 
@@ -92,7 +92,7 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     said = [
         f"Given {len(group)} times, used once: {group[0].path}."
         if len({os.path.abspath(each.path) for each in group}) == 1
-        else f"The same to the backbone, used once: {', '.join(str(each.path) for each in group)}."
+        else f"The same to the backbone, used once: {listed(each.path for each in group)}."
         for group in copies[:_MOST_NAMED]
     ]
     more = [f"And {len(copies) - _MOST_NAMED:,} more."] if len(copies) > _MOST_NAMED else []

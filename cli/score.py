@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, printable
+from fslstm_plugin.errors import DataError, listed, printable
 
 from . import evaluation, gathering, options, pictures, predict, terminal
 
@@ -62,7 +62,8 @@ def score(
     names = [printable(str(each)) for each in classifier.classes_.tolist()]
     if not any(printable(str(each.label)) in names for each in found):
         raise DataError(
-            f"None of the pictures in {labelled} is of a class of {model}, which has: {', '.join(sorted(names))}."
+            f"None of the pictures in {labelled} is of a class of {model}, which has: "
+            f"{listed(sorted(names), _MOST_NAMED)}."
         )
     guarantee = None if coverage is None else Guarantee(coverage, kind)
     if guarantee is not None:
@@ -121,9 +122,9 @@ def _show(said: Score, names: list[str], uncalibrated: str | None) -> None:
         )
     if said.unknown:
         number = sum(said.unknown.values())
-        listed = ", ".join(f"{name} {count}" for name, count in said.unknown.items())
+        counts = listed((f"{name} {count}" for name, count in said.unknown.items()), _MOST_NAMED)
         typer.echo(
-            f"Of classes that the classifier does not have: {pictures.count_of(number)} ({printable(listed)}), of "
+            f"Of classes that the classifier does not have: {pictures.count_of(number)} ({printable(counts)}), of "
             f'which {said.unknown_refused:,} are taken for "{NONE}".'
         )
 
@@ -148,6 +149,6 @@ def _show_commonest(said: Score) -> None:
         if name != label
     ]
     wrong.sort(key=lambda each: -each[0])
-    listed = [f"{label} as {name} ({count})" for count, label, name in wrong[:_MOST_NAMED]]
-    if listed:
-        typer.echo(printable(f"Most often confused: {'; '.join(listed)}."))
+    commonest = [f"{label} as {name} ({count})" for count, label, name in wrong[:_MOST_NAMED]]
+    if commonest:
+        typer.echo(printable(f"Most often confused: {'; '.join(commonest)}."))

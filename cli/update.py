@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import UnknownNameError, UsageError, printable
+from fslstm_plugin.errors import UnknownNameError, UsageError, listed, printable
 
 from . import evaluation, gathering, pictures, terminal
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
-
-_MOST_NAMED = 5  # Corrected labels.
 
 EXAMPLES = """
 fslstm update birds.fslstm --add more/
@@ -73,16 +71,19 @@ def update(
     if groups is not None and add is None:
         raise UsageError("--groups is of the pictures of --add: give --add too.")
     console = Console(stderr=True)
+    changes: list[str] = []
     with pictures.claimed(output or model, console):
         if output is not None:
             pictures.require_replaceable(output)
         classifier = pictures.load(model, device, weights)
         gone = {*_of_classes(classifier, forget or []), *_places(classifier, remove or [])}
         if add is not None:
-            gone |= _add(classifier, add, groups, gone, console)
+            gone |= _add(classifier, add, groups, gone, console, changes)
         if gone:
             classifier.remove(sorted(gone))  # last, since those that stay may be of one class without the added ones
         classifier.save(output or model)
+    for sentence in changes:  # only what is true now
+        terminal.say(console, sentence)
     said = expectations(classifier)
     number = sum(said.pictures.values())
     typer.echo(
@@ -92,8 +93,17 @@ def update(
         typer.echo(sentence)
 
 
-def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: set[int], console: Console) -> set[int]:
+def _add(
+    classifier: FewShotClassifier,
+    source: Path,
+    groups: str | None,
+    gone: set[int],
+    console: Console,
+    changes: list[str],
+) -> set[int]:
     """Add the pictures that are not in it yet, but for rows that go; of one that is, the new label counts.
+
+    A sentence on each kind of change is appended to the changes.
 
     Returns:
         Rows of pictures that are "none of these" now, and go too.
@@ -107,7 +117,7 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
     found, none = pictures.examples(source, console, groups)
-    refused = _refused(classifier, none, console)
+    refused = _refused(classifier, none, changes)
     if not found:
         return refused
     stay = [place for place in range(len(classifier.support_)) if place not in gone | refused]
@@ -121,17 +131,15 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
     gathering.without_copies(gathered)
     corrected = corrections(held.pictures, given, torch.cat([held.features, gathered.features]))
     known = [corrected.get(place, each) for place, each in enumerate(held.pictures)]
-    new, copies = gathering.without_copies(gathered, held._replace(pictures=known))
-    again = len(gathered.pictures) - len(new.pictures) - len(corrected)
-    if again > 0:
-        terminal.say(console, f"Already in the classifier, or given twice: {pictures.count_of(again)} of {source}.")
     before = {id(each) for each in known}
+    rest = gathered.at([place for place, each in enumerate(given) if id(each) not in before])
+    new, copies = gathering.without_copies(rest, held._replace(pictures=known))
+    if again := len(rest.pictures) - len(new.pictures):
+        changes.append(f"Already in the classifier, or given twice: {pictures.count_of(again)} of {source}.")
     renamed = [group for group in copies if len({each.name for each in group}) > 1]
-    for sentence in gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))]):
-        terminal.say(console, sentence)
+    changes += gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))])
     added = [name for name in class_names(new.pictures) if name not in classes]
-    for sentence in on_case([*classes, *added]) if added else []:
-        terminal.say(console, sentence)
+    changes += on_case([*classes, *added]) if added else []
     if new.pictures:
         classifier.partial_fit(
             new.features.numpy(),
@@ -145,21 +153,20 @@ def _add(classifier: FewShotClassifier, source: Path, groups: str | None, gone: 
             [str(each.label) for each in corrected.values()],
             [each.name for each in corrected.values()],
         )
-        terminal.say(console, _on_corrections([(held.pictures[place], each) for place, each in corrected.items()]))
+        changes.append(_on_corrections([(held.pictures[place], each) for place, each in corrected.items()]))
     return refused
 
 
-def _refused(classifier: FewShotClassifier, none: Sequence[Picture], console: Console) -> set[int]:
-    """The rows of pictures that are "none of these" now, which are told."""
+def _refused(classifier: FewShotClassifier, none: Sequence[Picture], changes: list[str]) -> set[int]:
+    """The rows of pictures that are "none of these" now, which is one of the changes."""
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.predictor import named
 
     gone = {each.name: each for each in none}
     places = [place for place, name in enumerate(map(named, classifier.pictures_)) if name in gone]
     if places:
-        told = ", ".join(Path(classifier.pictures_[place]).name for place in places[:_MOST_NAMED])
-        more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
-        terminal.say(console, printable(f'Taken out of the classifier, since "{NONE}": {told}{more}.'))
+        told = listed(Path(classifier.pictures_[place]).name for place in places)
+        changes.append(printable(f'Taken out of the classifier, since "{NONE}": {told}.'))
     return set(places)
 
 
@@ -185,7 +192,7 @@ def _places(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
         parts = Path(os.path.abspath(name) if name.startswith("..") else name).parts
         places = [place for place, each in enumerate(paths) if each.parts[-len(parts) :] == parts]
         if len(places) != 1:
-            several = ", ".join(str(paths[place]) for place in places[:_MOST_NAMED])
+            several = listed(paths[place] for place in places)
             raise UsageError(
                 f"{name} is the name of {len(places)} labelled pictures: name one by more of its path ({several})."
                 if places
@@ -197,6 +204,5 @@ def _places(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
 
 def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:
     """A sentence on pictures that have another label now."""
-    told = [f"{now.path} ({before.label}, now {now.label})" for before, now in pairs[:_MOST_NAMED]]
-    more = [f"{len(pairs) - _MOST_NAMED:,} more"] if len(pairs) > _MOST_NAMED else []
-    return printable(f"The new label counts for {pictures.count_of(len(pairs))}: {', '.join(told + more)}.")
+    told = listed(f"{now.path} ({before.label}, now {now.label})" for before, now in pairs)
+    return printable(f"The new label counts for {pictures.count_of(len(pairs))}: {told}.")

@@ -18,6 +18,17 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def listed(names: Iterable[object], most: int = 5) -> str:
+    """The first names, and how many others there are.
+
+    Example:
+        >>> listed(["owl", "tit", "wren", "jay"], most=2)
+        'owl, tit and 2 more'
+    """
+    every = [str(each) for each in names]
+    return ", ".join(every[:most]) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+
+
 class FSLSTMError(Exception):
     """A failure that the user can fix; the command line prints it and exits with its code.
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, takewhile
 from pathlib import Path
 
-from ..errors import StorageError
+from ..errors import StorageError, listed
 from ..storage.files import subfolder
 
 _LONGEST = 200  # Bytes of a name; with a number at its end it stays below the 255 that file systems take.
-_MOST_NAMED = 5
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
 
 
@@ -71,11 +70,10 @@ def _places(picture: Path, folder: Path) -> Iterator[Path]:
 
 
 def _on_places(folder: Path, places: Sequence[Path]) -> str:
-    named = ", ".join(str(each.relative_to(folder)) for each in places[:_MOST_NAMED])
-    more = f" and {len(places) - _MOST_NAMED:,} more" if len(places) > _MOST_NAMED else ""
+    named = listed(each.relative_to(folder) for each in places)
     return (
-        f"Of an earlier sorting, pictures are in another label's folder of {folder} too: {named}{more}. Remove these, "
-        "or sort into an empty folder."
+        f"Of an earlier sorting, pictures are in another label's folder of {folder} too: {named}. Remove these, or "
+        "sort into an empty folder."
     )
 
 

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import DataError
+from ..errors import DataError, listed
 from ..storage.files import require_regular
 
 # Spreadsheets write the second where numbers have a comma, and the third as "text".
@@ -64,7 +64,7 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None, also: Sequ
                 above, line = above + 1, next(lines, "")
             names, separator = _header(line, columns, also)
             if not set(columns) <= set(names):
-                found = f"begins with: {', '.join(names)}" if any(names) else "is empty"
+                found = f"begins with: {listed(names, 10)}" if any(names) else "is empty"
                 raise DataError(f"{file} must be {form}, separated by commas, semicolons or tabs, but {found}.")
             for name in (*columns, *also):
                 if names.count(name) > 1:

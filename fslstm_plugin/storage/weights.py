@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ..errors import RunError, is_out_of_memory
+from ..errors import RunError, is_out_of_memory, listed
 from ..storage.damage import TOO_LARGE, without_advice
 from .files import damaged_member, replacing, require_regular
 
@@ -43,7 +43,7 @@ class NetworkState(NamedTuple):
         if self.average is not None:
             found.append(f"{source} holds weights and their moving average ({self.average}): the average is used.")
         if self.left_out:
-            found.append(f"Left out of {source}: {', '.join(self.left_out)}.")
+            found.append(f"Left out of {source}: {listed(self.left_out, 10)}.")
         return found
 
 
@@ -250,7 +250,7 @@ def require_fit(module: nn.Module, state: dict[str, Tensor], source: Path | str)
     # Only those that fit: a small file may hold a tensor that is expanded to any size.
     infinite = [key for key in fitting if not state[key].to(own[key].dtype).isfinite().all()]
     faults = [
-        f"{what}: {', '.join(keys[:4])}{f' and {len(keys) - 4} more' if len(keys) > 4 else ''}"
+        f"{what}: {listed(keys, 4)}"
         for what, keys in (
             ("missing", missing),
             ("unexpected", unexpected),

@@ -105,7 +105,8 @@ def test_weights_that_were_moved_and_other_pictures_to_check_with(fslstm, tmp_pa
         file.unlink()
     export = ("export", model, "--onnx", tmp_path / "model.onnx", "--weights", moved)
     done = fslstm(*export)
-    assert (done.code, "name some with --check" in done.err) == (2, True)
+    assert (done.code, "name some with --check" in done.err, done.err.count("\n")) == (2, True, 2)
+    assert "And 14 more." in done.err
     done = fslstm(*export, "--check", painted.unlabelled(tmp_path / "new"))
     assert done.code == 0, done.err
     assert "on 12 pictures" in done.out

@@ -48,17 +48,20 @@ def test_a_table_of_pictures_and_a_method(fslstm, tmp_path: Path, small) -> None
 def test_what_is_odd_is_told(fslstm, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in")
     (folder / "red" / "broken.png").write_bytes(b"no picture")
-    shutil.copy(folder / "red" / "0.png", folder / "red" / "copy.png")
+    copies = [f"copy-{number}.png" for number in range(6)]
+    for name in copies:
+        shutil.copy(folder / "red" / "0.png", folder / "red" / name)
     painted.picture("green", 50).save(folder / "blue" / "wrong.png")
     done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--json", tmp_path / "c.json", *small)
     assert done.code == 0, done.err
     assert f"Left out: The image {folder}/red/broken.png is damaged, or not an image" in done.err
     assert "16 pictures, 3 classes; 1 picture could not be read." in done.out
-    assert "The same to the backbone, used once:" in done.out
+    assert f"The same to the backbone, used once: {folder}/red/0.png, " in done.out
+    assert "copy-3.png and 2 more." in done.out
     assert "wrong.png is labelled blue but looks like green" in done.out
     content = json.loads((tmp_path / "c.json").read_text())
     assert [Path(each["picture"]).name for each in content["unreadable"]] == ["broken.png"]
-    assert [[Path(each).name for each in group] for group in content["copies"]] == [["0.png", "copy.png"]]
+    assert [[Path(each).name for each in group] for group in content["copies"]] == [["0.png", *copies]]
     assert [Path(each["picture"]).name for each in content["odd"]] == ["wrong.png"]
     assert content["pictures"] == {"blue": 6, "green": 5, "red": 5}
 

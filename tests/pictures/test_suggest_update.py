@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import unicodedata
 from pathlib import Path
@@ -170,9 +171,11 @@ def test_a_class_of_two_is_replaced_at_once(fslstm, tmp_path: Path, model) -> No
     for number, classes in ((1, ["lime", "red"]), (2, ["green", "red"]), (3, ["lime", "red"])):
         assert FewShotClassifier.load(tmp_path / f"{number}.fslstm").classes_.tolist() == classes
     before = model.read_bytes()
-    (tmp_path / "red.csv").write_text(f"path,label\n{lime.replace(',lime', ',red')}")
+    red = f"{lime.replace(',lime', ',red')}{labelled}/red/1.png,none of these\n"
+    (tmp_path / "red.csv").write_text(f"path,label\n{red}")
     done = fslstm("update", model, "--forget", "green", "--add", tmp_path / "red.csv")
     assert (done.code, "at least two classes, but got only one class, red" in done.err) == (2, True)
+    assert "Taken out" not in done.err
     assert model.read_bytes() == before
 
 
@@ -290,6 +293,20 @@ def test_the_newer_label_of_a_picture_counts(fslstm, tmp_path: Path, model, smal
     assert all(name.is_file() for name in names)
     again = fslstm("update", model, "--add", tmp_path / "corrected")
     assert (again.code, again.err.count("\n"), "3 pictures of" in again.err) == (0, 1, True)
+
+
+def test_copies_of_a_correction_are_told_once(fslstm, tmp_path: Path, model) -> None:
+    blue = tmp_path / "corrected" / "blue"
+    blue.mkdir(parents=True)
+    for name in ("1.png", "copy.png"):
+        shutil.copy(tmp_path / "labelled" / "red" / "1.png", blue / name)
+    done = fslstm("update", model, "--add", tmp_path / "corrected")
+    assert done.code == 0, done.err
+    assert done.err == (
+        f"Already in the classifier, or given twice: 1 picture of {tmp_path}/corrected.\n"
+        f"The same to the backbone, used once: {blue}/copy.png, {blue}/1.png.\n"
+        f"The new label counts for 1 picture: {blue}/copy.png (red, now blue).\n"
+    )
 
 
 def test_a_model_and_its_pictures_are_moved_together(fslstm, tmp_path: Path, model) -> None:

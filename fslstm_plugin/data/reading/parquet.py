@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import DataError
+from ...errors import DataError, listed
 from ...extras import needs_extra
 from ...storage.files import require_regular
 from .walk import class_name
@@ -49,7 +49,7 @@ class ParquetTable:
         self._label = next((name for name in _LABELS if name in schema.names), "")
         if not self._label:
             raise DataError(
-                f"{self.paths[0]} has the columns {', '.join(schema.names)}, expected labels in one named "
+                f"{self.paths[0]} has the columns {listed(schema.names, 10)}, expected labels in one named "
                 f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}."
             )
         self._names = _class_names(schema, self._label)
@@ -121,7 +121,7 @@ def _image_column(schema: Any, path: Path) -> str:
             kind = kind.field("bytes").type
         if types.is_binary(kind) or types.is_large_binary(kind):
             return str(field.name)
-    raise DataError(f"{path} has the columns {', '.join(schema.names)}, expected encoded images (bytes) in one.")
+    raise DataError(f"{path} has the columns {listed(schema.names, 10)}, expected encoded images (bytes) in one.")
 
 
 def _class_names(schema: Any, label: str) -> list[str]:

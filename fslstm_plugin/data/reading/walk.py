@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import DataError, printable
+from ...errors import DataError, listed, printable
 from .decode import picture_suffixes
 
 Report = Callable[[str], None]
@@ -234,9 +234,7 @@ def _refuse_splits(source: Path, found: dict[str, list[Path]]) -> None:
 
 
 def _some(source: Path, folders: set[Path]) -> str:
-    names = sorted(str(each.relative_to(source)) for each in folders)
-    rest = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+    return listed(sorted(str(each.relative_to(source)) for each in folders), _MOST_NAMED)
 
 
 def entries(folder: Path, passed: PassedOver) -> list[os.DirEntry[str]]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from ...errors import DataError
+from ...errors import DataError, listed
 from ...storage.files import exclusive
 from ..base import Dataset, silent
 from ..prepared import SPLITS, RawSplit
@@ -89,10 +89,9 @@ class PublishedDataset(Dataset):
         every = {name for names in published.values() for name in names}
         found = set().union(*images.values())
         if missing := sorted(every - found):
-            named = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
             raise DataError(
                 f"{source} has {len(every) - len(missing)} of the {len(every)} classes of {self.title}; missing: "
-                f"{named}. The names of its classes are such as {', '.join(sorted(found)[:3])}."
+                f"{listed(missing, 10)}. The names of its classes are such as {', '.join(sorted(found)[:3])}."
             )
         choices: list[Images] = [
             {
@@ -118,11 +117,10 @@ class PublishedDataset(Dataset):
         if names and not set(counts) <= names:
             strange = sorted(set(counts) - names)
             raise AnotherVersion(
-                f"The source has {split.name} classes that are not {self.title}'s ({', '.join(strange[:3])}"
-                f"{', ...' if len(strange) > 3 else ''})."
+                f"The source has {split.name} classes that are not {self.title}'s ({listed(strange, 3)})."
             )
         if names and (missing := sorted(names - set(counts))):
-            raise DataError(f"The source lacks {split.name} classes of {self.title}: {', '.join(missing)}.")
+            raise DataError(f"The source lacks {split.name} classes of {self.title}: {listed(missing, 10)}.")
         total, published = sum(counts.values()), self.images_per_split.get(split.name) if names else None
         most = max(counts.values(), default=0)
         if self.images_per_class and most > self.images_per_class and min(counts.values()) >= self.images_per_class:
