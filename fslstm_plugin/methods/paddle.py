@@ -52,8 +52,9 @@ class PADDLE(Method):
     Its prior favours few classes: it empties those that receive little.
 
     Use this where the queries come from few of many classes, with 5 shots or more and many features. Not with few
-    features: distances are then small against the logarithms of the shares, and all queries end in one or two classes.
-    That is the method, not an error; a weight of 0.5 avoids much of it. At 1 shot others gain more over NN.
+    features, nor behind ``bpa``: distances are then small against the logarithms of the shares, and all queries end in
+    one or two classes. That is the method, not an error; a weight of 0.5 avoids much of it. At 1 shot others gain more
+    over NN.
 
     Source: Martin et al., "Towards practical few-shot query sets: transductive minimum description length inference"
     (PADDLE), NeurIPS 2022.
