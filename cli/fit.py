@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, UsageError, printable
+from fslstm_plugin.errors import DataError, UsageError, listed, printable
 
 from . import evaluation, gathering, options, pictures, terminal
 
@@ -158,9 +158,8 @@ def _tell_lost(found: Sequence[Picture], kept: Gathered, console: Console) -> No
     from fslstm_plugin.pictures import class_names
 
     left = set(class_names(kept.pictures))
-    for name in class_names(found):
-        if name not in left:
-            terminal.say(console, f"The class {name} is left out: none of its pictures can be read.")
+    if lost := [name for name in class_names(found) if name not in left]:
+        terminal.say(console, f"Classes left out, of which no picture can be read: {listed(lost)}.")
 
 
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:

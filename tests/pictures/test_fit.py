@@ -113,7 +113,7 @@ def test_a_class_that_cannot_be_read_is_told(fslstm, tmp_path: Path, small) -> N
         file.write_bytes(b"")
     done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
     assert done.code == 0, done.err
-    assert "The class red is left out: none of its pictures can be read." in done.err
+    assert "Classes left out, of which no picture can be read: red." in done.err
 
 
 def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, tmp_path: Path, small) -> None:
