@@ -106,15 +106,15 @@ class FeatureSession(Session):
                 method = parse_method(name) if isinstance(name, str) else name
             except UntrainedError as error:
                 raise UsageError(
-                    f"{name} has weights that are trained with a backbone, but here are only features: choose a method "
-                    "without any, or evaluate a run with 'fslstm eval --run'."
+                    f"{name} has weights that are trained with a backbone, and there are none with {self.name}: choose "
+                    "a method without any, or evaluate a run with 'fslstm eval --run'."
                 ) from error
             if method.embeds or method.episode_statistics:
-                raise UsageError(f"{name} needs images, but here are only features: choose another method.")
+                raise UsageError(f"{name} needs images, and there are none with {self.name}: choose another method.")
             if method.needs_base_mean and self.base_mean is None:
                 raise UsageError(
-                    f"{name} needs the mean feature of base classes, which is not known here: use center=episode, or "
-                    "give base_mean (d,) with the features."
+                    f"{name} needs the mean feature of base classes, and there is none with {self.name}: use "
+                    "center=episode, or give base_mean (d,) with the features."
                 )
             methods.append(method.to(self.device))
         return list({str(method): method for method in methods}.values())

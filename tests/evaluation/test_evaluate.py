@@ -66,8 +66,8 @@ def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
         (FEATURES, LABELS, "nn", "methods must be a list of names or methods"),
         (FEATURES, LABELS, [], "methods must be a list of names or methods"),
         (FEATURES, LABELS, [3], "methods must be a list of names or methods"),
-        (FEATURES, LABELS, ["lssvm+bn"], "needs images, but here are only features"),
-        (FEATURES, LABELS, ["feat"], "trained with a backbone, but here are only features"),
+        (FEATURES, LABELS, ["lssvm+bn"], "needs images, and there are none with"),
+        (FEATURES, LABELS, ["feat"], "trained with a backbone, and there are none with"),
     ],
 )
 def test_other_data_is_refused(features, labels, methods, message) -> None:

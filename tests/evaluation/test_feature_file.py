@@ -105,7 +105,7 @@ def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, featu
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["lssvm+iam"], "has weights that are trained with a backbone, but here are only features"),
+        (["lssvm+iam"], "has weights that are trained with a backbone, and there are none with"),
         (["relation-net"], "has weights that are trained with a backbone"),
         (["--split", "val"], "--features has no split, which is a run's: leave out --split"),
         (["--precision", "bf16"], "--features has no precision"),
