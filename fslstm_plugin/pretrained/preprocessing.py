@@ -39,10 +39,40 @@ class CentreCrop:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
-        pixels = torch.from_numpy(np.array(fit_square(image, self.image_size))).permute(2, 0, 1).contiguous()
-        each = (self.normalization.mean, self.normalization.std)
-        mean, std = torch.tensor(each, device="cpu")[..., None, None]
-        return (pixels.float() / 255 - mean) / std
+        return _normalized(fit_square(image, self.image_size), self.normalization)
+
+
+@dataclass(frozen=True)
+class ShorterSide:
+    """Preprocessing as timm and torchvision do it: the shorter side is resized, and a square from the middle kept.
+
+    Args:
+        resize: To which the shorter side is resized (bicubic), in pixels.
+        image_size: Side of the square, at most as long.
+        normalization: Of the pixels.
+
+    Example:
+        >>> crop = ShorterSide(40, 32, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
+        >>> crop(Image.new("RGB", (80, 60), "white")).shape
+        torch.Size([3, 32, 32])
+    """
+
+    resize: int
+    image_size: int
+    normalization: Normalization
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
+        size = [int(self.resize * side / min(image.size)) for side in image.size]
+        left, top = (round((side - self.image_size) / 2) for side in size)
+        resized = image.resize((size[0], size[1]), Image.Resampling.BICUBIC)
+        return _normalized(resized.crop((left, top, left + self.image_size, top + self.image_size)), self.normalization)
+
+
+def _normalized(image: Image.Image, normalization: Normalization) -> Tensor:
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+    mean, std = torch.tensor((normalization.mean, normalization.std), device="cpu")[..., None, None]
+    return (pixels.float() / 255 - mean) / std
 
 
 class Preprocessing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +102,11 @@ def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preproce
     if isinstance(transform, CentreCrop):
         size, pixels = transform.image_size, transform.normalization
         return Preprocessing((size, size), _CROP_FIRST, (size, size), "bicubic", None, pixels.mean, pixels.std)
+    if isinstance(transform, ShorterSide):
+        size, pixels = transform.image_size, transform.normalization
+        return Preprocessing(
+            (size, size), _RESIZE_FIRST, transform.resize, "bicubic", (size, size), pixels.mean, pixels.std
+        )
     steps: dict[str, Any] = {type(step).__name__: step for step in getattr(transform, "transforms", [transform])}
     if list(steps) == ["ImageClassification"]:
         (whole,) = steps.values()

