@@ -1,6 +1,6 @@
-"""EfficientNet-Lite0 without its classifier, with timm's names and bits.
+"""EfficientNet-Lite0 without its classifier; its weights have timm's names, and its features are timm's to the bit.
 
-It is here, since `import timm` takes a third of the time of labelling a picture: it imports torchvision, and that
+It is not taken from timm, whose import takes longer than labelling a picture: timm imports torchvision, and torchvision
 PyTorch's compiler.
 """
 
