@@ -11,7 +11,6 @@ from torch import Tensor
 
 _ODDS = 10.0
 _FALSE = 0.5  # Of the odd labels.
-_ALIKE = 0.99
 _ROWS = 1024  # Of a similarity matrix at a time.
 
 
@@ -82,18 +81,19 @@ def odd_labels(probabilities: Tensor, labels: Tensor) -> list[OddLabel]:
     return [OddLabel(place, int(others.indices[place]), float(ratio[place])) for place in odd]
 
 
-def near_duplicates(features: Tensor, alike: float = _ALIKE) -> Iterator[tuple[int, list[int]]]:
-    """Points with later ones whose features ``(n, d)`` are as alike, by the cosine, as those of a picture saved twice.
+def near_duplicates(features: Tensor, distance: float) -> Iterator[tuple[int, list[int]]]:
+    """Points with later ones whose features ``(n, d)`` are nearer than this distance over the length of their own.
 
     Of n equal points there are n (n - 1) / 2 pairs, so that the later ones of a single point are held at a time.
 
     Example:
-        >>> list(near_duplicates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.001]])))
+        >>> list(near_duplicates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.001]]), 0.01))
         [(0, [2])]
     """
-    unit = F.normalize(features, dim=-1)
-    for start, rows in enumerate(unit.split(_ROWS)):
-        same = rows @ unit.mT >= alike
-        for place, row in enumerate(same, start * _ROWS):
+    squares = features.square().sum(-1)
+    for start, rows in enumerate(features.split(_ROWS)):
+        own = squares[start * _ROWS :][: len(rows), None]
+        near = torch.addmm(squares, rows, features.mT, alpha=-2) < (distance**2 - 1) * own
+        for place, row in enumerate(near, start * _ROWS):
             if later := (row[place + 1 :].nonzero().flatten() + place + 1).tolist():
                 yield place, later

@@ -19,7 +19,6 @@ from .picture import Picture
 # EfficientNet-Lite0 a scratch of 10 x 1 pixels makes 0.035, saving again as JPEG of quality 98 makes 0.015, and of 2400
 # pictures of CIFAR-FS two are 0.2 apart or more.
 _SAME = 0.005
-_NEAR = 1 - _SAME**2  # Cosine of all that are the same, and of few others.
 
 
 def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Picture]]:
@@ -36,9 +35,9 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
         >>> [[picture.path.name for picture in group] for group in found]
         [['a.png', 'c.png']]
     """
-    same = _comparison(pictures, features)
+    same = _comparison(pictures)
     earliest: dict[int, int] = {}
-    for one, others in near_duplicates(features.double(), _NEAR):
+    for one, others in near_duplicates(features.double(), _SAME):
         for again in others:
             if again not in earliest and same(one, again):
                 earliest[again] = earliest.get(one, one)
@@ -56,7 +55,7 @@ def duplicates(pictures: Sequence[Picture], features: Tensor) -> list[list[Pictu
 
 
 def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tensor) -> dict[int, Picture]:
-    """Known pictures that are among the new ones with another label: by its place, the new picture.
+    """Known pictures that are among the new ones with another label: by its place, the first such new picture.
 
     The features ``(n, d)`` are of the known and the new ones, in this order; a new one has one label only.
 
@@ -68,24 +67,21 @@ def corrections(known: Sequence[Picture], new: Sequence[Picture], features: Tens
         'dog'
     """
     pictures = [*known, *new]
-    same = _comparison(pictures, features)
+    same = _comparison(pictures)
     found = {}
-    for one, others in near_duplicates(features.double(), _NEAR):
-        for other in reversed(others):
+    for one, others in near_duplicates(features.double(), _SAME):
+        for other in others:
             if one < len(known) <= other and known[one].label != pictures[other].label and same(one, other):
                 found[one] = pictures[other]
                 break
     return found
 
 
-def _comparison(pictures: Sequence[Picture], features: Tensor) -> Callable[[int, int], bool]:
-    """Whether two near pictures are the same to the backbone and, where their labels differ, in their pixels."""
-    features = features.double()
+def _comparison(pictures: Sequence[Picture]) -> Callable[[int, int], bool]:
+    """Whether two pictures that are the same to the backbone are so in their pixels, where their labels differ."""
     pixels = cache(_pixels)
 
     def same(one: int, other: int) -> bool:
-        if (features[one] - features[other]).norm() > _SAME * features[one].norm():
-            return False
         first, second = pictures[one], pictures[other]
         return first.label == second.label or len({pixels(first.path), pixels(second.path)} - {None}) < 2
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import torch
+import torch.nn.functional as F
 from msgspec import structs
 
 from ..classifier.inspection import confused_classes, near_duplicates, odd_labels
@@ -20,6 +21,7 @@ from .predictor import independent_counts
 if TYPE_CHECKING:
     from ..classifier.estimator import FewShotClassifier
 
+_ALIKE = 0.02**0.5  # Distance of two directions, whose cosine is 0.99, as of a picture that was saved twice.
 _MORE = 5  # Pictures of each class that could be labelled next.
 _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
 
@@ -101,7 +103,8 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
             Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
             for each in odd_labels(likely, labels)
         ]
-    alike = [(names[one], names[others[0]]) for one, others in near_duplicates(torch.from_numpy(classifier.support_))]
+    directions = F.normalize(torch.from_numpy(classifier.support_), dim=-1)
+    alike = [(names[one], names[others[0]]) for one, others in near_duplicates(directions, _ALIKE)]
     per_class, marginal = _greatest_coverages(classifier)
     single = classifier.fitted.method.without_queries()
     found = Expectations(

@@ -16,7 +16,7 @@ from fslstm_plugin.classifier.selection import CANDIDATES, choose_method, expect
 from fslstm_plugin.confidence.calibration import fit_temperature
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.pictures import Picture
-from fslstm_plugin.pictures.duplicates import duplicates
+from fslstm_plugin.pictures.duplicates import corrections, duplicates
 from fslstm_plugin.pictures.expectations import expectations
 
 
@@ -178,12 +178,13 @@ def test_the_only_point_of_a_class_is_never_odd() -> None:
 
 def test_duplicates_are_found_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     features, _ = draw(0)
-    features[17] = 3 * features[2]
+    features[17] = 1.001 * features[2]
     features[9] = features[2] + 1e-4
+    features[11] = 3 * features[2]
     for rows in (4, 1024):
         monkeypatch.setattr(inspection, "_ROWS", rows)
-        assert list(near_duplicates(features)) == [(2, [9, 17]), (9, [17])]
-    assert list(near_duplicates(torch.zeros(3, 2))) == []
+        assert list(near_duplicates(features, 0.01)) == [(2, [9, 17]), (9, [17])]
+    assert list(near_duplicates(torch.zeros(3, 2), 0.01)) == []
 
 
 def test_a_thousand_equal_pictures_are_no_list_of_half_a_million_pairs() -> None:
@@ -193,8 +194,16 @@ def test_a_thousand_equal_pictures_are_no_list_of_half_a_million_pairs() -> None
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
     labels = ["owl"] * 10 + ["wren"] * 10
-    alike = expectations(FewShotClassifier("nn").fit(features[:20].numpy(), labels, [*map(str, range(20))])).alike
+    lengths = torch.arange(1, 21).unsqueeze(-1)  # which say nothing of whether pictures are alike
+    alike = expectations(
+        FewShotClassifier("nn").fit((lengths * features[:20]).numpy(), labels, [*map(str, range(20))])
+    ).alike
     assert alike == [(str(place), str(place + 1)) for place in range(19)]
+
+
+def test_of_copies_with_a_corrected_label_the_first_is_taken() -> None:
+    known, *new = (Picture(Path(name), label) for name, label in (("a", "owl"), ("b", "wren"), ("c", "wren")))
+    assert corrections([known], new, torch.ones(3, 2)) == {0: new[0]}
 
 
 def test_nothing_is_expected_where_a_class_has_one_point() -> None:
