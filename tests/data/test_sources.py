@@ -148,16 +148,23 @@ def test_a_parquet_file_is_a_source(tmp_path: Path) -> None:
     check(SmallMini(), tmp_path / "root")
 
 
-def test_images_of_a_parquet_file_are_read_by_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
-    for path, names in zip(paths, (ALL[:4], ALL[4:]), strict=True):
-        table(path, names)
-    monkeypatch.setattr(parquet, "_KEPT", 1)  # so that the last group alone is kept
-    found = parquet.ParquetTable(paths)
-    classes = found.classes()
-    monkeypatch.delattr(pyarrow.parquet, "read_table")  # which reads all of a file
-    for name, rows in classes.items():
-        assert [found.image(row) for row in rows] == [encoded(name, number) for number in range(PER_CLASS)]
+def test_each_row_group_of_a_parquet_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every group there are images of several classes, which are kept class after class."""
+    for split, names in CLASSES.items():
+        for part in range(2):
+            table(tmp_path / f"{split}-{part}.parquet", names, count=2 * part + 2, first=2 * part)
+    read: list[tuple[Path, int]] = []
+    groups = parquet.ParquetTable._read_images
+
+    def counted(self: parquet.ParquetTable, group: parquet._Group) -> object:
+        read.append((group.path, group.number))
+        return groups(self, group)
+
+    monkeypatch.setattr(parquet.ParquetTable, "_read_images", counted)
+    SmallMini().prepare(tmp_path / "root", tmp_path)
+    assert len(read) == len({*read}) > len(SPLITS)
+    images = SmallMini().load(tmp_path / "root", "val").images[:, 0, 0, 0].tolist()
+    assert images == [grey(name, number) for name in CLASSES["val"] for number in range(PER_CLASS)]
 
 
 def test_lists_pick_images_of_imagenet_by_their_position(tmp_path: Path) -> None:

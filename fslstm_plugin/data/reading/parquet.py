@@ -16,20 +16,18 @@ from ...storage.files import require_regular
 from .walk import class_name
 
 _LABELS = ("label", "labels", "fine_label", "class", "class_name", "target")
-_KEPT = 2**30  # Bytes of row groups: images are asked for by their class, which may be in all groups.
 
 
 class _Group(NamedTuple):
     first: int  # Number of its first row.
     path: Path
     number: int  # In its file.
-    size: int  # In bytes.
 
 
 class ParquetTable:
     """The parquet files of one split, in the order of their rows.
 
-    Labels are read at once; encoded images by row groups, when one is asked for.
+    Labels are read at once; encoded images by row groups, of which the last is kept, when one is asked for.
 
     Raises:
         DataError: If a file is damaged, or has no column of images or of labels.
@@ -58,11 +56,10 @@ class ParquetTable:
         for path in self.paths:
             with _naming(path):
                 metadata = parquet.read_metadata(path)
-            for number, each in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
-                self._groups.append(_Group(rows, path, number, each.total_byte_size))
-                rows += each.num_rows
-        largest = max((each.size for each in self._groups), default=0)
-        self._images = lru_cache(max(1, _KEPT // max(1, largest)))(self._read_images)
+            for number in range(metadata.num_row_groups):
+                self._groups.append(_Group(rows, path, number))
+                rows += metadata.row_group(number).num_rows
+        self._images = lru_cache(1)(self._read_images)
 
     def classes(self) -> dict[str, list[int]]:
         """The numbers of the rows of each class, by its name: that of the file's metadata, or else the label itself."""

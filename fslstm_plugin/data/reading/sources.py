@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -15,8 +15,8 @@ from .decode import read_rgb
 from .parquet import ParquetTable
 from .walk import PassedOver, Report, class_folders, entries
 
-# An image that is not yet decoded: its file, or what gives its bytes.
-Encoded: TypeAlias = "Path | Callable[[], bytes]"
+# An image that is not yet decoded: its file, or what gives its bytes from the row of a table.
+Encoded: TypeAlias = "Path | partial[bytes]"
 
 # Images by split and class; the split is "" where the source has none.
 Images: TypeAlias = "dict[str, Mapping[str, Sequence[Encoded]]]"
@@ -32,6 +32,11 @@ _DEPTH = 3  # ILSVRC/Data/CLS-LOC/train
 def pixels(image: Encoded, image_size: int) -> np.ndarray:
     """An image decoded by `read_rgb`."""
     return read_rgb(image if isinstance(image, Path) else image(), image_size)
+
+
+def place(image: Encoded) -> int:
+    """The row of an image in its table; 0 for a file."""
+    return 0 if isinstance(image, Path) else image.args[0]
 
 
 def read_images(source: Path, known: Collection[str], report: Report) -> Images:

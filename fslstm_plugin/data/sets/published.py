@@ -12,7 +12,7 @@ from ...errors import DataError, listed
 from ...storage.files import exclusive
 from ..base import Dataset, silent
 from ..prepared import SPLITS, RawSplit
-from ..reading.sources import Images, are_disjoint, pixels, read_images
+from ..reading.sources import Images, are_disjoint, pixels, place, read_images
 
 
 class AnotherVersion(DataError):
@@ -83,7 +83,7 @@ class PublishedDataset(Dataset):
             report(f"The classes have names such as {names}: only their numbers are compared with {self.title}'s.")
         for split in SPLITS:
             report(f"Reading the {split} images.")
-            yield RawSplit(split, images[split], partial(pixels, image_size=self.image_size))
+            yield RawSplit(split, images[split], partial(pixels, image_size=self.image_size), place)
 
     def _picked(self, images: Images, published: Mapping[str, Sequence[str]], source: Path) -> Images:
         every = {name for names in published.values() for name in names}
