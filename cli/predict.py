@@ -194,6 +194,7 @@ def predict(
         asked = Asked(table, once.keys())
         if sure is not None:
             asked = replace(asked, sure=sure.rule(asked, labeller.left_out))
+        if sure is not None or table.marked:
             table.mark(asked)
         summary = Summary.of(asked, labeller.classes)
         summary.show(asked, labeller.sets is not None, sure is not None, source, labeller.why_uncalibrated is None)
