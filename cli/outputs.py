@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
-    """All predictions as JSON, a line for each."""
+    """All predictions as JSON, a line for each, of which one is held at a time."""
     import json
+    from itertools import chain
 
     from fslstm_plugin.pictures.predictions import path_beside
     from fslstm_plugin.reporting.provenance import made_now
@@ -52,8 +53,8 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
         }
         for each in asked
     )
-    listed = ",\n".join(map(json.dumps, rows))
-    write_text(file, f'{json.dumps(about)[:-1]}, "rows": [\n{listed}\n]}}\n')
+    lines = (f"{',' if number else ''}\n{json.dumps(row)}" for number, row in enumerate(rows))
+    write_text(file, chain([f'{json.dumps(about)[:-1]}, "rows": ['], lines, ["\n]}\n"]))
     pictures.written(file)
 
 

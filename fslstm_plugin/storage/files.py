@@ -12,7 +12,7 @@ import stat
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,8 +273,8 @@ def sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
-def write_text(path: Path, text: str, follow_links: bool = True) -> None:
-    """Write a text file so that it is whole or absent, making its folder if needed.
+def write_text(path: Path, text: str | Iterable[str], follow_links: bool = True) -> None:
+    """Write a text, or its parts as they come, so that the file is whole or absent, making its folder if needed.
 
     With ``follow_links`` a link stays a link to the file that is replaced, and a device or a pipe is written to, as is
     right where a user names the file. Otherwise the file takes the place of whatever is there.
@@ -282,9 +282,10 @@ def write_text(path: Path, text: str, follow_links: bool = True) -> None:
     Raises:
         StorageError: If it cannot be written.
     """
+    parts = [text] if isinstance(text, str) else text
     if follow_links and path.exists() and not path.is_file() and not path.is_dir():
         try:
-            path.write_text(text, encoding="utf-8")
+            _write(path, parts)
         except OSError as error:
             raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
         return
@@ -292,7 +293,12 @@ def write_text(path: Path, text: str, follow_links: bool = True) -> None:
         path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
     _make(path.parent)
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        _write(temporary, parts)
+
+
+def _write(path: Path, parts: Iterable[str]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(parts)
 
 
 def _make(folder: Path) -> None:

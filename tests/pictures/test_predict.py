@@ -9,9 +9,11 @@ import re
 import shutil
 import signal
 import time
+import tracemalloc
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
+from cli.outputs import write_json
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.classifier.selection import CANDIDATES
 from fslstm_plugin.confidence.conformal import PER_CLASS
@@ -27,7 +30,7 @@ from fslstm_plugin.confidence.exchangeability import LEVEL
 from fslstm_plugin.errors import RunError, StorageError
 from fslstm_plugin.pictures import Picture, likeness
 from fslstm_plugin.pictures.likeness import Likeness
-from fslstm_plugin.pictures.predictions import NONE, Prediction, PredictionTable
+from fslstm_plugin.pictures.predictions import NONE, Asked, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
 from fslstm_plugin.pictures.tables import path_of
 from fslstm_plugin.storage.files import claimed
@@ -974,3 +977,16 @@ def test_pictures_whose_names_become_one_text_are_both_predicted(fslstm, tmp_pat
     )
     assert sorted(os.fsencode(file.name) for file in (tmp_path / "sorted").rglob("*.png")) == sorted(names)
     assert "Continued: 2 pictures of 2" in fslstm(*arguments).err
+
+
+def test_json_of_many_predictions_takes_little_memory(tmp_path: Path) -> None:
+    table = PredictionTable(tmp_path / "out.csv", "m")
+    table.append([Prediction(f"/{number}.png", "a", "a", 0.5, 1.0, None, "") for number in range(5000)])
+    labeller = SimpleNamespace(sets=None, accepted=1.0, why_uncalibrated=None)
+    asked = Asked(table, table.done)
+    tracemalloc.start()
+    write_json(tmp_path / "out.json", asked, labeller, None)  # type: ignore[arg-type]
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+    told = json.loads((tmp_path / "out.json").read_text())["pictures"]
+    assert [each["path"] for each in told] == [f"/{number}.png" for number in range(5000)]
