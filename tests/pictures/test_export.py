@@ -147,6 +147,24 @@ def test_the_graph_predicts_pictures_as_the_classifier_does(fslstm, tmp_path: Pa
                 assert float(one[name]) == pytest.approx(float(other[name]), abs=1.5e-4)
 
 
+def test_a_graph_that_squeezes_long_pictures_sees_all_of_them(fslstm, tmp_path: Path) -> None:
+    import onnx
+
+    model, graph = fitted(fslstm, tmp_path, "nn"), tmp_path / "model.onnx"
+    assert fslstm("export", model, "--onnx", graph).code == 0
+    Image.new("RGB", (300, 40), "yellow").save(tmp_path / "long.png")
+    steps, said = ["resize", "crop", "scale", "normalize"], []
+    for resize in ([84, 84], 84):
+        content = onnx.load(graph)
+        (entry,) = (each for each in content.metadata_props if each.key == "preprocessing")
+        entry.value = json.dumps(json.loads(entry.value) | {"order": steps, "resize": resize, "crop": [84, 84]})
+        onnx.save(content, tmp_path / "other.onnx")
+        done = fslstm("predict", tmp_path / "other.onnx", tmp_path / "long.png")
+        assert done.code == 0, done.err
+        said.append("only the centre square is seen" in done.err)
+    assert said == [False, True]
+
+
 def test_a_graph_is_run_without_torch(fslstm, tmp_path: Path) -> None:
     model, graph = fitted(fslstm, tmp_path, "lssvm"), tmp_path / "model.onnx"
     assert fslstm("export", model, "--onnx", graph).code == 0

@@ -210,7 +210,22 @@ def test_a_sample_is_drawn_once_and_classified(fslstm, tmp_path: Path, monkeypat
         assert (done.code, "or give --sample" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere"), painted.labelled])
+def _own(*names: str):
+    """A user's own folder of that name."""
+    return lambda path: [(path / name).mkdir(parents=True) for name in names]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Path.touch,
+        Path.mkdir,
+        lambda path: path.symlink_to("nowhere"),
+        painted.labelled,
+        _own("new", "labelled/owl"),
+        _own(*(f"labelled/{name}" for name in ("boat", "fish", "flower", "house", "tree"))),
+    ],
+)
 def test_what_is_no_sample_is_not_taken_for_one(fslstm, tmp_path: Path, monkeypatch, make) -> None:
     monkeypatch.chdir(tmp_path)
     make(Path("sample"))

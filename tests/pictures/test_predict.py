@@ -20,9 +20,9 @@ import numpy as np
 import painted
 import pytest
 import torch
+from fslstm_cli.outputs import write_json
 from PIL import Image
 
-from cli.outputs import write_json
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.classifier.selection import CANDIDATES
 from fslstm_plugin.confidence.conformal import PER_CLASS
