@@ -65,7 +65,7 @@ def _of_coco(content: dict[str, Any]) -> Detections:
 
 
 def _of_sides(numbers: list[float] | None) -> Box | None:
-    if numbers is None:
+    if not numbers:  # as some programs write an empty list for a label of the whole picture
         return None
     x, y, width, height = map(float, numbers)
     return Box(x, y, width, height)

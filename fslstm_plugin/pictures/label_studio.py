@@ -58,12 +58,12 @@ def _image(task: dict[str, Any]) -> str:
 
 def _label(task: dict[str, Any], file: Path) -> str | None:
     if "annotations" in task:
-        given = [each for each in task["annotations"] if not each.get("was_cancelled")]
-        values = [each["value"] for one in given for each in one["result"] if each["type"] == "choices"]
-        choice = values[-1] if values else None
+        given = (each["result"] for each in reversed(task["annotations"]) if not each.get("was_cancelled"))
+        choices = ([each["value"]["choices"] for each in result if each["type"] == "choices"] for result in given)
+        chosen = [each for several in next(filter(None, choices), []) for each in several]
     else:
         choice = task.get("choice")
-    chosen = choice["choices"] if isinstance(choice, dict) else [] if choice is None else [choice]
+        chosen = choice["choices"] if isinstance(choice, dict) else [] if choice is None else [choice]
     if len(chosen) > 1:
         raise DataError(
             f"{file} has several choices for {_image(task)} ({', '.join(map(str, chosen))}): choose one of them in "

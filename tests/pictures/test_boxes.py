@@ -143,10 +143,11 @@ def test_coco(tmp_path: Path) -> None:
     content["annotations"] += [
         {"id": 8, "image_id": 7, "category_id": 0, "bbox": [0, 0, 1, 1], "iscrowd": 1},
         {"id": 9, "image_id": 8, "category_id": 3},
+        {"id": 10, "image_id": 7, "category_id": 0, "bbox": []},
     ]
     (tmp_path / "a.json").write_text(json.dumps(content))
     said: list[str] = []
-    expected = [("a.png#xywh=1,2,3,4", "owl"), ("b.png#xywh=5,6,7,8", "wren"), ("b.png", "wren")]
+    expected = [("a.png#xywh=1,2,3,4", "owl"), ("b.png#xywh=5,6,7,8", "wren"), ("b.png", "wren"), ("a.png", "owl")]
     assert names(labelled(tmp_path / "a.json", said.append)) == expected
     assert said == ["Boxes left out: 1, of crowds."]
 

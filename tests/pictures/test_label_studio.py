@@ -73,6 +73,17 @@ def test_the_short_export_is_read_too(tmp_path: Path) -> None:
     assert [(each.path, each.label) for each in labelled(tmp_path / "min.json")] == [(tmp_path / "1.png", "owl")]
 
 
+def test_the_last_annotation_that_answers_counts(tmp_path: Path) -> None:
+    results = [[chosen("owl")], [chosen("wren")], []]
+    task = {"data": {"image": "1.png"}, "annotations": [{"result": each} for each in results]}
+    (tmp_path / "export.json").write_text(json.dumps([task]))
+    assert [each.label for each in labelled(tmp_path / "export.json")] == ["wren"]
+
+
+def chosen(label: str) -> dict:
+    return {"type": "choices", "value": {"choices": [label]}}
+
+
 SEVERAL = {"choices": ["owl", "wren"]}
 
 
@@ -81,6 +92,7 @@ SEVERAL = {"choices": ["owl", "wren"]}
     [
         {"image": "1.png", "choice": SEVERAL},
         {"data": {"image": "1.png"}, "annotations": [{"result": [{"type": "choices", "value": SEVERAL}]}]},
+        {"data": {"image": "1.png"}, "annotations": [{"result": [chosen("owl"), chosen("wren")]}]},  # two questions
     ],
 )
 def test_several_choices_for_a_picture_are_refused(tmp_path: Path, task: dict) -> None:
