@@ -358,7 +358,7 @@ def _bytes_of(path: str) -> str:
     """Length of a picture's file; empty if it is not there."""
     try:
         return str(unboxed(Path(path_of(path)))[0].stat().st_size)
-    except OSError:
+    except (OSError, ValueError):
         return ""
 
 

@@ -134,6 +134,8 @@ def test_no_other_program_runs_on_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="null"):  # as a table may have it
+        read_picture(tmp_path / "\0.png")
     with pytest.raises(DataError, match=r"Cannot read the image .*gone\.png: No such file"):
         read_rgb(tmp_path / "gone.png")
 

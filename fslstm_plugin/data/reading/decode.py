@@ -135,7 +135,7 @@ def _is_from_a_phone(name: object) -> bool:
     """Whether a file that cannot be read is HEIC, which others' programs name as JPEG."""
     if not isinstance(name, Path):
         return False
-    with suppress(OSError), name.open("rb") as file:
+    with suppress(OSError, ValueError), name.open("rb") as file:  # the latter of a name with a null character
         return name.suffix.lower() in _PHONES or file.read(12)[4:].startswith(_PHONES_BEGIN)
     return False
 
