@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..classifier.fitted import FittedMethod
 from ..errors import RunError, UsageError, is_out_of_memory
 from ..extras import needs_extra
-from ..storage.files import replacing
+from ..storage.files import replaceable, replacing
 from .acceptance import acceptance
 from .predictor import independent_counts, left_out
 
@@ -124,6 +124,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
         The greatest difference of a probability.
     """
     require_packages()
+    place = replaceable(file)
     if not pictures:
         raise UsageError("There is no picture to check the graph with: name some with `check`.")
     backbone = classifier.open_backbone()
@@ -145,7 +146,7 @@ def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Im
         "uncalibrated": json.dumps(classifier.why_uncalibrated),
         "accept": json.dumps(acceptance(counts)),
     }
-    with replacing(file) as temporary:
+    with replacing(place) as temporary:
         _write(graph, images[:1], temporary, described)
         difference = float(np.abs(_run(temporary, images.numpy()) - expected).max())
         if not difference <= _TOLERANCE:

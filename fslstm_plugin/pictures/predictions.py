@@ -17,7 +17,7 @@ import numpy as np
 from ..checks import require
 from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
-from ..storage.files import replacing
+from ..storage.files import replaceable, replacing
 from .boxes import unboxed
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
@@ -173,8 +173,7 @@ class PredictionTable:
 
     def _replace(self, predictions: Iterable[Prediction]) -> None:
         """Put a file of these predictions in the place of the old one."""
-        place = Path(os.path.realpath(self.file))  # a link stays one
-        with replacing(place) as temporary, temporary.open("w", encoding="utf-8", newline="") as text:
+        with replacing(replaceable(self.file)) as temporary, temporary.open("w", encoding="utf-8", newline="") as text:
             lines = csv.writer(text, lineterminator="\r\n")
             lines.writerow(self._columns)
             lines.writerows(map(self._cells, predictions))

@@ -10,7 +10,7 @@ from statistics import fmean
 from ..errors import UsageError
 from ..evaluation.rows import Row
 from ..extras import needs_extra
-from ..storage.files import replacing
+from ..storage.files import replaceable, replacing
 from .figures.lines import COLOURS, STYLE
 from .words import by_method, by_shots, full_name
 
@@ -47,7 +47,7 @@ def save(figure: Figure, file: Path, salt: str) -> None:
     kind = require_kind(file).suffix[1:].lower()
     with (
         rc_context({"svg.hashsalt": salt, "svg.fonttype": "none", "pdf.fonttype": 42}),
-        replacing(file) as temporary,
+        replacing(replaceable(file)) as temporary,
     ):
         figure.savefig(temporary, format=kind, dpi=240, metadata=_METADATA[kind])
 

@@ -63,6 +63,24 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def replaceable(path: Path) -> Path:
+    """The file that a user's name leads to through links, for `replacing`; it need not be there yet.
+
+    Raises:
+        StorageError: If a pipe, a device or a folder is there.
+
+    Example:
+        >>> replaceable(Path("/dev/null"))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.StorageError: Cannot write /dev/null: no regular file is there.
+    """
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file():
+        raise StorageError(f"Cannot write {path}: no regular file is there.")
+    return place
+
+
 @dataclass(frozen=True)
 class Lock:
     """A lock that this process holds, or would if the file system supported locks: its place, and that file, open."""

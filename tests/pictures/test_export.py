@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -203,6 +204,10 @@ def test_a_card_says_what_a_classifier_is(fslstm, tmp_path: Path) -> None:
     assert str(tmp_path) not in text
     done = fslstm("export", model)
     assert (done.code, "give --onnx, --card or both" in done.err) == (2, True)
+    os.mkfifo(tmp_path / "pipe")
+    done = fslstm("export", model, "--onnx", tmp_path / "pipe")
+    assert (done.code, "no regular file is there" in done.err) == (1, True)
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_what_a_graph_cannot_do_is_refused(fslstm, tmp_path: Path) -> None:

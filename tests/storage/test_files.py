@@ -13,8 +13,10 @@ import time
 
 import pytest
 from filelock import Timeout
+from matplotlib.figure import Figure
 
 from fslstm_plugin.errors import DataError, RunError, StorageError
+from fslstm_plugin.reporting.chart import save
 from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.storage.files import (
     claimed,
@@ -187,6 +189,19 @@ def test_a_link_is_followed_only_where_asked(tmp_path):
     write_json(link, {}, follow_links=False)
     assert not link.is_symlink()
     assert (link.read_text(), target.read_text()) == ("{}\n", "named by the user")
+
+
+@posix
+def test_a_chart_follows_a_link_and_replaces_no_pipe(tmp_path):
+    """As a graph, which no text is."""
+    os.mkfifo(tmp_path / "pipe.svg")
+    (tmp_path / "link.svg").symlink_to("chart.svg")
+    save(Figure(), tmp_path / "link.svg", "chart")
+    assert (tmp_path / "link.svg").is_symlink()
+    assert (tmp_path / "chart.svg").is_file()
+    with pytest.raises(StorageError, match=r"Cannot write .*pipe\.svg: no regular file is there"):
+        save(Figure(), tmp_path / "pipe.svg", "chart")
+    assert (tmp_path / "pipe.svg").is_fifo()
 
 
 @posix
