@@ -15,7 +15,7 @@ from ..heads import Head
 from ..heads.margins import WithQueries
 from ..registry import ADAPTERS, HEADS, TRANSDUCTION, Registry
 from ..transduction import TransductiveModule
-from .base import LSSVM, Gram, Method
+from .base import LSSVM, Gram, Method, adapter_text
 
 
 class KernelMethod(Method):
@@ -138,11 +138,13 @@ class KernelMethod(Method):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """See `Method`: the same without its last module, or its head alone; a head's defaults; LSSVM."""
-        if around := self._around:
-            return tuple(dict.fromkeys(["+".join([self.head_text, *around[:-1]]), self.head_text, self.family]))
-        own = (self.family,) if self.head_text != self.family else ()
-        return tuple(name for name in (*own, LSSVM) if name != self.head_text)
+        """See `Method`: without its last module or with its head alone, without `bpa`, a head's defaults, LSSVM."""
+        around = self._around
+        without_last = ["+".join([self.head_text, *around[:-1]]), self.head_text] if around else []
+        alone = [adapter_text(part) for part in self._inner if not part.is_transductive]
+        without_bpa = "+".join([part_text(self.family, self.head, alone), *around])
+        names = dict.fromkeys([*without_last, without_bpa, self.family, *(() if around else (LSSVM,))])
+        return tuple(name for name in names if name != str(self))
 
     @property
     def _part(self) -> nn.Module:

@@ -10,6 +10,7 @@ from ..errors import printable
 from ..evaluation.rows import Row
 from ..grammar import parse
 from ..methods.base import LSSVM
+from ..registry import HEADS
 from .words import (
     by_shots,
     display_name,
@@ -92,7 +93,7 @@ def _unmeasured(rows: Sequence[Row]) -> list[str]:
         return []
     are = "is" if len(names) == 1 else "are"
     other = LSSVM if any(row.method == "nn" for row in rows) else "nn"
-    needed = dict.fromkeys(row.head if row.modules else other for row in alone)
+    needed = dict.fromkeys(row.head if row.modules or row.head in HEADS.names() else other for row in alone)
     return [f"{listed(names)} {are} measured against nothing here: add {listed(list(needed))}."]
 
 

@@ -474,6 +474,8 @@ def test_what_a_method_is_measured_against() -> None:
         "rr(ridge=1)": ("rr", "lssvm"),
         "rr+iam+psm": ("rr+iam", "rr"),
         "lssvm(normalize)+psm": ("lssvm(normalize)", "lssvm"),
+        "rr(bpa,normalize)": ("rr(normalize)", "rr", "lssvm"),
+        "rr(ridge=1,bpa)+psm": ("rr(ridge=1,bpa)", "rr(ridge=1)+psm", "rr"),
         "tim": ("nn", "lssvm"),
         "tim(steps=3)": ("nn", "tim", "lssvm"),
     }
