@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.ranks import Ranks
 
 _PATIENCE = 30.0  # Seconds between two lines of progress, as in trainings.
-_LEAST_COLUMNS = 60  # In which a table fits: in fewer, parts of it would be left out.
+LEAST_COLUMNS = 64  # In which every table fits: in fewer, parts of it would be left out.
 
 
 @cache
@@ -71,7 +71,7 @@ def for_tables() -> Console:
     from rich.console import Console
 
     console = Console()
-    console.width = max(console.width, _LEAST_COLUMNS)
+    console.width = max(console.width, LEAST_COLUMNS)
     return console
 
 

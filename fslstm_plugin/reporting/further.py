@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..confidence.conformal import MARGINAL, PER_CLASS
-from ..errors import printable
 from ..evaluation.calibration import CalibrationRow
 from ..evaluation.coverage import CoverageRow
 from ..evaluation.open_set import OpenRow
@@ -24,7 +23,6 @@ def calibration_table(rows: Sequence[CalibrationRow]) -> RenderableType:
     """How good probabilities are, before and after the temperature."""
     reasons = sorted({row.uncalibrated for row in rows if row.uncalibrated is not None})
     columns: Columns = {
-        "accuracy": lambda row: f"{row.accuracy:.2f}",
         "ECE": lambda row: f"{row.before.ece:.2f}→{row.after.ece:.2f}",
         "Brier": lambda row: f"{row.before.brier:.3f}→{row.after.brier:.3f}",
         "NLL": lambda row: f"{row.before.nll:.3f}→{row.after.nll:.3f}",
@@ -86,16 +84,12 @@ TABLES: dict[str, Callable[[Sequence[Any]], RenderableType]] = {
 def _table(
     title: str, columns: Columns, rows: Sequence[CalibrationRow | CoverageRow | OpenRow], note: str
 ) -> RenderableType:
-    """A table whose first columns are run, method and shots; the run is left out where there is only one."""
-    names: Columns = {"run": lambda row: printable(row.run), "method": lambda row: display_name(row.method)}
-    if len({row.run for row in rows}) == 1:
-        del names["run"]
+    """A table whose first columns are method and shots, as narrow as the table of accuracies above it."""
     numbers: Columns = {"shots": lambda row: str(row.shots), **columns}
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in names:
-        table.add_column(name, overflow="fold", min_width=6)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
+    table.add_column("method", overflow="fold", min_width=6)
     for name in numbers:
         table.add_column(name, justify="left" if name == "score" else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(text(row)) for text in (*names.values(), *numbers.values())))
+        table.add_row(Text(display_name(row.method)), *(Text(text(row)) for text in numbers.values()))
     return Group(Text(""), Text(title, style="bold"), table, Text(note, style="dim"))

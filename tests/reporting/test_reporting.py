@@ -10,16 +10,21 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from fslstm_cli.terminal import LEAST_COLUMNS
 from msgspec.structs import replace
 from rich.console import Console
 
 from fslstm_plugin.errors import FSLSTMError
+from fslstm_plugin.evaluation.calibration import CalibrationRow, Quality
+from fslstm_plugin.evaluation.coverage import CoverageRow
+from fslstm_plugin.evaluation.open_set import OpenRow
 from fslstm_plugin.evaluation.rows import Row
 from fslstm_plugin.naming import parse_method
 from fslstm_plugin.reporting.blocks import Best, Block, Section
 from fslstm_plugin.reporting.captions import setting
 from fslstm_plugin.reporting.chart import chart
 from fslstm_plugin.reporting.escaping import latex_escape, markdown_escape
+from fslstm_plugin.reporting.further import TABLES
 from fslstm_plugin.reporting.html import page
 from fslstm_plugin.reporting.latex import latex_text
 from fslstm_plugin.reporting.results import Results, csv_text, json_content
@@ -186,6 +191,28 @@ def test_no_line_of_a_table_is_longer_than_the_terminal_and_no_number_is_cut(wid
     assert max(map(len, lines)) <= width
     for each in rows:
         assert f"{each.accuracy:.2f}±0.50" in "\n".join(lines)
+
+
+def test_the_further_tables_are_whole_on_the_narrowest_terminal():
+    named = {"run": "base", "method": "lssvm(normalize)+psm", "shots": 5}
+    quality = Quality(ece=43.21, brier=0.525, nll=1.053)
+    reason = "what it predicts depends on the other queries"
+    percent = {"auroc": 95.5, "accuracy": 96.5, "refused": 97.5, "covered": 98.5, "guaranteed": 99.0}
+    wide = {"ci95": 12.34, "auroc_ci95": 12.34, "accuracy_ci95": 12.34, "refused_ci95": 12.34}
+    values = {**named, **percent, **wide, "before": quality, "after": quality, "temperature": 1.0, "size": 1.73}
+    values |= {"kind": "per-class", "asked": 80.0, "singletons": 51.9, "open_ways": 5, "score": "probability"}
+    values["uncalibrated"] = reason
+    rows = {"calibration": CalibrationRow, "coverage": CoverageRow, "open": OpenRow}
+    shown = {
+        name: text_of(TABLES[name]([made(**{each: values[each] for each in made.__struct_fields__})]), LEAST_COLUMNS)
+        for name, made in rows.items()
+    }
+    assert all(word in shown["calibration"] for word in ("43.21→43.21", "0.525→0.525", "1.053→1.053", " no\n"))
+    assert all(word in shown["coverage"] for word in ("99.0", "98.50±12.34", "1.73", "51.9"))
+    assert all(word in shown["open"] for word in ("95.50±12.34", "96.50±12.34", "97.50±12.34"))
+    far = [row("lssvm(normalize)+psm", 1, 100.0, (-75.0, 317.66), ci95=317.66, run=name) for name in ("first", "other")]
+    text = text_of(ResultsTable(far), LEAST_COLUMNS)
+    assert text.count("100.00±317.66") == text.count("-75.00±317.66") == 2
 
 
 def test_all_shots_share_the_lines_of_a_table_if_they_fit_into_80_columns():
