@@ -7,15 +7,21 @@ from collections.abc import Callable, Sequence
 from ..errors import FSLSTMError, printable
 from ..evaluation.rows import Row
 from ..registry import DATASETS
-from .words import NOTHING, are_compared, listed, number, share, signed
+from .words import NOTHING, are_compared, listed, number, several_runs, share, signed
 
 TASKS = 10_000  # The paper reports the time for so many tasks.
 
 
 def title(rows: Sequence[Row]) -> str:
     """The run, the images and the episodes, in one line."""
-    runs = list(dict.fromkeys(row.run for row in rows))
-    return f"{printable(runs[0])}: {setting(rows)}" if len(runs) == 1 else setting(rows)
+    run = only_run(rows)
+    return f"{run}: {setting(rows)}" if run else setting(rows)
+
+
+def only_run(rows: Sequence[Row]) -> str:
+    """The run that all rows are of; empty if there are several, or none, as of a file of features."""
+    run = rows[0].run
+    return "" if several_runs(rows) or run == rows[0].dataset else printable(run)
 
 
 def setting(rows: Sequence[Row]) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import printable
 from ..evaluation.rows import Row
-from .captions import columns, notes, setting
+from .captions import columns, notes, only_run, setting
 from .escaping import latex_escape, latex_number
 from .words import NOTHING, by_method, by_shots, display_name, is_marked, several_runs
 
@@ -34,7 +33,8 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
         return " & ".join([*run, name, *numbers]) + " \\\\"
 
     first = rows[0]
-    features = "" if several else f", features of the run {printable(first.run)}"
+    run = only_run(rows)
+    features = f", features of the run {run}" if run else ""
     caption = f"Few-shot classification on {setting(rows)}{features}."
     remarks = [*(words for words in notes(rows, "Bold", "†") if "s/10k" not in words), *further]
     names = [*(["Run"] if several else []), "Method"]

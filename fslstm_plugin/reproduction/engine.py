@@ -319,4 +319,5 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
 
 def describe(setting: Setting) -> str:
     """The episodes of a setting, in words."""
-    return f"{setting.shots}-shot, {setting.queries} queries, {setting.query_balance}, {setting.episodes:,} episodes"
+    queries = "1 query" if setting.queries == 1 else f"{setting.queries} queries"
+    return f"{setting.shots}-shot, {queries}, {setting.query_balance}, {setting.episodes:,} episodes"

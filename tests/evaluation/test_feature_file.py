@@ -37,11 +37,13 @@ def rows_of(file: Path) -> dict[str, float]:
 def test_eval_and_compare_give_the_same_table(fslstm, tmp_path: Path, features) -> None:
     done = fslstm("eval", "--features", features, *SHORT, "--json", tmp_path / "eval.json")
     assert done.code == 0, done.err
-    assert "some.npz: some.npz file, features of length 16, 5-way" in done.out
+    assert done.out.startswith("some.npz file, features of length 16, 5-way")
     found = rows_of(tmp_path / "eval.json")
     assert found["lssvm"] > 60
-    done = fslstm("compare", "lssvm", "tim", "--features", features, *SHORT, "--json", tmp_path / "compare.json")
+    outputs = ("--json", tmp_path / "compare.json", "--latex", tmp_path / "compare.tex")
+    done = fslstm("compare", "lssvm", "tim", "--features", features, *SHORT, *outputs)
     assert done.code == 0, done.err
+    assert "the run" not in (tmp_path / "compare.tex").read_text()
     assert rows_of(tmp_path / "compare.json")["lssvm"] == found["lssvm"]
 
 

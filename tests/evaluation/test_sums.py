@@ -88,3 +88,10 @@ def test_what_a_sum_has_not_is_said(arguments, words, fslstm, runs: Path) -> Non
     assert done.code in (1, 2), done.err
     assert all(word in done.err for word in words), done.err
     assert len(done.err.strip().splitlines()) == 1, done.err
+
+
+@pytest.mark.parametrize("command", [("tune", "lssvm", "--run"), ("reproduce", "table3", "--run")])
+def test_a_command_of_one_run_refuses_a_sum(command, fslstm, runs: Path) -> None:
+    done = fslstm(*command, "base+builtin:cifar-fs-conv4", "--runs", runs)
+    assert done.code == 2, done.err
+    assert done.err.startswith("fslstm: base+builtin:cifar-fs-conv4 is a sum of runs, which only 'eval'"), done.err
