@@ -78,16 +78,15 @@ def tune(
     if terminal.join_ranks().rank > 0:
         return
     choices = tuning.choose(families, rows)
-    if kept_in is not None:
-        tuning.save_choices(kept_in, choices, rows)
-    for sentence in tuning.evidence(choices, rows):
+    for sentence in (*tuning.evidence(choices, rows), *session.notes):
         typer.echo(sentence)
-    if kept_in is not None:
-        typer.echo(f"Saved the choices in {kept_in.path / 'tuned.json'}.")
-    for note in session.notes:
-        typer.echo(note)
-    if asked.json is not None:
-        write_json(asked.json, content_of(rows, session.notes, {}))
+    try:
+        if kept_in is not None:
+            tuning.save_choices(kept_in, choices, rows)
+            typer.echo(f"Saved the choices in {kept_in.path / 'tuned.json'}.")
+    finally:
+        if asked.json is not None:
+            write_json(asked.json, content_of(rows, session.notes, {}))
 
 
 def _with_variants(methods: list[Method], console: Console) -> list[Method]:

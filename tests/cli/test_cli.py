@@ -615,6 +615,10 @@ def test_what_cannot_be_kept_is_said_and_stops_nothing(trained, fslstm, tmp_path
     assert "The features are not kept" in result.err
     assert "The evaluation could not be saved" in result.err
     assert len(rows_of(tmp_path / "r.json")) == 2
+    result = fslstm("tune", "nn", "--run", tmp_path / "run", *FEW, "--json", tmp_path / "t.json")
+    assert (result.code, "is a link" in result.err) == (1, True), result.err
+    assert result.out.startswith("nn: ")
+    assert len(rows_of(tmp_path / "t.json")) == 2 * 4
     assert not list(elsewhere.iterdir())
 
 
