@@ -139,7 +139,8 @@ def _add(
     renamed = [group for group in copies if len({each.name for each in group}) > 1]
     changes += gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))])
     added = [name for name in class_names(new.pictures) if name not in classes]
-    changes += on_case([*classes, *added]) if added else []
+    if added:  # what was said of the new ones by themselves is not said again
+        changes += [each for each in on_case([*classes, *added]) if each not in on_case(class_names(found))]
     if new.pictures:
         classifier.partial_fit(
             new.features.numpy(),

@@ -60,8 +60,11 @@ class Batch(NamedTuple):
 
 
 def identity_of(model: bytes, *settings: object) -> str:
-    """A short name for what predictions depend on besides the picture: the classifier's file and some settings."""
-    return hashlib.blake2b(model + repr(settings).encode(), digest_size=5).hexdigest()
+    """A short name for what predictions depend on besides the picture: the classifier's file and some settings.
+
+    It begins with a letter, so that no spreadsheet takes it for a number and writes it in another way.
+    """
+    return "m" + hashlib.blake2b(model + repr(settings).encode(), digest_size=5).hexdigest()
 
 
 class PredictionTable:
@@ -122,12 +125,20 @@ class PredictionTable:
         if header[: len(_COLUMNS)] != list(_COLUMNS):
             raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
         if header != self._columns:
-            raise self._foreign()
+            both = {*header} & {*self._columns}
+            other = next((each for each in [*header, *self._columns] if each not in both), "in another order")
+            raise UsageError(
+                f"{self.file} has other columns than are written now ({other}), and is not continued: name another "
+                "file."
+            )
         whole = _whole_lines(self.file)
         changed = set()
         for line, row in self._rows(whole) if whole else ():
             if row["model"] != self.model:
-                raise self._foreign()
+                raise UsageError(
+                    f"{self.file} has predictions by another model or with other options, and is not continued: name "
+                    "another file, or remove it."
+                )
             path = self._path(row["path"])
             entry = self.entry(path)
             if entry in self.done:
@@ -146,12 +157,6 @@ class PredictionTable:
         if changed:
             self._replace(each for each in self if self.entry(each.path) not in changed)
             self.done -= changed
-
-    def _foreign(self) -> UsageError:
-        return UsageError(
-            f"{self.file} has predictions by another model or with other options, and is not continued: name another "
-            "file, or remove it."
-        )
 
     def _cut_off(self, whole: int) -> None:
         """Remove the half line that an interrupted write left, but nothing that was a line once."""

@@ -486,7 +486,7 @@ def test_classes_have_columns_of_their_own_where_they_are_asked_for(fslstm, tmp_
     assert fslstm("predict", model, new, "--csv", out, "--probabilities", "--above", 0.5).code == 0
     assert [row["probability of red"] for row in rows_of(out)] == [f"{row[2]:.4f}" for row in shares]
     done = fslstm("predict", model, new, "--csv", out)
-    assert (done.code, "or with other options" in done.err) == (2, True)
+    assert (done.code, "other columns than are written now (probability of blue)" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -671,6 +671,10 @@ def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> N
     assert fslstm("predict", model, new, "--csv", out).code == 0
     done = fslstm("predict", model, new, "--csv", out, "--coverage", 0.7)
     assert (done.code, "by another model or with other options" in done.err) == (2, True)
+    out.write_text(out.read_text().replace(",sure\n", ",sure,my notes\n"))
+    done = fslstm("predict", model, new, "--csv", out)
+    assert (done.code, "has other columns than are written now (my notes)" in done.err) == (2, True)
+    assert {row["model"][0] for row in rows_of(out)} == {"m"}, "no number, which a spreadsheet would write anew"
 
 
 def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:

@@ -368,6 +368,8 @@ def test_a_class_in_another_form_of_unicode_is_the_same_class(fslstm, tmp_path: 
     assert done.code == 0, done.err
     assert "5 pictures, 4 classes" in done.out
     assert "Two classes differ only by case: Fox and fox." in done.err
+    done = fslstm("update", model, "--add", named(tmp_path / "others", "Wren", "wren"), "-o", tmp_path / "other.fslstm")
+    assert done.err.count("Wren and wren") == 1
     assert fslstm("update", model, "--forget", decomposed).code == 0
     assert FewShotClassifier.load(model).classes_.tolist() == ["Fox", "fox", "owl"]
 
