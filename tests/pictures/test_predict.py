@@ -992,5 +992,5 @@ def test_json_of_many_predictions_takes_little_memory(tmp_path: Path) -> None:
     write_json(tmp_path / "out.json", asked, labeller, None)  # type: ignore[arg-type]
     assert tracemalloc.get_traced_memory()[1] < 2**20
     tracemalloc.stop()
-    told = json.loads((tmp_path / "out.json").read_text())["pictures"]
+    told = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [each["path"] for each in told] == [f"/{number}.png" for number in range(5000)]

@@ -304,8 +304,8 @@ def test_copies_of_a_correction_are_told_once(fslstm, tmp_path: Path, model) -> 
     assert done.code == 0, done.err
     assert done.err == (
         f"Already in the classifier, or given twice: 1 picture of {tmp_path}/corrected.\n"
-        f"The same to the backbone, used once: {blue}/copy.png, {blue}/1.png.\n"
-        f"The new label counts for 1 picture: {blue}/copy.png (red, now blue).\n"
+        f"The same to the backbone, used once: {blue}/1.png, {blue}/copy.png.\n"
+        f"The new label counts for 1 picture: {blue}/1.png (red, now blue).\n"
     )
 
 
