@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import UsageError, printable
+from fslstm_plugin.errors import printable
 
 from . import options
 
@@ -40,8 +40,6 @@ def report(
     from fslstm_plugin.storage.files import write_text
 
     wanted = sources or [str(Run.newest(runs).path)]
-    if "" in wanted:
-        raise UsageError("A run's name is empty: name a run, or leave it out for the newest.")
     sections = [section for source in wanted for section in _sections(source, runs)]
     names = ", ".join(printable(Path(source).absolute().name) for source in wanted)
     write_text(output, page(f"FSLSTM: {names}", sections))

@@ -379,7 +379,7 @@ WRONG = [
     (("eval", "--psm-iters", -1), 2, "--psm-iters"),
     (("pretrain", "--dataset", "dots", "--weight-decay", "inf"), 2, "--weight-decay must be a number <= 1000000"),
     (("train", "--dataset", "dots", "--lr", "inf"), 2, "--lr must be a number <= 1e+30"),
-    (("pretrain", "--dataset", ""), 2, "There is no data set ''"),
+    (("pretrain", "--dataset", ""), 2, "An argument is empty"),
     (("eval", "--episodes", 2**63), 2, "at least 2 and at most 1,000,000,000, but got"),
     (("eval", "--shots", 0), 2, "--shots"),
     (("eval", "--json", "."), 2, "is a directory"),
@@ -439,7 +439,7 @@ WRONG_ON_A_RUN = [
     (("eval", "--run", "base", "--iam"), 2, "There is no IAM for lssvm in this run"),
     (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
     (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
-    (("eval", "--head", ""), 2, "with arguments such as"),
+    (("eval", "--head", ""), 2, "An argument is empty"),
     (("compare-heads", "--head", "rr(ridge=0)"), 2, "a finite number above 0"),
     (("eval", "--query-balance", "dirichlet:-1"), 2, "above 0 and at most 1e6"),
     (("eval", "--query-balance", "dirichlet:1"), 2, "up to 75 queries need 76 images per class"),
@@ -485,7 +485,7 @@ def test_weights_that_give_no_numbers_are_never_evaluated(value, message, traine
     assert not (tmp_path / "run" / "evaluations").exists()
 
 
-@pytest.mark.parametrize("file", [".", "", "/"])
+@pytest.mark.parametrize("file", [".", "/"])
 def test_a_folder_is_refused_as_a_file_at_once(file, trained, fslstm):
     for option in ("--json", "--csv", "--latex"):
         result = fslstm("compare-heads", "--run", "base", "--runs", trained, option, file)

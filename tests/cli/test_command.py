@@ -78,6 +78,8 @@ def test_the_library_names_arguments_not_options() -> None:
         (("train", "--dataset", "dots", "--precision", "16"), "--precision must be auto, 32 or bf16"),
         (("train", "--dataset", "dots", "--weight-decay", "inf"), "--weight-decay must be a number <= 1000000"),
         (("eval", "--features", "f.npz", "lssvm(ridge=-1)"), "lssvm(ridge=-1): ridge must be a finite number above 0"),
+        (("fit", "", "-o", "m.fslstm"), "An argument is empty, as an unset variable leaves it"),
+        (("predict", "m.fslstm", "pictures", "--csv="), "An argument is empty"),
         (("eval",), "or take one of the package, --run builtin:"),
     ],
 )
