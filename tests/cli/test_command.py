@@ -79,7 +79,7 @@ def test_the_library_names_arguments_not_options() -> None:
         (("train", "--dataset", "dots", "--weight-decay", "inf"), "--weight-decay must be a number <= 1000000"),
         (("eval", "--features", "f.npz", "lssvm(ridge=-1)"), "lssvm(ridge=-1): ridge must be a finite number above 0"),
         (("fit", "", "-o", "m.fslstm"), "An argument is empty, as an unset variable leaves it"),
-        (("predict", "m.fslstm", "pictures", "--csv="), "An argument is empty"),
+        (("predict", "m.fslstm", "pictures", "--csv="), "--csv is empty"),
         (("eval",), "or take one of the package, --run builtin:"),
     ],
 )

@@ -77,8 +77,8 @@ def test_a_sum_stands_beside_its_runs_in_a_table(fslstm, runs: Path, tmp_path: P
     [
         (("lssvm", "--run", "base+nothing"), ("no run at", "nothing")),
         (("lssvm", "--run", "base+"), ("run's name is empty",)),
-        (("lssvm", "--run", ""), ("An argument is empty",)),
-        (("lssvm", "--run="), ("An argument is empty",)),
+        (("lssvm", "--run", ""), ("--run is empty",)),
+        (("lssvm", "--run="), ("--run is empty",)),
         (("lssvm", "--run", "damaged+base"), ("damaged", "config.json")),
         (("lssvm+iam", "--run", "base+lssvm+iam"), ("lssvm+iam", "base+lssvm+iam")),
         (("lssvm(center=base)", "--run", "base+lssvm+iam"), ("base",)),
