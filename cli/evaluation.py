@@ -41,8 +41,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 BatchEpisodes = Annotated[
     Optional[int],
     typer.Option(
-        min=1,
-        help="Episodes at a time; affects memory, speed and the last digits. Chosen by size if not given.",
+        min=1, help="Episodes at a time; affects memory, speed and the last digits. Chosen by size if not given."
     ),
 ]
 
@@ -53,8 +52,7 @@ class Evaluation:
 
     runs: options.RunsFolder = Path("runs")
     dataset: Annotated[
-        Optional[str],
-        typer.Option(help="A data set other than the run's.", autocompletion=options.complete(DATASETS)),
+        Optional[str], typer.Option(help="A data set other than the run's.", autocompletion=options.complete(DATASETS))
     ] = None
     views: Views = None
     split: Annotated[str, typer.Option(help="test, val or train.")] = "test"

@@ -29,13 +29,11 @@ def export(
     card: Annotated[
         Optional[Path],
         pictures.output(
-            "File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.",
-            "card",
+            "File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.", "card"
         ),
     ] = None,
     check: Annotated[
-        Optional[Path],
-        typer.Option(help="Pictures to check the graph with. Default: the labelled ones.", show_default=False),
+        Optional[Path], typer.Option(help="Pictures to check the graph with. Default: the labelled ones.")
     ] = None,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,

@@ -39,8 +39,7 @@ class Further:
         ),
     ] = None
     coverage_kind: Annotated[
-        Optional[str],
-        typer.Option(help=options.COVERAGE_KIND, show_default=options.PER_CLASS, rich_help_panel=_PANEL),
+        Optional[str], typer.Option(help=options.COVERAGE_KIND, show_default=options.PER_CLASS, rich_help_panel=_PANEL)
     ] = None
     open_ways: Annotated[
         Optional[int],

@@ -41,7 +41,6 @@ from . import (
 )
 from .command import Command, epilog
 from .memory import keep_freed_memory
-from .signatures import named
 
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 _STOPPED = "Stopped; nothing was left half-written."
@@ -62,7 +61,7 @@ def _add(panel: str, name: str, command: Callable[..., None], examples: str) -> 
     # Typer keeps the line breaks of a docstring but for its first paragraph's.
     paragraphs = (getdoc(command) or "").split("\n\n")
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    app.command(name, cls=Command, help=text, rich_help_panel=panel, epilog=epilog(examples))(named(command))
+    app.command(name, cls=Command, help=text, rich_help_panel=panel, epilog=epilog(examples))(command)
 
 
 _add("Own pictures", "fit", fit.fit, fit.EXAMPLES)

@@ -7,7 +7,6 @@ import sys
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_LARGEST = 2**25  # bytes
 
 
 def keep_freed_memory() -> None:
@@ -23,5 +22,5 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 2)  # Each keeps its own; with one, threads wait for each other.
-        mallopt(_M_MMAP_THRESHOLD, _LARGEST)
+        mallopt(_M_MMAP_THRESHOLD, 2**25)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -43,7 +43,7 @@ Pictures = Annotated[
 def output(help_text: str, kind: str | None = None, *names: str):  # type: ignore[no-untyped-def]
     """The option of a file to write, which replaces none of another kind, see `options.output`."""
     check = options.in_a_folder if kind is None else options.output(kind)
-    return typer.Option(*names, help=help_text, show_default=False, dir_okay=False, callback=check)
+    return typer.Option(*names, help=help_text, dir_okay=False, callback=check)
 
 
 def _allow_pixels(most: Optional[int]) -> Optional[int]:
@@ -56,12 +56,7 @@ def _allow_pixels(most: Optional[int]) -> Optional[int]:
 
 MaxPixels = Annotated[
     Optional[int],
-    typer.Option(
-        min=1,
-        help="Most pixels that a picture may have. Default: 89 million.",
-        show_default=False,
-        callback=_allow_pixels,
-    ),
+    typer.Option(min=1, help="Most pixels that a picture may have. Default: 89 million.", callback=_allow_pixels),
 ]
 BackboneName = Annotated[
     Optional[str],
@@ -69,18 +64,16 @@ BackboneName = Annotated[
         "--backbone",
         help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, open_clip:MODEL/PRETRAINED, a run, builtin:NAME, or "
         "a registered backbone with --weights; or several, as NAME+NAME. Default: the installed EfficientNet-Lite0.",
-        show_default=False,
     ),
 ]
 Weights = Annotated[
-    Optional[Path],
-    typer.Option(help="The backbone's weights: safetensors, or tensors only.", show_default=False, dir_okay=False),
+    Optional[Path], typer.Option(help="The backbone's weights: safetensors, or tensors only.", dir_okay=False)
 ]
 
 
 def moved(help_text: str) -> Any:
     """The option of where a classifier's backbone is now: a file, a run, or one of the package."""
-    return typer.Option("--weights", help=help_text, show_default=False, callback=_require_there)
+    return typer.Option("--weights", help=help_text, callback=_require_there)
 
 
 def _require_there(weights: Optional[Path]) -> Optional[Path]:
@@ -92,8 +85,7 @@ def _require_there(weights: Optional[Path]) -> Optional[Path]:
 
 
 Moved = Annotated[
-    Optional[Path],
-    moved("New place of the backbone's weights, or of its run, if moved since 'fit'; or builtin:NAME."),
+    Optional[Path], moved("New place of the backbone's weights, or of its run, if moved since 'fit'; or builtin:NAME.")
 ]
 Groups = Annotated[
     Optional[str],
@@ -102,19 +94,14 @@ Groups = Annotated[
         help="What pictures belong together by, as those of one burst, place or patient: their folder within the class "
         "folder; at most 60 s between them (time:300 for another number); boxes of one picture; or a column of a CSV "
         "file. What to expect of new pictures is then estimated by leaving out whole groups.",
-        show_default=False,
     ),
 ]
-Pooling = Annotated[
-    Optional[str],
-    typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.", show_default=False),
-]
+Pooling = Annotated[Optional[str], typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.")]
 
 Views = Annotated[
     Optional[str],
     typer.Option(
-        help="flip: features are the mean of those of each picture and of its mirror image, in twice the time.",
-        show_default=False,
+        help="flip: features are the mean of those of each picture and of its mirror image, in twice the time."
     ),
 ]
 

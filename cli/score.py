@@ -31,8 +31,7 @@ def score(
     model: pictures.Model,
     labelled: pictures.Labelled,
     coverage: Annotated[
-        Optional[float],
-        typer.Option(help="Count the prediction sets of this coverage, such as 0.8, too.", show_default=False),
+        Optional[float], typer.Option(help="Count the prediction sets of this coverage, such as 0.8, too.")
     ] = None,
     coverage_kind: options.CoverageKind = None,
     accept: predict.Accept = None,

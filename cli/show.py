@@ -49,11 +49,7 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
     ):
         typer.echo(printable(sentence))
     if json is not None:
-        about = {
-            "made": content.made,
-            "backbone": content.backbone,
-            "set_method": content.set_method or said.method,
-        }
+        about = {"made": content.made, "backbone": content.backbone, "set_method": content.set_method or said.method}
         expected = structs.asdict(said)
         rows = [{"class": name, "pictures": number} for name, number in expected.pop("pictures").items()]
         pictures.write_json(json, {**about, **expected, "rows": rows})

@@ -56,19 +56,10 @@ def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
 
 
 def _with_parameters(command: Callable[..., Any], added: list[inspect.Parameter]) -> Callable[..., Any]:
-    """The same command, whose further keyword arguments have names for Typer."""
+    """The same command, with names for Typer of the further keyword arguments that it takes."""
     signature = inspect.signature(command, eval_str=True)
-    rest = [each for each in signature.parameters.values() if each.kind is inspect.Parameter.VAR_KEYWORD]
-    own = [each.replace(kind=_BY_NAME) for each in signature.parameters.values() if each not in rest]
-    command.__signature__ = signature.replace(parameters=[*own, *added, *rest])  # type: ignore[attr-defined]
-    return command
-
-
-def named(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The command as Typer takes it: all its keyword arguments have names."""
-    signature = inspect.signature(command, eval_str=True)
-    kept = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    command.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    own = [each.replace(kind=_BY_NAME) for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     return command
 
 

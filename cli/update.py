@@ -30,21 +30,13 @@ def update(
     model: pictures.Model,
     add: Annotated[
         Optional[Path],
-        typer.Option(
-            help="More labelled pictures, of known or new classes: a folder of class folders, or a CSV file.",
-            show_default=False,
-        ),
+        typer.Option(help="More labelled pictures, of known or new classes: a folder of class folders, or a CSV file."),
     ] = None,
-    forget: Annotated[
-        Optional[list[str]],
-        typer.Option(help="A class to remove; repeat it for several.", show_default=False),
-    ] = None,
+    forget: Annotated[Optional[list[str]], typer.Option(help="A class to remove; repeat it for several.")] = None,
     remove: Annotated[
         Optional[list[str]],
         typer.Option(
-            metavar="PICTURE",
-            help="A labelled picture to remove, by its name or path; repeat it for several.",
-            show_default=False,
+            metavar="PICTURE", help="A labelled picture to remove, by its name or path; repeat it for several."
         ),
     ] = None,
     output: Annotated[

@@ -18,8 +18,6 @@ from .runs.configuration import PretrainConfig
 from .runs.folder import Run
 from .storage.weights import load_into, require_fit
 
-_MANY_FEATURES = 10_000  # The plugin's own backbones have at most 5,760.
-
 
 class FewShotModel(nn.Module):
     """What a run folder holds, what the Lightning modules train, and what evaluation loads.
@@ -79,7 +77,7 @@ class FewShotModel(nn.Module):
         run = run if isinstance(run, Run) else Run.open(Path(run))
         algorithm = "lssvm" if isinstance(run.config, PretrainConfig) else run.config.algorithm
         backbone, state = build_backbone(run.config.backbone, run.config.image_size), run.load_weights()
-        if (feature_size(backbone) or 0) > _MANY_FEATURES:
+        if (feature_size(backbone) or 0) > 10_000:  # the plugin's own have at most 5,760
             # An untrusted configuration may ask for more memory than there is; where it does not, this is only slow.
             with torch.device("meta"):
                 require_fit(cls.from_backbone(backbone, algorithm), state, run.weights)

@@ -12,8 +12,6 @@ from ..checks import require
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
-_NONE_ON_ITSELF = 1e5  # Cost of a point's affinity with itself.
-
 
 class BalancedAffinities(FeatureAdapter):
     r"""Replace every point of an episode by its row of the balanced matrix of affinities between all its points.
@@ -62,7 +60,7 @@ class BalancedAffinities(FeatureAdapter):
         """See `FeatureAdapter.adapt`; the new features are in the Gram matrix's precision."""
         cosines = features.gram.normalized().whole
         itself = torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
-        costs = (1 - cosines).masked_fill(itself, _NONE_ON_ITSELF)
+        costs = (1 - cosines).masked_fill(itself, 1e5)  # no affinity with itself
         plan = _balanced(-costs / self.reg, self.iterations)
         if self.scale:
             plan = plan / plan.amax((-2, -1), keepdim=True)

@@ -10,7 +10,6 @@ from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
-_MEANS = ("base", "episode")
 _ROUNDINGS = 4  # By which a mean of equal points may differ from them, in units of its own rounding.
 
 
@@ -36,7 +35,7 @@ class Center(FeatureAdapter):
 
     def __init__(self, mean: str = "base") -> None:
         super().__init__()
-        self.mean = one_of("mean to center by", mean, _MEANS)
+        self.mean = one_of("mean to center by", mean, ("base", "episode"))
         self.is_transductive, self.needs_base_mean = mean == "episode", mean == "base"
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:

@@ -10,7 +10,6 @@ from ..errors import UsageError
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
 
-_NEGATIVE = ("refuse", "signed")
 _OFFSET = 1e-6  # As published; keeps the derivative at 0 finite.
 
 
@@ -38,7 +37,7 @@ class Power(FeatureAdapter):
     def __init__(self, exponent: float = 0.5, negative: str = "refuse") -> None:
         super().__init__()
         self.exponent = require("exponent", exponent, above=0)
-        self.negative = one_of("way to treat negative features", negative, _NEGATIVE)
+        self.negative = one_of("way to treat negative features", negative, ("refuse", "signed"))
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`.

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from ..checks import one_of
 from .base import normalization_of
 
-VIEWS = ("flip",)
-
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -43,7 +41,7 @@ def seeing(backbone: ModuleT, views: str | None) -> ModuleT | Mirrored:
 def require_known(views: str | None) -> None:
     """Check the name of views."""
     if views is not None:
-        one_of("view", views, VIEWS)
+        one_of("view", views, ("flip",))
 
 
 def on_views(views: str | None) -> list[str]:

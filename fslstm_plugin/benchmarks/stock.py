@@ -17,8 +17,6 @@ from ..normalization import Normalization
 from .agreement import Disagreement, DrawnEpisodes
 from .references import Reference
 
-_MODES = ("train", "test")
-
 
 def require_cifarfs(root: Path) -> None:
     """Check that CIFAR-FS is there in both layouts, ours and learn2learn's; the message says what fixes it."""
@@ -28,7 +26,7 @@ def require_cifarfs(root: Path) -> None:
             f"The benchmark of eval and train reads CIFAR-FS, which is not prepared in {CIFAR_FS.folder(root)}: "
             f"{CIFAR_FS.remedy(root)}"
         )
-    if not all((processed / mode).is_dir() for mode in _MODES):
+    if not all((processed / mode).is_dir() for mode in ("train", "test")):
         raise DataError(
             f"The benchmark of eval and train reads CIFAR-FS as learn2learn does too, but {processed} is missing: "
             f"remove {CIFAR_FS.folder(root)}, {CIFAR_FS.remedy(root)}"

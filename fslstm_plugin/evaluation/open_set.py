@@ -21,7 +21,6 @@ from .rows import summary
 from .session import Session
 from .setting import Setting
 
-ACCEPTED = 0.95
 _SCORES = ("p-value", "probability", "distance")  # The first only of methods that have prediction sets.
 
 
@@ -127,7 +126,7 @@ class Told(NamedTuple):
     refused: Tensor
 
 
-def tell_apart(score: Tensor, known: Tensor, right: Tensor, accepted: float = ACCEPTED) -> Told:
+def tell_apart(score: Tensor, known: Tensor, right: Tensor, accepted: float = 0.95) -> Told:
     """How well a score tells known from unknown queries; of equal scores as many are accepted as are needed.
 
     Args:

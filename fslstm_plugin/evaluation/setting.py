@@ -15,7 +15,6 @@ from ..errors import UnknownNameError
 from .statistics import require_classes, require_left_out
 
 INTERVALS = ("episodes", "classes")
-_MAX_EPISODES = 10**9
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Setting:
             ("ways", 2, None),
             ("shots", 1, None),
             ("queries", 1, None),
-            ("episodes", 2, _MAX_EPISODES),
+            ("episodes", 2, 10**9),
             ("seed", 0, sys.maxsize),
         ):
             number = require(name, getattr(self, name), least=least, most=most, whole=True)

@@ -19,7 +19,6 @@ from .smoother import SmootherHead
 
 _DEFAULT_RIDGE = 0.1
 _LEAVE_ONE_OUT = "loo"
-_DECODINGS = ("soft", "hamming")
 _OF_EQUAL_VOTES = 1e-3
 
 
@@ -80,7 +79,7 @@ class LSSVMClassifier(SmootherHead):
         kernel: str | Kernel = "linear",
     ) -> None:
         super().__init__(support, labels, ways, kernel=kernel)
-        self.decoding = one_of("decoding", decoding, _DECODINGS)
+        self.decoding = one_of("decoding", decoding, ("soft", "hamming"))
         self.bias_weight = require("bias_weight", bias_weight, above=0)
         self.offset = 1 / bias_weight
         if gamma is not None:

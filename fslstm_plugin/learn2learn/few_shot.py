@@ -30,7 +30,6 @@ with needs_extra("The bridge to learn2learn", "l2l"):
 
 Batch = Episodes | tuple[Tensor, Tensor]
 
-_NEAR = 0.85  # Similarity from which an unknown option counts as a misspelt one.
 _STANDARD = MetaRecipe(augmentation=Augmentation.published(84), lr=0.1, method_lr=0.1)
 
 
@@ -144,7 +143,7 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
         require_parts(features, loss, recipe, method)
         names = (*self.task_options, *self.head_options, "iam", "feature_size")
         for name in options.keys() - set(names):
-            if difflib.get_close_matches(name, names, n=1, cutoff=_NEAR):
+            if difflib.get_close_matches(name, names, n=1, cutoff=0.85):  # perhaps a misspelt one
                 raise UnknownNameError(f"option of {type(self).__name__}", name, names)
         values = {name: options.get(name, getattr(self, name)) for name in names}
         for name, bounds in _BOUNDS.items():

@@ -17,7 +17,6 @@ from ..recipes import Augmentation, MetaRecipe
 from .base import Criterion, Method
 from .shared.dpgn_network import DistributionPropagation, Generation
 
-_NODE_LOSSES = ("classes", "as-released")
 _GRID_NUMBERS = 2**24  # Of the hidden layer of an edge update without a gradient: 64 MB in single precision.
 
 
@@ -126,7 +125,7 @@ class DPGN(Method):
                 f"dpgn takes the maps of a backbone's last two stages, but {type(backbone).__name__} has no stages: "
                 "use conv4 or resnet12."
             )
-        self.node_loss = one_of("node loss", node_loss, _NODE_LOSSES)
+        self.node_loss = one_of("node loss", node_loss, ("classes", "as-released"))
         self.ways = require("ways", ways, least=2, whole=True)
         self.shots = require("shots", shots, least=1, whole=True)
         self.queries = require("queries", queries, least=1, whole=True)

@@ -16,8 +16,6 @@ from ..recipes import Augmentation, MetaRecipe
 from .base import Criterion, Method
 from .shared.prototypes import class_means, complete_squares
 
-_VARIANTS = ("inductive", "semi", "semi-proto")
-
 
 class _Published(NamedTuple):
     """Constants of the loss."""
@@ -95,7 +93,7 @@ class FEAT(Method):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        self.variant = one_of("variant", variant, _VARIANTS)
+        self.variant = one_of("variant", variant, ("inductive", "semi", "semi-proto"))
         self.is_transductive = variant != "inductive"
         self.temperature = None if temperature is None else require("temperature", temperature, above=0)
         self.aux_temperature = None if aux_temperature is None else require("aux_temperature", aux_temperature, above=0)

@@ -14,8 +14,6 @@ from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .shared.prototypes import class_means, squared_distances
 
-_SMALLEST_SHARE = 1e-6  # Keeps the logarithm of an absent class's share finite.
-
 
 class MinMax(FeatureAdapter):
     """Bring each feature of the queries to [0, 1], and the support's by the same scale; a constant one is only moved.
@@ -90,7 +88,7 @@ class PADDLE(Method):
         scores = squared_distances(gram, mix)[..., num_support:] / -2
         for _ in range(self.iterations - 1):
             shares = scores.softmax(-2)
-            price = (shares.mean(-1, keepdim=True) + _SMALLEST_SHARE).log() + 1
+            price = (shares.mean(-1, keepdim=True) + 1e-6).log() + 1  # finite for an absent class
             members = torch.cat([features.targets.mT, shares], -1)
             mix = members / members.sum(-1, keepdim=True)
             scores = self.weight * price - squared_distances(gram, mix)[..., num_support:] / 2

@@ -15,8 +15,6 @@ from ..recipes import MetaRecipe
 from .base import Criterion, Method
 from .shared.halving import halving_adam
 
-_WIDE = 10  # Side of a map from which the published padding of 0 leaves something of it.
-
 
 class RelationNet(Method):
     r"""A query belongs to the class whose maps, beside its own, the relation module scores highest.
@@ -91,7 +89,7 @@ class RelationNet(Method):
         self.is_transductive = self.episode_statistics = batch_statistics  # Of the backbone too.
         sizes = cast(Any, backbone)
         self.side = sizes.image_size // 4
-        usual = 0 if self.side >= _WIDE else 1
+        usual = 0 if self.side >= 10 else 1  # published is 0, which leaves nothing of a smaller map
         self.border = usual if padding is None else require("padding", padding, least=0, whole=True)
         self.reduction = nn.Conv2d(sizes.map_channels, channels, 1)
         self.conv1 = nn.Conv2d(2 * channels, channels, 3, padding=self.border)

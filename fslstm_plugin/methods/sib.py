@@ -15,8 +15,6 @@ from ..recipes import MetaRecipe
 from .base import Criterion, Method
 from .shared.prototypes import class_means
 
-_LEAST = 1e-12  # Of a length to divide by, as in `torch.nn.functional.normalize`.
-
 
 class SIB(Method):
     r"""A cosine classifier that descends, for each episode, along gradients that a network makes up from the queries.
@@ -100,7 +98,7 @@ class SIB(Method):
         for _ in range(self.steps):
             gradient = self.scale * self.gradient_net(self.classify(query, classifier)).mT @ query
             norms = classifier.norm(dim=-1, keepdim=True)
-            lengths = norms.clamp(min=_LEAST)
+            lengths = norms.clamp(min=1e-12)  # as in `torch.nn.functional.normalize`
             unit = classifier / lengths
             across = gradient - (gradient * unit).sum(-1, keepdim=True) * unit  # A cosine knows no length.
             classifier = classifier - self.step_size * across / lengths * (norms > 0)  # Zero has no direction to turn.

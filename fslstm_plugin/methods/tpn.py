@@ -15,8 +15,6 @@ from ..recipes import MetaRecipe
 from .base import Criterion, Method
 from .shared.halving import halving_adam
 
-_SMALLEST = 2.2e-16  # Added to the widths, as published: it keeps a width of exactly 0 from dividing.
-
 
 class TPN(Method):
     r"""Labels spread over a graph of all images of an episode, in which each image has a width of its own.
@@ -133,7 +131,7 @@ def similarities(points: Tensor, widths: Tensor) -> Tensor:
         tensor([[1.0000, 0.6065],
                 [0.6065, 1.0000]])
     """
-    scaled = points / (widths.unsqueeze(-1) + _SMALLEST)
+    scaled = points / (widths.unsqueeze(-1) + 2.2e-16)  # as published: a width may be 0
     products = scaled @ scaled.mT / points.shape[-1]
     norms = torch.linalg.diagonal(products)
     squared = norms.unsqueeze(-1) + norms.unsqueeze(-2) - (products + products.mT)

@@ -10,8 +10,6 @@ from ..grammar import parse
 
 NOTHING = "–"
 
-_WRITTEN_OUT = 1e6  # Percents are smaller; other numbers would fill the line.
-
 
 def by_shots(rows: Sequence[Row]) -> dict[int, list[Row]]:
     """The rows of each number of shots, which are of the same episodes."""
@@ -109,7 +107,7 @@ def close(text: str) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < _WRITTEN_OUT else f"{value:.2e}"
+    return f"{value:.2f}" if abs(value) < 1e6 else f"{value:.2e}"  # percents are smaller
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 from ..errors import UsageError
 
-DATA = "fslstm_reproductions"  # The package that holds them: the folder ``reproductions`` of the repository.
-
 
 def folder() -> Path:
     """Where they are."""
-    return Path(str(files(DATA)))
+    return Path(str(files("fslstm_reproductions")))  # the folder ``reproductions`` of the repository
 
 
 def names(within: Path | None = None) -> list[str]:

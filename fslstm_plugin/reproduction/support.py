@@ -21,8 +21,6 @@ from .engine import Model, Part, Request, provenance
 from .measurements import Provenance
 from .specification import Reproduction
 
-_PANELS = 4
-
 
 class Tasks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``measured.json`` of this figure holds."""
@@ -51,7 +49,7 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
 
 def tasks_each(parts: Sequence[Part]) -> int:
     """How many tasks of each model are shown."""
-    return max(1, _PANELS // len(parts))
+    return max(1, 4 // len(parts))
 
 
 def _task(model: Model, name: str, setting: Setting, episode: int) -> Task:

@@ -30,7 +30,6 @@ from ..registry import BACKBONES, DATASETS
 from ..runs.configuration import PretrainConfig, TrainConfig, Validation
 from ..storage.plain import from_plain, to_plain
 
-FOLDER_IMAGE_SIZE = 84  # Of the crops from a folder of images: the published one.
 RECIPES = ("cpu", "gpu")  # Of a benchmark's pretraining.
 _MANY = 10_000  # Images, of which a GPU's recipe makes large batches.
 
@@ -84,7 +83,7 @@ def pretrain_config(
         raise UsageError("An image size is for a folder of images: a data set has its own.")
     kind = BACKBONES.get(backbone)  # an unknown name is reported before a folder is looked at
     ours = isinstance(kind, type) and issubclass(kind, Backbone)
-    size = DATASETS.get(dataset).image_size if dataset is not None else image_size or FOLDER_IMAGE_SIZE
+    size = DATASETS.get(dataset).image_size if dataset is not None else image_size or 84
     if recipe not in RECIPES:
         raise UnknownNameError("recipe", recipe, RECIPES)
     if dataset is None:

@@ -48,7 +48,6 @@ class NonFiniteError(FSLSTMError):
 
 
 SECONDS_BETWEEN_SAVES = 60
-_LIGHTNING_PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
 
 
 class StepSeed(pl.Callback):
@@ -386,7 +385,7 @@ def fit(
                 devices=options.devices,
                 num_nodes=options.num_nodes,
                 strategy=options.strategy,
-                precision=_LIGHTNING_PRECISION[run.config.precision],  # type: ignore[arg-type]
+                precision={"32": "32-true", "bf16": "bf16-mixed"}[run.config.precision],  # type: ignore[arg-type]
                 max_steps=max_steps,
                 limit_train_batches=steps_per_epoch,
                 callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],

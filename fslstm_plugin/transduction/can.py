@@ -10,8 +10,6 @@ from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule
 
-_SCORES = ("logit", "probability")
-
 
 class CandidateSelection(TransductiveModule):
     """Append the most confidently predicted queries to the support, refit, and repeat with more of them.
@@ -43,7 +41,7 @@ class CandidateSelection(TransductiveModule):
     def __init__(self, fraction: float = 35 / 75, iterations: int = 2, score: str = "logit") -> None:
         super().__init__()
         self.fraction = require("fraction", fraction, above=0, most=1)
-        self.score = one_of("score", score, _SCORES)
+        self.score = one_of("score", score, ("logit", "probability"))
         self.iterations = require("iterations", iterations, least=0, whole=True)
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:

@@ -10,8 +10,6 @@ from ..gram import EpisodeGram
 from ..heads import Head, one_hot
 from .base import TransductiveModule
 
-_PRIORS = ("tested", "uniform")
-
 
 class PseudoSupportModule(TransductiveModule):
     """Append the average query of each predicted class to the support, refit, and repeat; for testing only.
@@ -48,7 +46,7 @@ class PseudoSupportModule(TransductiveModule):
 
     def __init__(self, iterations: int = 10, prior: str = "uniform") -> None:
         super().__init__()
-        self.prior = one_of("prior", prior, _PRIORS)
+        self.prior = one_of("prior", prior, ("tested", "uniform"))
         self.iterations = require("iterations", iterations, least=0, whole=True)
 
     def refine(self, head: Head, gram: EpisodeGram, targets: Tensor) -> Tensor:

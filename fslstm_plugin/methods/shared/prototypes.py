@@ -12,8 +12,6 @@ from torch import Tensor
 
 from ...adapters import Center, FeatureAdapter, Normalize
 
-_SMALLEST = 1e-24  # Squared distance below which points are one.
-
 
 def cl2n(center: str | None) -> list[FeatureAdapter]:
     """Features less a mean, see `Center`, or None, then of unit length (SimpleShot's CL2N)."""
@@ -55,4 +53,4 @@ def complete_squares(inner: Tensor, prototype_norms: Tensor, point_norms: Tensor
 
 def root(squared: Tensor) -> Tensor:
     """Distances of their squares; the derivative at 0 is 0 and not infinite."""
-    return squared.clamp(min=_SMALLEST).sqrt()
+    return squared.clamp(min=1e-24).sqrt()  # below which points are one

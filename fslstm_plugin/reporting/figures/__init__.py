@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pkgutil import iter_modules
 
-_SHARED = "lines"
-
 
 def names() -> list[str]:
     """Names of the figures.
@@ -14,4 +12,4 @@ def names() -> list[str]:
         >>> "ridge" in names()
         True
     """
-    return [module.name for module in iter_modules(__path__) if module.name != _SHARED]
+    return [module.name for module in iter_modules(__path__) if module.name != "lines"]
