@@ -34,7 +34,7 @@ PRESET = {"head", "psm_iters", "can", "transduction", "iam", "bn"}  # Options th
 
 @with_fields(evaluation.Evaluation)
 @with_fields(Source, PANEL)
-@with_fields(Further)
+@with_fields(Further, "Beside accuracy")
 def evaluate(
     context: typer.Context,
     methods: Annotated[

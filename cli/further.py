@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from fslstm_plugin.evaluation.setting import Setting
     from fslstm_plugin.methods.base import Method
 
-_PANEL = "Beside accuracy"
-
 
 @dataclass(frozen=True)
 class Further:
@@ -28,25 +26,19 @@ class Further:
             "--calibration",
             help="Calibration error, Brier score and likelihood of the probabilities, before and after the temperature "
             "that each support chooses.",
-            rich_help_panel=_PANEL,
         ),
     ] = False
     coverage: Annotated[
         Optional[float],
         typer.Option(
-            help="Prediction sets with this guaranteed coverage, such as 0.8: the coverage they reach, and their size.",
-            rich_help_panel=_PANEL,
+            help="Prediction sets with this guaranteed coverage, such as 0.8: the coverage they reach, and their size."
         ),
     ] = None
-    coverage_kind: Annotated[
-        Optional[str], typer.Option(help=options.COVERAGE_KIND, show_default=options.PER_CLASS, rich_help_panel=_PANEL)
-    ] = None
+    coverage_kind: options.CoverageKind = None
     open_ways: Annotated[
         Optional[int],
         typer.Option(
-            min=1,
-            help="Queries of this many unknown classes among the others: which scores tell them apart.",
-            rich_help_panel=_PANEL,
+            min=1, help="Queries of this many unknown classes among the others: which scores tell them apart."
         ),
     ] = None
 
