@@ -11,6 +11,7 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS
 
 from . import evaluation, options, terminal
+from .results import Output
 from .signatures import split, with_fields
 from .sources import PANEL, Source
 
@@ -38,6 +39,7 @@ PAPERS_HEADS = ("nn", "rr", "svm", "lssvm")
 _WITH_AFFINITIES = ("lssvm(ridge=1,bpa,normalize)", "lssvm(ridge=1,bpa,normalize)+psm", "tim(bpa)")
 
 
+@with_fields(Output)
 @with_fields(evaluation.Evaluation)
 @with_fields(Source, PANEL)
 def compare(
@@ -66,6 +68,7 @@ def compare(
     from rich.console import Console
 
     source, rest = split(Source, more)
+    output, rest = split(Output, rest)
     asked = evaluation.Evaluation(**rest)
     console = Console(stderr=True)
     sessions = asked.sessions(run, source, console)
@@ -76,7 +79,7 @@ def compare(
     else:
         usual = _default_methods(str(sessions[0].method), console)
         parts = [(sessions[0], evaluation.possible(sessions[0], usual, console))]
-    asked.finish("compare", parts, console)
+    asked.finish("compare", parts, console, output)
 
 
 def _default_methods(trained: str, console: Console) -> list[str]:
@@ -112,6 +115,7 @@ def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[t
     return [(session, suited) for session, suited in parts if suited]
 
 
+@with_fields(Output)
 @with_fields(evaluation.Evaluation)
 @with_fields(Source, PANEL)
 def compare_heads(

@@ -11,6 +11,7 @@ from fslstm_plugin.registry import HEADS, TRANSDUCTION
 
 from . import evaluation, options, terminal
 from .further import Further
+from .results import Output
 from .signatures import split, with_fields
 from .sources import PANEL, Source
 
@@ -32,6 +33,7 @@ fslstm eval --pictures birds/ --backbone timm:vit_small_patch16_dinov3 --pooling
 PRESET = {"head", "psm_iters", "can", "transduction", "iam", "bn"}  # Options that make names of methods.
 
 
+@with_fields(Output)
 @with_fields(evaluation.Evaluation)
 @with_fields(Source, PANEL)
 @with_fields(Further, "Beside accuracy")
@@ -84,6 +86,7 @@ def evaluate(
 
     beside, rest = split(Further, more)
     source, rest = split(Source, rest)
+    output, rest = split(Output, rest)
     asked = evaluation.Evaluation(**rest)
     for name in transduction or []:
         TRANSDUCTION.get(name)
@@ -93,7 +96,7 @@ def evaluate(
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
     names = methods or rows_for(session.method, head, refits, iam, bn)
-    asked.finish("eval", [(session, names)], console, beside)
+    asked.finish("eval", [(session, names)], console, output, beside)
 
 
 def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | None, bn: bool) -> list[str]:

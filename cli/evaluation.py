@@ -15,7 +15,7 @@ from fslstm_plugin.registry import DATASETS
 
 from . import options
 from .pictures import Views
-from .results import give_out
+from .results import Output
 from .terminal import join_ranks, progress, running, say
 
 if TYPE_CHECKING:
@@ -87,33 +87,8 @@ class Evaluation:
         bool, typer.Option("--cache/--no-cache", help="Keep the features beside the run, and reuse them.")
     ] = True
     data_root: options.DataRoot = None
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print paired differences one by one in words.")] = False
-    json: options.Json = None
-    csv: Annotated[
-        Optional[Path],
-        typer.Option(help="Also write the rows to this CSV file.", dir_okay=False, callback=options.output("CSV file")),
-    ] = None
-    latex: Annotated[
-        Optional[Path],
-        typer.Option(
-            help="Also write a booktabs table to this file.", dir_okay=False, callback=options.output("LaTeX table")
-        ),
-    ] = None
-    chart: Annotated[
-        Optional[Path],
-        typer.Option(
-            help="Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.",
-            dir_okay=False,
-            callback=options.output("chart"),
-        ),
-    ] = None
 
     def __post_init__(self) -> None:
-        options.require_apart(self.json, self.csv, self.latex, self.chart)
-        if self.chart is not None:
-            from fslstm_plugin.reporting.chart import require_kind
-
-            require_kind(self.chart)
         _ = self.settings
 
     @property
@@ -197,6 +172,7 @@ class Evaluation:
         kind: str,
         parts: Sequence[tuple[Session, Sequence[str]]],
         console: Console,
+        output: Output,
         further: Further | None = None,
     ) -> None:
         """Measure methods of sessions by name, as tuned if that is wanted, and output the rows of a kind of evaluation.
@@ -213,7 +189,7 @@ class Evaluation:
         more = further.rows(*built[0], self.settings) if further and join_ranks().rank == 0 else {}
         runs = [session.run for session, _ in parts if session.run is not None]
         notes = list(dict.fromkeys(note for session, _ in parts for note in session.notes))
-        give_out(runs, kind, rows, self.json, self.csv, self.latex, self.chart, self.verbose, notes, more)
+        output.give_out(runs, kind, rows, notes, more)
 
 
 def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
+import typer
+
+from fslstm_plugin.errors import StorageError
+
+from . import options
 from .terminal import for_tables, join_ranks, say
 
 if TYPE_CHECKING:
@@ -13,60 +19,96 @@ if TYPE_CHECKING:
     from fslstm_plugin.runs.folder import Run
 
 
-def give_out(
-    runs: Sequence[Run],
-    kind: str,
-    rows: Sequence[Row],
-    json: Path | None,
-    csv: Path | None,
-    latex: Path | None,
-    chart: Path | None,
-    verbose: bool,
-    notes: Sequence[str],
-    further: Mapping[str, Sequence[Any]],
-) -> None:
-    """Print the rows' table, keep the rows in the runs, and write the requested files.
+@dataclass(frozen=True)
+class Output:
+    """What becomes of the rows, as typed; by default they are only printed and kept."""
 
-    What cannot be written, as on a full disk, stops nothing else, and is reported in the end.
-    """
-    if join_ranks().rank > 0:
-        return
-    from rich.console import Console
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print paired differences one by one in words.")] = False
+    json: options.Json = None
+    csv: Annotated[
+        Optional[Path],
+        typer.Option(help="Also write the rows to this CSV file.", dir_okay=False, callback=options.output("CSV file")),
+    ] = None
+    latex: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Also write a booktabs table to this file.", dir_okay=False, callback=options.output("LaTeX table")
+        ),
+    ] = None
+    chart: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.",
+            dir_okay=False,
+            callback=options.output("chart"),
+        ),
+    ] = None
 
-    from fslstm_plugin.errors import StorageError
-    from fslstm_plugin.reporting.further import TABLES
-    from fslstm_plugin.reporting.latex import latex_text
-    from fslstm_plugin.reporting.results import csv_text
-    from fslstm_plugin.reporting.statements import statements, verdict
-    from fslstm_plugin.reporting.terminal import ResultsTable
-    from fslstm_plugin.storage.files import write_json, write_text
+    def __post_init__(self) -> None:
+        options.require_apart(self.json, self.csv, self.latex, self.chart)
+        if self.chart is not None:
+            from fslstm_plugin.reporting.chart import require_kind
 
-    console = for_tables()
-    console.print(ResultsTable(rows, notes))
-    for sentence in statements(rows) if verbose else verdict(rows):
-        say(console, sentence)
-    for name, mine in further.items():
-        console.print(TABLES[name](mine))
-    content = content_of(rows, notes, further)
-    faults = []
-    for file, write in (
-        (json, lambda file: write_json(file, content)),
-        (csv, lambda file: write_text(file, csv_text(rows))),
-        (latex, lambda file: write_text(file, latex_text(rows, notes))),
-        (chart, lambda file: _draw(rows, file)),
-    ):
-        try:
-            if file is not None:
-                write(file)
-        except StorageError as error:
-            faults.append(error)
-    for run in runs:
-        try:
-            run.save_evaluation(kind, content)
-        except (StorageError, OSError) as error:
-            say(Console(stderr=True), f"The evaluation could not be saved in {run.path}: {error}")
-    if faults:
-        raise faults[0]
+            require_kind(self.chart)
+
+    def give_out(
+        self,
+        runs: Sequence[Run],
+        kind: str,
+        rows: Sequence[Row],
+        notes: Sequence[str],
+        further: Mapping[str, Sequence[Any]],
+    ) -> None:
+        """Print the rows' table, keep the rows in the runs, and write the files.
+
+        What cannot be written, as on a full disk, stops nothing else, and is reported in the end.
+        """
+        if join_ranks().rank > 0:
+            return
+        from rich.console import Console
+
+        self._show(rows, notes, further)
+        content = content_of(rows, notes, further)
+        faults = self._write(rows, notes, content)
+        for run in runs:
+            try:
+                run.save_evaluation(kind, content)
+            except (StorageError, OSError) as error:
+                say(Console(stderr=True), f"The evaluation could not be saved in {run.path}: {error}")
+        if faults:
+            raise faults[0]
+
+    def _show(self, rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]]) -> None:
+        from fslstm_plugin.reporting.further import TABLES
+        from fslstm_plugin.reporting.statements import statements, verdict
+        from fslstm_plugin.reporting.terminal import ResultsTable
+
+        console = for_tables()
+        console.print(ResultsTable(rows, notes))
+        for sentence in statements(rows) if self.verbose else verdict(rows):
+            say(console, sentence)
+        for name, measured in further.items():
+            console.print(TABLES[name](measured))
+
+    def _write(self, rows: Sequence[Row], notes: Sequence[str], content: Mapping[str, Any]) -> list[StorageError]:
+        """Write the files; why some could not be written."""
+        from fslstm_plugin.reporting.latex import latex_text
+        from fslstm_plugin.reporting.results import csv_text
+        from fslstm_plugin.storage.files import write_json, write_text
+
+        faults = []
+        for file, write in (
+            (self.json, lambda file: write_json(file, content)),
+            (self.csv, lambda file: write_text(file, csv_text(rows))),
+            (self.latex, lambda file: write_text(file, latex_text(rows, notes))),
+            (self.chart, lambda file: _draw(rows, file)),
+        ):
+            try:
+                if file is not None:
+                    write(file)
+            except StorageError as error:
+                faults.append(error)
+        return faults
 
 
 def _draw(rows: Sequence[Row], file: Path) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError
 
-from . import evaluation, terminal
+from . import evaluation, options, terminal
 from .results import content_of
 from .signatures import split, with_fields
 from .sources import PANEL, Source
@@ -26,8 +26,8 @@ fslstm tune laplacian-shot tim
 fslstm tune lssvm nn --pictures birds/ --ways 4 --queries 5
 """
 
-# Options of an evaluation that a choice does not have: its episodes are of one kind, and it prints no table.
-FIXED = {"split", "query_balance", "interval", "tuned", "precision", "cache", "verbose", "csv", "latex", "chart"}
+# Options of an evaluation that a choice does not have: its episodes are of one kind.
+FIXED = {"split", "query_balance", "interval", "tuned", "precision", "cache"}
 
 
 @with_fields(Source, PANEL)
@@ -41,6 +41,7 @@ def tune(
         Optional[str],
         typer.Option(help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; the newest if not given."),
     ] = None,
+    json: options.Json = None,
     **more: Any,
 ) -> None:
     """Choose each method's constants and feature preprocessing on validation episodes.
@@ -85,8 +86,8 @@ def tune(
             tuning.save_choices(kept_in, choices, rows)
             typer.echo(f"Saved the choices in {kept_in.path / 'tuned.json'}.")
     finally:
-        if asked.json is not None:
-            write_json(asked.json, content_of(rows, session.notes, {}))
+        if json is not None:
+            write_json(json, content_of(rows, session.notes, {}))
 
 
 def _with_variants(methods: list[Method], console: Console) -> list[Method]:
