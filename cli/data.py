@@ -92,32 +92,25 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:
     """A row for each split; one without numbers if it is not prepared, and none if it is another version of one."""
-    from fslstm_plugin.data.base import SPLITS
     from fslstm_plugin.data.sets.published import OtherVersion
     from fslstm_plugin.errors import DataError, PartError
 
-    unknown = {"prepared": False, "classes": None, "images": None, "image_size": None, "path": None}
+    row = {"dataset": name, "split": "", "prepared": False, "classes": None, "images": None, "image_size": None}
     try:
         dataset = DATASETS.get(name)
     except PartError as error:
-        return [{"dataset": name, "split": "", **unknown, "state": str(error)}]
-    if isinstance(dataset, OtherVersion) and not dataset.folder(root).exists():
+        return [{**row, "path": None, "state": str(error)}]
+    folder = dataset.folder(root)
+    if isinstance(dataset, OtherVersion) and not folder.exists():
         return []
     dataset.clean(root)
+    row |= {"image_size": dataset.image_size, "path": str(folder)}
     try:
-        index, state = dataset.index(root), "prepared"
+        index = dataset.index(root)
     except DataError:
-        index, state = {}, "damaged or of another version" if dataset.folder(root).exists() else "not prepared"
+        return [{**row, "state": "damaged or of another version" if folder.exists() else "not prepared"}]
+    row |= {"prepared": True, "state": "prepared"}
     return [
-        {
-            "dataset": name,
-            "split": split,
-            "prepared": split in index,
-            "classes": len(index[split].classes) if index else None,
-            "images": sum(index[split].classes.values()) if index else None,
-            "image_size": dataset.image_size,
-            "path": str(dataset.folder(root)),
-            "state": state,
-        }
-        for split in (SPLITS if index else ("",))
+        {**row, "split": split, "classes": len(prepared.classes), "images": sum(prepared.classes.values())}
+        for split, prepared in index.items()
     ]

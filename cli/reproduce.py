@@ -126,7 +126,7 @@ def reproduce(
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
     shipped.refuse_to_overwrite(output)
     wanted = find(name, output if redraw else shipped.folder())
-    if episodes is not None and all(each.specification.shows == outputs.SUPPORT for each in wanted):
+    if episodes is not None and all(each.specification.shows_tasks for each in wanted):
         raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
     console = Console(stderr=True)
     request = engine.Request(
@@ -153,19 +153,20 @@ def reproduce(
         if dry_run:
             _say([each.within(output) for each in wanted], parts, request)
             return
-        wanted = [each.put_into(output) for each in wanted]  # before hours of training
-    for each in wanted:
-        if each.specification.shows != outputs.SUPPORT:
-            measurements.read(each.folder)
-    for each in wanted:
+        wanted = [each.put_into(output) for each in wanted]
+    for reproduction in wanted:  # damage is reported before hours of training
+        if not reproduction.specification.shows_tasks:
+            measurements.read(reproduction.folder)
+    for reproduction in wanted:
         if not redraw:
-            measure = support.measure if each.specification.shows == outputs.SUPPORT else engine.measure
-            measure(each, parts[each.name], request, console)
-        with naming_damage(each.folder):
-            outputs.write(each)
-        typer.echo(f"{each.name}: see {each.folder / 'table.md'}")
-        if not redraw and each.specification.shows != outputs.SUPPORT:
-            typer.echo(beside.sentence(beside.shipped_pairs(each.name, measurements.read(each.folder))))
+            measure = support.measure if reproduction.specification.shows_tasks else engine.measure
+            measure(reproduction, parts[reproduction.name], request, console)
+        with naming_damage(reproduction.folder):
+            outputs.write(reproduction)
+        typer.echo(f"{reproduction.name}: see {reproduction.folder / 'table.md'}")
+        if not redraw and not reproduction.specification.shows_tasks:
+            measured = measurements.read(reproduction.folder)
+            typer.echo(beside.sentence(beside.shipped_pairs(reproduction.name, measured)))
 
 
 def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) -> dict[str, list[Part]]:

@@ -40,18 +40,18 @@ def _in_panel(hint: Any, panel: str) -> Any:
     return Annotated[plain, option]
 
 
-def with_recipe(panel: str, *kinds: type[msgspec.Struct]) -> Callable[..., Any]:
+def with_recipe(panel: str, *kinds: type[msgspec.Struct], prefix: str = "") -> Callable[..., Any]:
     """Give a command an option for each field of the recipes; the values reach it by name, None where not given.
 
-    Fields without a description among their annotations are no options.
+    Fields without a description among their annotations are no options. The names of the others get the prefix.
     """
     added = []
     for kind in kinds:
         for name, hint in typing.get_type_hints(kind, include_extras=True).items():
             description = _meta(hint, "description")
             if description:
-                option = _option(name, hint, description, panel)
-                added.append(inspect.Parameter(name, _BY_NAME, default=None, annotation=option))
+                option = _option(f"{prefix}{name}", hint, description, panel)
+                added.append(inspect.Parameter(f"{prefix}{name}", _BY_NAME, default=None, annotation=option))
     return lambda command: _with_parameters(command, added)
 
 

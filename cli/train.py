@@ -10,6 +10,7 @@ import typer
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.recipes import Augmentation, MetaRecipe
 from fslstm_plugin.registry import DATASETS
+from fslstm_plugin.runs.configuration import Validation
 from fslstm_plugin.stopping import stoppable
 
 from . import options
@@ -23,14 +24,11 @@ fslstm train --resume --name train-mini-resnet12-lssvm+iam
 torchrun --nproc-per-node 4 -m fslstm_cli train --dataset mini --devices 4 --strategy ddp
 """
 
-EPISODES = "Episodes"
-VALIDATION = "Validation (chooses the best weights)"
-RECIPE = "Recipe (defaults: the paper's for this data set and backbone)"
-
 
 @stoppable()
 @with_fields(options.Engine, options.ENGINE)
-@with_recipe(RECIPE, MetaRecipe, Augmentation)
+@with_recipe("Recipe (defaults: the paper's for this data set and backbone)", MetaRecipe, Augmentation)
+@with_recipe("Validation (chooses the best weights)", Validation, prefix="val_")
 def train(
     context: typer.Context,
     dataset: Annotated[
@@ -61,15 +59,9 @@ def train(
         typer.Option(
             min=1,
             help="Shots of the later tests; on mini the paper trains with 5 shots for 1-shot tests, 15 for 5-shot.",
-            rich_help_panel=EPISODES,
+            rich_help_panel="Episodes",
         ),
     ] = 5,
-    val_episodes: Annotated[
-        int, typer.Option(min=2, help="Episodes after each epoch.", rich_help_panel=VALIDATION)
-    ] = 2000,
-    val_ways: Annotated[int, typer.Option(min=2, help="Classes per episode.", rich_help_panel=VALIDATION)] = 5,
-    val_shots: Annotated[int, typer.Option(min=1, help="Support images per class.", rich_help_panel=VALIDATION)] = 5,
-    val_queries: Annotated[int, typer.Option(min=1, help="Query images per class.", rich_help_panel=VALIDATION)] = 15,
     **more: Any,
 ) -> None:
     """Meta-train a backbone with a head, optionally with the Inverse Attention Module, or with another method."""
@@ -81,12 +73,11 @@ def train(
             f"archive; mini needs files that are hard to get. Known: {', '.join(DATASETS.names())}; 'fslstm data list' "
             "shows which are prepared."
         )
-    asked, recipe = split(options.Engine, more)
+    asked, given = split(options.Engine, only_given(more))
     engine = asked.for_training()
 
     from rich.console import Console
 
-    from fslstm_plugin.runs.configuration import Validation
     from fslstm_plugin.runs.folder import Run, new_run_folder
     from fslstm_plugin.training.configuration import train_config
     from fslstm_plugin.training.meta_training import train
@@ -95,6 +86,7 @@ def train(
     if resume:
         run = Run.to_resume(runs, name, "train")
     else:
+        validation = {name: given.pop(f"val_{name}") for name in Validation.__struct_fields__ if f"val_{name}" in given}
         config = train_config(
             dataset or "",
             backbone,
@@ -104,9 +96,9 @@ def train(
             seed=seed,
             precision=asked.precision,
             accelerator=asked.accelerator,
-            validation=Validation(val_episodes, val_ways, val_shots, val_queries),
+            validation=Validation(**validation),
             test_shots=test_shots,
-            given=only_given(recipe),
+            given=given,
         )
         run = Run(new_run_folder(runs, name, f"train-{dataset}-{backbone}-{config.algorithm}"), config)
     train(run, engine, data_root=data_root, resume=resume, console=console)

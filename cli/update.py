@@ -68,7 +68,7 @@ def update(
         if output is not None:
             pictures.require_replaceable(output)
         classifier = pictures.load(model, device, weights)
-        gone = {*_of_classes(classifier, forget or []), *_places(classifier, remove or [])}
+        gone = {*_rows_of_classes(classifier, forget or []), *_rows_of_pictures(classifier, remove or [])}
         if add is not None:
             gone |= _add(classifier, add, groups, gone, console, changes)
         if gone:
@@ -163,8 +163,7 @@ def _refused(classifier: FewShotClassifier, none: Sequence[Picture], changes: li
     return set(places)
 
 
-def _of_classes(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
-    """The rows of classes."""
+def _rows_of_classes(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
     from fslstm_plugin.data.reading.walk import class_name
 
     classes = [class_name(str(each)) for each in classifier.classes_.tolist()]
@@ -175,8 +174,8 @@ def _of_classes(classifier: FewShotClassifier, names: Sequence[str]) -> list[int
     return [place for place, label in enumerate(classifier.support_labels_) if classes[label] in wanted]
 
 
-def _places(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
-    """The rows of pictures, each of which is named by any last parts of its path."""
+def _rows_of_pictures(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
+    """Each picture is named by any last parts of its path."""
     from fslstm_plugin.pictures.tables import path_of
 
     paths = [Path(path_of(each)) for each in classifier.pictures_]

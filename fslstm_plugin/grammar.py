@@ -71,7 +71,6 @@ class Part:
 
 
 def _argument(text: str) -> tuple[str, Any]:
-    """Name and value of an argument."""
     key, sign, value = text.partition("=")
     if "(" in key:
         part = Part.parse(text)

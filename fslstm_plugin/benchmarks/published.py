@@ -72,7 +72,6 @@ def laplacian_shot(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor
 
 
 def _tim_logits(points: Tensor, prototypes: Tensor) -> Tensor:
-    """At temperature 15."""
     own, norms = points.square().sum(-1, keepdim=True), prototypes.square().sum(-1).unsqueeze(-2)
     return 15 * (points @ prototypes.mT - own / 2 - norms / 2)
 

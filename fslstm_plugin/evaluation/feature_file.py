@@ -84,7 +84,6 @@ def open_feature_file(
 
 
 def _npz_forms(file: Path) -> dict[str, _Form]:
-    """The headers of an archive's arrays."""
     if file.suffix == ".npy" or not zipfile.is_zipfile(file):
         raise DataError(
             f"{file} is not an archive of arrays: write one with numpy.savez(FILE, features=..., labels=...), where "
@@ -134,7 +133,6 @@ def _npz(file: Path) -> dict[str, np.ndarray]:
 
 
 def _tensor_forms(file: Path) -> dict[str, _Form]:
-    """The header of a safetensors file."""
     if file.suffix != ".safetensors":
         raise DataError(
             f"{file} is no file of features: it must be an .npz or .safetensors file with 'features' and 'labels'."

@@ -52,7 +52,7 @@ def estimate(values: Tensor, counted: int = 0) -> Estimate:
     values = values.double()
     if len(values) < 2:
         return Estimate(values.mean().item(), float("inf"))
-    error = max(_error(values), _least_error(values, counted))
+    error = max(_standard_error(values), _least_error(values, counted))
     return Estimate(values.mean().item(), round(_student(len(values) - 1) * error, 12))
 
 
@@ -115,7 +115,7 @@ def together(
         difference = difference.double()
         if not difference.any():  # methods that answer alike
             return Estimate(0.0, 0.0)
-        error = max(_error(difference), least) if episodes > 1 else 1.0
+        error = max(_standard_error(difference), least) if episodes > 1 else 1.0
         return Estimate(difference.mean().item(), round(factor * error, 12))
 
     return of_pair
@@ -247,7 +247,7 @@ def estimate_over_classes(values: Tensor, classes: Tensor, counted: int = 0, sha
     shifts = torch.stack([values[~column].mean() - values.mean() for column in inside.mT])
     count = len(shifts)
     between = (count - 1) / count * shifts.square().sum().item()
-    deviation = (between + max(_error(values), _least_error(values, counted)) ** 2) ** 0.5
+    deviation = (between + max(_standard_error(values), _least_error(values, counted)) ** 2) ** 0.5
     return Estimate(values.mean().item(), round(_student(count - 1, share) * deviation, 12))
 
 
@@ -275,8 +275,7 @@ def _cannot_leave_out(what: str) -> UsageError:
     )
 
 
-def _error(values: Tensor) -> float:
-    """The standard error of a mean."""
+def _standard_error(values: Tensor) -> float:
     return (values.std() / len(values) ** 0.5).item()
 
 

@@ -73,28 +73,37 @@ class Part:
 
 def plan(reproduction: Reproduction, request: Request) -> list[Part]:
     """What to evaluate on what, of which there must be something."""
-    specification = reproduction.specification
-    wanted_shots = _shots(reproduction, request)
+    shots = _shots(reproduction, request)
     if request.given:
-        for run in request.given:
-            if run.config.dataset is None:
-                raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
-        _require_told_apart(request.given)
-        parts = [Part(run, _suiting(specification, run.config), wanted_shots) for run in request.given]
-        parts = [part for part in parts if part.methods]
-        if not parts:
-            own = _algorithms(specification.methods, specification.trainings)
-            wanted = " or ".join([*(algorithm for algorithm, _ in own), *specification.rivals])
-            raise NothingToMeasureError(
-                f"No method of {reproduction.name} suits the given runs: it needs one of {wanted}."
-            )
-        return parts
+        return _given_parts(reproduction, request.given, shots)
+    parts = _planned_parts(reproduction.specification, request, shots)
+    return parts if request.train else _finished(parts, reproduction.name, request)
+
+
+def _given_parts(reproduction: Reproduction, runs: Sequence[Run], shots: tuple[int, ...]) -> list[Part]:
+    """The runs, with the methods that suit each."""
+    specification = reproduction.specification
+    for run in runs:
+        if run.config.dataset is None:
+            raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
+    _require_told_apart(runs)
+    parts = [Part(run, _suiting(specification, run.config), shots) for run in runs]
+    parts = [part for part in parts if part.methods]
+    if not parts:
+        own = _algorithms(specification.methods, specification.trainings)
+        needed = " or ".join([*(algorithm for algorithm, _ in own), *specification.rivals])
+        raise NothingToMeasureError(f"No method of {reproduction.name} suits the given runs: it needs one of {needed}.")
+    return parts
+
+
+def _planned_parts(specification: Specification, request: Request, test_shots: Iterable[int]) -> list[Part]:
+    """The trainings, with the methods that are evaluated on each; those that are one for several shots are merged."""
     merged: dict[tuple[trainings.Identity, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
         for backbone in request.backbones or specification.backbones:
             own = _algorithms(specification.methods, specification.trainings_for(backbone))
             for algorithm, methods in [*own, *((rival, (rival,)) for rival in specification.rivals)]:
-                for shots in wanted_shots:
+                for shots in test_shots:
                     training = trainings.wanted_training(
                         algorithm,
                         dataset,
@@ -111,8 +120,7 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
                     key = trainings.wanted_identity(training), methods
                     earlier = merged[key].shots if key in merged else ()
                     merged[key] = Part(training, methods, (*earlier, shots))
-    parts = list(merged.values())
-    return parts if request.train else _finished(parts, reproduction.name, request)
+    return list(merged.values())
 
 
 def _require_told_apart(runs: Sequence[Run]) -> None:

@@ -16,7 +16,6 @@ from ..runs.folder import Run
 from . import trainings
 from .engine import Part, Request, describe, provenance, settings
 from .outcomes import OutcomeStore
-from .outputs import SUPPORT
 from .probes import seconds_per_episode, seconds_per_feature, seconds_per_step
 from .specification import Reproduction, Specification
 from .support import tasks_each
@@ -43,7 +42,7 @@ def planned_steps(
     specification = reproduction.specification
     for part in parts:
         yield from _training_steps(part, request, planned)
-        if specification.shows == SUPPORT:
+        if specification.shows_tasks:
             what = f"draw {tasks_each(parts)} tasks"
             yield Step([what], what, partial(_forward_seconds, specification, part, request, ()))
         else:
@@ -96,7 +95,6 @@ def _passes_left(specification: Specification, part: Part, request: Request) -> 
 
 
 def _forward_seconds(specification: Specification, part: Part, request: Request, left: Sequence[Pass]) -> float:
-    """Seconds that the backbone needs."""
     images = len(load_split(part.config.dataset or "", specification.split, request.data_root).labels)
     for names, each in left:
         if any(BATCH_NORM in (word.name for word in parse(name)) for name in names):
@@ -120,7 +118,6 @@ def _training_step(training: Training, request: Request) -> Step:
 def _episode_seconds(
     specification: Specification, part: Part, names: tuple[str, ...], setting: Setting, request: Request
 ) -> float:
-    """Seconds per episode of these methods."""
     shape = Setting(setting.ways, setting.shots, setting.queries, episodes=2)  # The balance takes no time.
     split = load_split(part.config.dataset or "", specification.split, request.data_root)
     model = part.config.backbone, part.config.image_size

@@ -20,13 +20,11 @@ from .titles import model_titles
 with needs_extra("A figure", "report"):
     from matplotlib.figure import Figure
 
-SUPPORT = "support"
-
 
 def write(reproduction: Reproduction) -> None:
     """Make the table, and the figure if it has one, from what was measured and published."""
     with exclusive(reproduction.folder):  # or another process, which read earlier, might write later
-        if reproduction.specification.shows == SUPPORT:
+        if reproduction.specification.shows_tasks:
             _write_support(reproduction)
         elif reproduction.specification.shows == TABLE:
             _write_table(reproduction)
@@ -115,6 +113,5 @@ def _write_support(reproduction: Reproduction) -> None:
 
 
 def _save(figure: Figure, reproduction: Reproduction) -> None:
-    """As PNG, SVG and PDF."""
     for kind in ("png", "svg", "pdf"):
         save(figure, reproduction.folder / f"figure.{kind}", reproduction.name)

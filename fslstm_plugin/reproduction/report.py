@@ -12,7 +12,7 @@ from ..reporting.html import svg_element
 from . import beside, measurements, rendering, support
 from .comparison import compare
 from .measurements import Measurement
-from .outputs import SUPPORT, figure_blocks, gains_over, lines_of, titled
+from .outputs import figure_blocks, gains_over, lines_of, titled
 from .specification import TABLE, Reproduction
 
 Content = tuple[list[str], list[Block]]  # Sentences, and what stands below them.
@@ -21,7 +21,7 @@ Content = tuple[list[str], list[Block]]  # Sentences, and what stands below them
 def reproduction_section(folder: Path) -> Section:
     """The section of a reproduction: its figure, the published numbers beside ours, and where ours come from."""
     reproduction = Reproduction.read(folder)
-    if reproduction.specification.shows == SUPPORT:
+    if reproduction.specification.shows_tasks:
         lead, blocks = _tasks(folder)
     elif reproduction.specification.shows == TABLE:
         lead, blocks = _table(reproduction, measurements.read(folder))

@@ -51,6 +51,11 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.timed is not None and self.timed not in self.backbones:
             raise UnknownNameError("timed backbone", self.timed, self.backbones)
 
+    @property
+    def shows_tasks(self) -> bool:
+        """Whether it shows single tasks in place of measurements."""
+        return self.shows == "support"
+
     def trainings_for(self, backbone: str) -> tuple[str, ...]:
         """The trainings on a backbone."""
         return (PRETRAINING,) if backbone == self.timed else self.trainings

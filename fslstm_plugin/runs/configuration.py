@@ -16,10 +16,10 @@ ImageSize = Annotated[int, Meta(ge=16, le=1024)]  # of a backbone; far more than
 class Validation(Struct, frozen=True, forbid_unknown_fields=True):
     """Episodes of the validation classes on which the best weights are chosen."""
 
-    episodes: Annotated[int, Meta(ge=2, le=10**7, description="Episodes after each epoch.")] = 2000
-    ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode.")] = 5
-    shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class.")] = 5
-    queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class.")] = 15
+    episodes: Annotated[int, Meta(ge=2, le=10**7, description="Episodes after each epoch; 2000 if not given.")] = 2000
+    ways: Annotated[int, Meta(ge=2, le=10_000, description="Classes per episode; 5 if not given.")] = 5
+    shots: Annotated[int, Meta(ge=1, le=10_000, description="Support images per class; 5 if not given.")] = 5
+    queries: Annotated[int, Meta(ge=1, le=10_000, description="Query images per class; 15 if not given.")] = 15
 
 
 class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
