@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import UnknownNameError, UsageError
+from fslstm_plugin.checks import one_of
+from fslstm_plugin.errors import UsageError
 
 from . import evaluation, options, terminal
 from .results import write_json
@@ -90,9 +91,7 @@ def bench(
     is not a tie, the command fails. Prediction sets have no alternative. Runs on the CPU. The column Target says what
     we aim at; missing it is no failure.
     """
-    if what not in (*GROUPS, "all"):
-        raise UnknownNameError("benchmark", what, (*GROUPS, "all"))
-    groups = GROUPS if what == "all" else (what,)
+    groups = GROUPS if what == "all" else (one_of("benchmark", what, (*GROUPS, "all")),)
     useless = {name for name, of in _OF.items() if not set(of) & set(groups)}
     options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "it belongs to another one")
     # torch.utils.benchmark would warn that no GPU was found.

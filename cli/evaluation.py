@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, FSLSTMError, UnknownNameError, UsageError
+from fslstm_plugin.checks import one_of
+from fslstm_plugin.errors import DataError, FSLSTMError, UsageError
 from fslstm_plugin.registry import DATASETS
 
 from . import options
@@ -132,8 +133,7 @@ class Evaluation:
         from fslstm_plugin.data.root import load_split
         from fslstm_plugin.evaluation.session import RunSession
 
-        if self.precision not in ("32", "bf16"):
-            raise UnknownNameError("precision", self.precision, ("32", "bf16"))
+        one_of("precision", self.precision, ("32", "bf16"))
         name = self.dataset or run.config.dataset
         if name is None:
             raise UsageError(

@@ -12,7 +12,8 @@ from typing import ClassVar
 
 import torch
 
-from ..errors import DataError, StorageError, UnknownNameError
+from ..checks import one_of
+from ..errors import DataError, StorageError
 from ..recipes import DatasetRecipe
 from ..storage.files import exclusive
 from ..storage.folders import partial_folder, remove_folder, whole_folder
@@ -218,9 +219,7 @@ class Dataset(ABC):
             UnknownNameError: If there is no such split.
             DataError: If the data set is not prepared, or damaged; the message has the command that fixes it.
         """
-        if split not in SPLITS:
-            raise UnknownNameError("split", split, SPLITS)
-        prepared = self.index(root)[split]
+        prepared = self.index(root)[one_of("split", split, SPLITS)]
         with self._with_remedy(root):
             images = torch.from_numpy(open_images(prepared))
         sizes = torch.tensor(list(prepared.classes.values()), device="cpu")

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..checks import require
+from ..checks import one_of, require
 from ..data.balance import QueryBalance
 from ..data.base import Split
 from ..data.sampler import EpisodeSampler
-from ..errors import UnknownNameError
 from .statistics import require_classes, require_left_out
-
-INTERVALS = ("episodes", "classes")
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,7 @@ class Setting:
             number = require(name, getattr(self, name), least=least, most=most, whole=True)
             object.__setattr__(self, name, number)  # NumPy's whole numbers cannot be written as JSON
         QueryBalance.parse(self.query_balance)
-        if self.interval not in INTERVALS:
-            raise UnknownNameError("interval", self.interval, INTERVALS)
+        one_of("interval", self.interval, ("episodes", "classes"))
 
     def sampler(self, split: Split) -> EpisodeSampler:
         """The episodes of a split.

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, UsageError
+from ..checks import one_of
+from ..errors import UsageError
 
 _MOST_EXHAUSTIVE_WAYS = 7  # 63 columns; each further class doubles them.
 
@@ -39,9 +40,7 @@ def coding_matrix(coding: str, ways: int, device: torch.device | None = None) ->
             f"The coding must be a name ({', '.join(_CODINGS)}) or a matrix, torch.Tensor (ways, columns) of -1, 0 and "
             f"1, but got an object of type {type(coding).__name__}."
         )
-    if coding not in _CODINGS:
-        raise UnknownNameError("coding", coding, _CODINGS)
-    return _CODINGS[coding](ways, device)
+    return _CODINGS[one_of("coding", coding, _CODINGS)](ways, device)
 
 
 def one_vs_all(ways: int, device: torch.device | None = None) -> Tensor:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ..reporting.blocks import Block
 from ..reporting.words import display_name, number, signed
 from . import measurements, shipped
-from .measurements import Key, Measurement
+from .measurements import Measurement
 from .rendering import Table
 from .titles import place
 
@@ -46,7 +48,7 @@ def pairs(measured: Iterable[Measurement], shipped: Iterable[Measurement]) -> li
 
     A shipped model with the same training is preferred to one with another; what is shipped itself has no pair.
     """
-    theirs: dict[tuple[Key, str], list[Measurement]] = {}
+    theirs: dict[tuple[Hashable, str], list[Measurement]] = {}
     for each in shipped:
         theirs.setdefault(_setting(each), []).append(each)
     found = []
@@ -57,8 +59,8 @@ def pairs(measured: Iterable[Measurement], shipped: Iterable[Measurement]) -> li
     return found
 
 
-def _setting(each: Measurement) -> tuple[Key, str]:
-    return each.key._replace(training="", seed=0), each.algorithm
+def _setting(measurement: Measurement) -> tuple[Hashable, str]:
+    return replace(measurement, training="", seed=0).key, measurement.algorithm
 
 
 def shipped_pairs(name: str, measured: Sequence[Measurement]) -> list[Pair]:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import torch
 from msgspec import Meta, Struct
@@ -68,31 +68,16 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     measurements: list[_Stored]
 
 
-class Key(NamedTuple):
-    """What tells two measurements apart."""
-
-    dataset: str
-    split: str
-    backbone: str
-    method: str
-    ways: int
-    shots: int
-    queries: int
-    query_balance: str
-    interval: str
-    training: str
-    seed: int
-
-
 class Measurement(_Trained, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row with the training of its model and where it comes from."""
 
     provenance: Provenance
 
     @property
-    def key(self) -> Key:
+    def key(self) -> tuple[str | int, ...]:
         """What tells it from others."""
-        return Key(*(getattr(self, name) for name in Key._fields))
+        model = self.dataset, self.split, self.backbone, self.method, self.training
+        return *model, self.ways, self.shots, self.queries, self.query_balance, self.interval, self.seed
 
 
 def hardware() -> str:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from ..errors import DataError, UnknownNameError
+from ..checks import one_of
+from ..errors import DataError
 from ..reporting import figures
 from ..storage.files import write_json
 from ..storage.plain import read_plain, to_plain
@@ -45,11 +46,9 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     timed: str | None = None
 
     def __post_init__(self) -> None:
-        known = (TABLE, *figures.names())
-        if self.shows not in known:
-            raise UnknownNameError("table or figure", self.shows, known)
-        if self.timed is not None and self.timed not in self.backbones:
-            raise UnknownNameError("timed backbone", self.timed, self.backbones)
+        one_of("table or figure", self.shows, (TABLE, *figures.names()))
+        if self.timed is not None:
+            one_of("timed backbone", self.timed, self.backbones)
 
     @property
     def shows_tasks(self) -> bool:
@@ -126,6 +125,4 @@ def find(name: str, folder: Path) -> list[Reproduction]:
         raise DataError(f"There are no reproductions in {folder}: measure one with 'fslstm reproduce NAME'.")
     if name == "all":
         return [Reproduction.read(folder / each) for each in known]
-    if name not in known:
-        raise UnknownNameError("reproduction", name, [*known, "all"])
-    return [Reproduction.read(folder / name)]
+    return [Reproduction.read(folder / one_of("reproduction", name, [*known, "all"]))]

@@ -15,8 +15,9 @@ from rich.console import Console
 from torch.distributed import is_torchelastic_launched
 
 from ..arguments import options
+from ..checks import one_of
 from ..data.root import load_split
-from ..errors import RunError, StorageError, UnknownNameError
+from ..errors import RunError, StorageError
 from ..grammar import Part, parse
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining
 from ..registry import METHODS
@@ -66,9 +67,7 @@ SCALES = {
 
 def find_scale(name: str) -> Scale:
     """The scale of that name."""
-    if name not in SCALES:
-        raise UnknownNameError("scale", name, SCALES)
-    return SCALES[name]
+    return SCALES[one_of("scale", name, SCALES)]
 
 
 @dataclass(frozen=True)

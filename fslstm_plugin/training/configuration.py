@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from ..backbones.base import Backbone, build_backbone
+from ..checks import one_of
 from ..data.root import load_split
-from ..errors import UnknownNameError, UsageError
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import Part, parse
 from ..methods.base import Method
@@ -30,7 +31,6 @@ from ..registry import BACKBONES, DATASETS
 from ..runs.configuration import PretrainConfig, TrainConfig, Validation
 from ..storage.plain import from_plain, to_plain
 
-RECIPES = ("cpu", "gpu")  # Of a benchmark's pretraining.
 _MANY = 10_000  # Images, of which a GPU's recipe makes large batches.
 
 C = TypeVar("C", PretrainConfig, TrainConfig)
@@ -84,8 +84,7 @@ def pretrain_config(
     kind = BACKBONES.get(backbone)  # an unknown name is reported before a folder is looked at
     ours = isinstance(kind, type) and issubclass(kind, Backbone)
     size = DATASETS.get(dataset).image_size if dataset is not None else image_size or 84
-    if recipe not in RECIPES:
-        raise UnknownNameError("recipe", recipe, RECIPES)
+    one_of("recipe", recipe, ("cpu", "gpu"))
     if dataset is None:
         published = folder_pretraining()
     elif recipe == "gpu":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...errors import RunError, UnknownNameError
+from ...checks import one_of
+from ...errors import RunError
 from ...storage.files import replacing, require_regular, subfolder
 
 PREFIX = "builtin:"
@@ -21,10 +22,7 @@ def names() -> tuple[str, ...]:
 
 def packaged(name: str) -> Path:
     """The folder of ``builtin:NAME`` in the package, a run to read only; an `UnknownNameError` if there is none."""
-    model = name.removeprefix(PREFIX)
-    if model not in names():
-        raise UnknownNameError("model in the package", model, names())
-    return _HERE / model
+    return _HERE / one_of("model in the package", name.removeprefix(PREFIX), names())
 
 
 def place(name: str, runs: Path) -> Path:
