@@ -132,26 +132,26 @@ def bench(
             if table3_episodes:
                 report(f"heads: Table 3, {table3_episodes:,} episodes")
                 figures += bench_table3(vectors, labels, table3_episodes, seed)
-            found = bench_heads(vectors, labels, shots, rounds, seed, report)
+            measured = bench_heads(vectors, labels, shots, rounds, seed, report)
         elif group == "transduction":
             from fslstm_plugin.benchmarks.transduction import bench_transduction
 
             vectors, labels = _features(chosen, features or _DIMS[group], seed, data_root, console)
-            found = bench_transduction(vectors, labels, shots, rounds, seed, report)
+            measured = bench_transduction(vectors, labels, shots, rounds, seed, report)
         elif group == "sets":
             from fslstm_plugin.benchmarks.sets import bench_sets
 
-            found = bench_sets(features or _DIMS[group], rounds, seed, report)
+            measured = bench_sets(features or _DIMS[group], rounds, seed, report)
         elif group == "eval":
             from fslstm_plugin.benchmarks.evaluation import bench_evaluation
 
-            found = bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, report)
+            measured = bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, report)
         else:
             from fslstm_plugin.benchmarks.training import bench_training
 
-            found = bench_training(backbone, root, rounds, seed, report)
-        comparisons += found[0]
-        figures += found[1]
+            measured = bench_training(backbone, root, rounds, seed, report)
+        comparisons += measured[0]
+        figures += measured[1]
 
     output = terminal.for_tables()
     if comparisons:

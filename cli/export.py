@@ -97,7 +97,7 @@ def _write_card(classifier: FewShotClassifier, model: Path, file: Path) -> None:
     from fslstm_plugin.pictures.expectations import expectations, sentences
     from fslstm_plugin.storage.files import write_text
 
-    said = expectations(classifier)
+    expected = expectations(classifier)
     licence = classifier.open_backbone().licence
-    write_text(file, card(ModelFile.read(model), said, sentences(said), model.name, licence))
+    write_text(file, card(ModelFile.read(model), expected, sentences(expected), model.name, licence))
     pictures.written(file)

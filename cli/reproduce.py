@@ -125,8 +125,8 @@ def reproduce(
     if pretrained is not None and not pretrained.exists():
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
     shipped.refuse_to_overwrite(output)
-    wanted = find(name, output if redraw else shipped.folder())
-    if episodes is not None and all(each.specification.shows_tasks for each in wanted):
+    reproductions = find(name, output if redraw else shipped.folder())
+    if episodes is not None and all(each.specification.shows_tasks for each in reproductions):
         raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
     console = Console(stderr=True)
     request = engine.Request(
@@ -148,16 +148,16 @@ def reproduce(
     )
     parts = {}
     if not redraw:
-        parts = _plan(wanted, request, console)
-        wanted = [each for each in wanted if each.name in parts]
+        parts = _plan(reproductions, request, console)
+        reproductions = [each for each in reproductions if each.name in parts]
         if dry_run:
-            _say([each.within(output) for each in wanted], parts, request)
+            _say([each.within(output) for each in reproductions], parts, request)
             return
-        wanted = [each.put_into(output) for each in wanted]
-    for reproduction in wanted:  # damage is reported before hours of training
+        reproductions = [each.put_into(output) for each in reproductions]
+    for reproduction in reproductions:  # damage is reported before hours of training
         if not reproduction.specification.shows_tasks:
             measurements.read(reproduction.folder)
-    for reproduction in wanted:
+    for reproduction in reproductions:
         if not redraw:
             measure = support.measure if reproduction.specification.shows_tasks else engine.measure
             measure(reproduction, parts[reproduction.name], request, console)
@@ -169,17 +169,17 @@ def reproduce(
             typer.echo(beside.sentence(beside.shipped_pairs(reproduction.name, measured)))
 
 
-def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) -> dict[str, list[Part]]:
+def _plan(reproductions: Sequence[Reproduction], request: Request, console: Console) -> dict[str, list[Part]]:
     """What to evaluate for each; of several, those that there is no run for are left out."""
     from fslstm_plugin.errors import RunError
     from fslstm_plugin.reproduction import engine
 
     parts = {}
-    for each in wanted:
+    for reproduction in reproductions:
         try:
-            parts[each.name] = engine.plan(each, request)
+            parts[reproduction.name] = engine.plan(reproduction, request)
         except engine.NothingToMeasureError as error:
-            if len(wanted) == 1:
+            if len(reproductions) == 1:
                 raise
             console.print(as_options(str(error)), highlight=False, soft_wrap=True, markup=False)
     if not parts:
@@ -187,15 +187,15 @@ def _plan(wanted: Sequence[Reproduction], request: Request, console: Console) ->
     return parts
 
 
-def _say(wanted: Sequence[Reproduction], parts: Mapping[str, Sequence[Part]], request: Request) -> None:
+def _say(reproductions: Sequence[Reproduction], parts: Mapping[str, Sequence[Part]], request: Request) -> None:
     """What would be done, and then how long each of it would take, which is measured meanwhile."""
     from fslstm_plugin.reproduction.estimate import duration, planned_steps
 
     planned: set[Identity] = set()
     total = 0.0
-    for each in wanted:
-        typer.echo(f"{each.name}: {each.specification.title}")
-        steps = list(planned_steps(each, parts[each.name], request, planned))
+    for reproduction in reproductions:
+        typer.echo(f"{reproduction.name}: {reproduction.specification.title}")
+        steps = list(planned_steps(reproduction, parts[reproduction.name], request, planned))
         for line in (line for step in steps for line in step.lines):
             typer.echo(f"  {line}")
         timed = [(step.name, step.seconds) for step in steps if step.seconds is not None]

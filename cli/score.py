@@ -72,10 +72,10 @@ def score(
         raise DataError(f"All pictures of {labelled} that can be read are in {model} itself: name others.")
     labels = [str(each.label) for each in gathered.pictures]
     accepted = acceptance(independent_counts(classifier).tolist(), accept)
-    said = scored(classifier, gathered.features, labels, guarantee, accepted)
-    _show(said, names, classifier.why_uncalibrated)
+    result = scored(classifier, gathered.features, labels, guarantee, accepted)
+    _show(result, names, classifier.why_uncalibrated)
     if json is not None:
-        content = structs.asdict(said)
+        content = structs.asdict(result)
         rows = [{"label": label, "predictions": counts} for label, counts in content.pop("confusions").items()]
         pictures.write_json(json, {**content, "rows": rows})
 
@@ -95,55 +95,55 @@ def _unlabelled(gathered: Gathered) -> Gathered:
     return gathered._replace(pictures=[each._replace(label=None) for each in gathered.pictures])
 
 
-def _show(said: Score, names: list[str], uncalibrated: str | None) -> None:
+def _show(result: Score, names: list[str], uncalibrated: str | None) -> None:
     from fslstm_plugin.pictures.predictions import NONE
 
     typer.echo(
-        f"{pictures.count_of(said.pictures)}: {100 * said.accuracy:.1f} % have the right likeliest class (95 % "
-        f"interval {100 * said.low:.1f} to {100 * said.high:.1f} %)."
+        f"{pictures.count_of(result.pictures)}: {100 * result.accuracy:.1f} % have the right likeliest class (95 % "
+        f"interval {100 * result.low:.1f} to {100 * result.high:.1f} %)."
     )
-    lost = sum(counts.get(NONE, 0) for counts in said.confusions.values())
-    typer.echo(f'Taken for "{NONE}", whatever their likeliest class: {lost:,} of {said.pictures:,}.')
+    lost = sum(counts.get(NONE, 0) for counts in result.confusions.values())
+    typer.echo(f'Taken for "{NONE}", whatever their likeliest class: {lost:,} of {result.pictures:,}.')
     if len(names) <= _MOST_CLASSES:
-        _show_table(said, [*names, NONE])
+        _show_table(result, [*names, NONE])
     else:
-        _show_commonest(said)
+        _show_commonest(result)
     doubt = "" if uncalibrated is None else " (they are uncalibrated)"
     typer.echo(
-        f"Expected calibration error of the probabilities{doubt}: {100 * said.calibration_error:.1f} %, which few "
+        f"Expected calibration error of the probabilities{doubt}: {100 * result.calibration_error:.1f} %, which few "
         "pictures make larger."
     )
-    if said.coverage is not None:
+    if result.coverage is not None:
         typer.echo(
-            f"Prediction sets: {100 * said.coverage.share:.1f} % contain the true label, where "
-            f"{100 * said.coverage.asked:g} % was asked for ({said.coverage.kind}); they have "
-            f"{said.coverage.labels:.2f} labels on average."
+            f"Prediction sets: {100 * result.coverage.share:.1f} % contain the true label, where "
+            f"{100 * result.coverage.asked:g} % was asked for ({result.coverage.kind}); they have "
+            f"{result.coverage.labels:.2f} labels on average."
         )
-    if said.unknown:
-        number = sum(said.unknown.values())
-        counts = listed((f"{name} {count}" for name, count in said.unknown.items()), _MOST_NAMED)
+    if result.unknown:
+        number = sum(result.unknown.values())
+        counts = listed((f"{name} {count}" for name, count in result.unknown.items()), _MOST_NAMED)
         typer.echo(
             f"Of classes that the classifier does not have: {pictures.count_of(number)} ({printable(counts)}), of "
-            f'which {said.unknown_refused:,} are taken for "{NONE}".'
+            f'which {result.unknown_refused:,} are taken for "{NONE}".'
         )
 
 
-def _show_table(said: Score, names: list[str]) -> None:
+def _show_table(result: Score, names: list[str]) -> None:
     from rich.markup import escape
     from rich.table import Column, Table
     from rich.text import Text
 
     columns = (Column(escape(each), justify="right") for each in names)
     table = Table("Label", *columns, title="Pictures by label and prediction")
-    for label, counts in said.confusions.items():
+    for label, counts in result.confusions.items():
         table.add_row(Text(label), *(f"{counts[name]:,}" if name in counts else "" for name in names))
     terminal.for_tables().print(table)
 
 
-def _show_commonest(said: Score) -> None:
+def _show_commonest(result: Score) -> None:
     wrong = [
         (count, label, name)
-        for label, counts in said.confusions.items()
+        for label, counts in result.confusions.items()
         for name, count in counts.items()
         if name != label
     ]

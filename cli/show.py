@@ -35,24 +35,28 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
 
     options.require_apart(model, json)
     content = ModelFile.read(model)
-    said = expectations(FewShotClassifier.on_features(model))
+    expected = expectations(FewShotClassifier.on_features(model))
     table = Table("Class", Column("Pictures", justify="right"))
-    for name, number in said.pictures.items():
+    for name, number in expected.pictures.items():
         table.add_row(Text(printable(name)), f"{number:,}")
     terminal.for_tables().print(table)
     for sentence in (
         *([] if content.made is None else [f"Made on {content.made.date} by fslstm {content.made.version}."]),
         *_origin(content.pictures),
         f"Backbone: {_of_backbone(content.backbone)}.",
-        f"Method: {said.method}{_for_sets(content.set_method, said.method)}.",
-        *sentences(said),
+        f"Method: {expected.method}{_for_sets(content.set_method, expected.method)}.",
+        *sentences(expected),
     ):
         typer.echo(printable(sentence))
     if json is not None:
-        about = {"made": content.made, "backbone": content.backbone, "set_method": content.set_method or said.method}
-        expected = structs.asdict(said)
-        rows = [{"class": name, "pictures": number} for name, number in expected.pop("pictures").items()]
-        pictures.write_json(json, {**about, **expected, "rows": rows})
+        about = {
+            "made": content.made,
+            "backbone": content.backbone,
+            "set_method": content.set_method or expected.method,
+        }
+        fields = structs.asdict(expected)
+        rows = [{"class": name, "pictures": number} for name, number in fields.pop("pictures").items()]
+        pictures.write_json(json, {**about, **fields, "rows": rows})
 
 
 def _origin(names: tuple[str, ...]) -> list[str]:

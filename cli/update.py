@@ -76,12 +76,12 @@ def update(
         classifier.save(output or model)
     for sentence in changes:  # only what is true now
         terminal.say(console, sentence)
-    said = expectations(classifier)
-    number = sum(said.pictures.values())
+    expected = expectations(classifier)
+    number = sum(expected.pictures.values())
     typer.echo(
-        f"{pictures.count_of(number)}, {len(said.pictures)} classes, saved in {printable(str(output or model))}."
+        f"{pictures.count_of(number)}, {len(expected.pictures)} classes, saved in {printable(str(output or model))}."
     )
-    for sentence in sentences(said):
+    for sentence in sentences(expected):
         typer.echo(sentence)
 
 

@@ -62,7 +62,7 @@ def collect(
         title: What is being done, for the progress bar.
         known: How many of the episode's classes, the first ones, have their support; all by default.
     """
-    found: dict[int, list[Callable[[], Sequence[Tensor]]]] = {id(method): [] for method in methods}
+    arriving: dict[int, list[Callable[[], Sequence[Tensor]]]] = {id(method): [] for method in methods}
     ways = sampler.ways if known is None else known
     kept = ways * sampler.shots
     targets = one_hot(sampler.labels[:kept].to(session.device), ways)
@@ -86,11 +86,11 @@ def collect(
                 for method in group:
                     with source.precision_of(method, session.device):
                         answers = answer(method.eval(), batch)
-                    found[id(method)].append(fetched(answers))
+                    arriving[id(method)].append(fetched(answers))
                 features.forget()
                 done += count
                 say(done, total)
     return [
-        (method, [torch.cat(parts) for parts in zip(*(arrived() for arrived in found[id(method)]), strict=True)])
+        (method, [torch.cat(parts) for parts in zip(*(arrived() for arrived in arriving[id(method)]), strict=True)])
         for method in methods
     ]

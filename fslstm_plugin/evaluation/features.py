@@ -109,24 +109,24 @@ class FeatureStore:
         # The kind before the rest, so that no pattern of one kind matches the files of another.
         stem = "-".join([split.dataset, split.name, *self.kind, what, self.precision])
         name = f"{stem}-{cache_key(self.backbone, split, self.precision)}.safetensors"
-        found = None if self.folder is None else _read(self.folder / "cache" / name, rows)
-        if found is not None:
-            return found
+        kept = None if self.folder is None else _read(self.folder / "cache" / name, rows)
+        if kept is not None:
+            return kept
         features = extract_features(self.backbone, split, self.device, self.precision, progress=progress)
         if not features.isfinite().all():
             raise RunError(
                 f"Features of {split.dataset} {split.name} are infinite or not numbers: the weights of this "
                 "backbone are damaged, or its training diverged."
             )
-        found = reduce(features)
+        kept = reduce(features)
         if self.folder is not None:
             try:
                 file = subfolder(self.folder, "cache") / name
-                save_tensors(file, {"features": found})
+                save_tensors(file, {"features": kept})
                 prune(file.parent, keep=file, pattern=f"{stem}-*.safetensors")
             except StorageError as error:
                 self.note(f"The features are not kept: {error}")
-        return found
+        return kept
 
 
 def _read(file: Path, rows: int) -> Tensor | None:

@@ -16,7 +16,7 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
     Needs ``\usepackage{booktabs}``; `further` are notes on what was measured, in sentences.
     """
     groups = by_shots(rows)
-    several = several_runs(rows)
+    names_runs = several_runs(rows)
     shown = {name: text for name, text in columns(rows).items() if name in ("accuracy", "shares")}
 
     def cells(row: Row | None) -> list[str]:
@@ -28,7 +28,7 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
     def line(of_method: dict[int, Row]) -> str:
         row = next(iter(of_method.values()))
         name = latex_escape(f"{display_name(row.method)}{'†' if row.transductive else ''}")
-        run = [latex_escape(row.run)] if several else []
+        run = [latex_escape(row.run)] if names_runs else []
         numbers = [text for shots in groups for text in cells(of_method.get(shots))]
         return " & ".join([*run, name, *numbers]) + " \\\\"
 
@@ -37,7 +37,7 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
     features = f", features of the run {run}" if run else ""
     caption = f"Few-shot classification on {setting(rows)}{features}."
     remarks = [*(words for words in notes(rows, "Bold", "†") if "s/10k" not in words), *further]
-    names = [*(["Run"] if several else []), "Method"]
+    names = [*(["Run"] if names_runs else []), "Method"]
     heads = [name for shots in groups for name in (f"{first.ways}-way {shots}-shot", *list(shown)[1:])]
     return "\n".join(
         [

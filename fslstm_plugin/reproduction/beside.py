@@ -103,7 +103,7 @@ def sentence(pairs: Sequence[Pair]) -> str:
 
 def table(pairs: Sequence[Pair]) -> Table:
     """A line for each number that is shipped too; columns for what is not the same in all lines."""
-    told = {
+    conditions = {
         name: texts
         for name, value in _CONDITIONS.items()
         if len(set(texts := [value(pair) for pair in pairs])) > 1 or name == "shots"
@@ -111,14 +111,14 @@ def table(pairs: Sequence[Pair]) -> Table:
     rows = [
         [
             display_name(pair.mine.method),
-            *(texts[line] for texts in told.values()),
+            *(texts[line] for texts in conditions.values()),
             number(pair.mine.accuracy, pair.mine.ci95),
             number(pair.shipped.accuracy, pair.shipped.ci95),
             signed(pair.difference, pair.ci95) + (" ✓" if pair.within else ""),
         ]
         for line, pair in enumerate(pairs)
     ]
-    return ["method", *told, "measured here", "shipped with the package", "difference"], rows
+    return ["method", *conditions, "measured here", "shipped with the package", "difference"], rows
 
 
 _CONDITIONS: dict[str, Callable[[Pair], str]] = {

@@ -14,7 +14,8 @@ from rich.console import Console
 from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError
-from ..evaluation.rows import Measured, rows_of
+from ..evaluation.rows import Measured, Row, rows_of
+from ..evaluation.runner import Outcome
 from ..evaluation.session import RunSession, Tell, quiet
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
@@ -285,32 +286,25 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
 
     Where each method is on one model only, having a training of its own, they are compared as those of one model are.
     """
-    owners = [(each, name, *found) for each in answers for name, found in each.found.items()]
-    own = len({str(outcome.method) for _, _, outcome, _ in owners}) == len(owners)
+    owners = [(answer, name, *found) for answer in answers for name, found in answer.found.items()]
+    apart = len({str(outcome.method) for _, _, outcome, _ in owners}) == len(owners)
     compared = [
-        Measured("" if own else each.model.session.name, each.model.session.backbone, outcome)
-        for each, _, outcome, _ in owners
+        Measured("" if apart else answer.model.session.name, answer.model.session.backbone, outcome)
+        for answer, _, outcome, _ in owners
     ]
     rows = rows_of(compared, answers[0].model.session.split, setting, gains_alone=True)
     measured = []
-    for (mine, name, _, where), row in zip(owners, rows, strict=True):
-        model = mine.model
-        reference, theirs = next(
-            (
-                (known, each.model)
-                for each, known, outcome, _ in owners
-                if str(outcome.method) == row.reference and (own or each.model.session.name == row.reference_run)
-            ),
-            (None, None),
-        )
+    for (answer, name, _, where), row in zip(owners, rows, strict=True):
+        model = answer.model
+        reference, over = _reference(row, owners, apart)
         changes = {
             "method": name,  # As the specification has it; the run may have added the size of its IAM.
             "run": model.session.name,
             # What else the machine did meanwhile matters to a time that is shown.
-            "seconds": None if mine.backbone_seconds is None else row.seconds,
+            "seconds": None if answer.backbone_seconds is None else row.seconds,
             "reference": reference,
-            "reference_run": theirs and theirs.session.name,
-            "reference_training": None if theirs is None or theirs is model else theirs.training,
+            "reference_run": over and over.session.name,
+            "reference_training": None if over is None or over is model else over.training,
         }
         measured.append(
             Measurement(
@@ -318,11 +312,21 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
                 algorithm=trainings.algorithm_of(model.session.run.config),
                 training=model.training,
                 steps=model.steps,
-                backbone_seconds=mine.backbone_seconds,
+                backbone_seconds=answer.backbone_seconds,
                 provenance=where,
             )
         )
     return measured
+
+
+def _reference(
+    row: Row, owners: Sequence[tuple[Answers, str, Outcome, Provenance]], apart: bool
+) -> tuple[str, Model] | tuple[None, None]:
+    """What a row is measured against, by its name in the specification, and its model."""
+    for answer, name, outcome, _ in owners:
+        if str(outcome.method) == row.reference and (apart or answer.model.session.name == row.reference_run):
+            return name, answer.model
+    return None, None
 
 
 def describe(setting: Setting) -> str:

@@ -33,9 +33,9 @@ def markdown(
     blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in comparisons(lines, letters)]
     blocks.append(Block("Training of our models", sentences=explained(letters) or ["not run"]))
     text += markdown_blocks([*blocks, *beside])
-    if found := said(measured, letters):
+    if differences := paired_differences(measured, letters):
         text += markdown_blocks([Block("Paired differences on the same episodes", ALL_AT_ONCE)])
-        text += markdown_blocks([Block(training, sentences=sentences) for training, sentences in found], level="###")
+        text += markdown_blocks([Block(models, sentences=sentences) for models, sentences in differences], level="###")
     text += markdown_blocks(origin((each.provenance, each.seed) for each in measured))
     return "\n".join(text) + "\n"
 
@@ -162,26 +162,27 @@ _TEXTS: dict[str, Callable[[Cell], str]] = {  # What is said of a cell, as the h
 ALL_AT_ONCE = "The 95 % intervals of these differences hold for all of them at once (Bonferroni)."
 
 
-def said(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, list[str]]]:
+def paired_differences(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, list[str]]]:
     """The paired differences of the measurements in words, for each model's training, and between trainings.
 
     Their intervals hold for all of them at once, by Bonferroni's bound.
     """
-    found: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     comparisons = sum(each.gain is not None for each in measured)
     for each in measured:
         if each.reference is None or each.gain is None or each.gain_ci95 is None:
             continue
         ci95 = widened(each.gain_ci95, each.episodes, comparisons)
         names = [display_name(each.method), display_name(each.reference)]
-        what = each.training
+        models = each.training
         if each.reference_training is not None:
-            what, models = "between trainings", (trained_of(each), Trained(each.reference_training, each.seed))
-            places = [letters.get(model, "no longer shown") for model in models]
+            models = "between trainings"
+            both = trained_of(each), Trained(each.reference_training, each.seed)
+            places = [letters.get(model, "no longer shown") for model in both]
             names = [f"{name} ({letter})" for name, letter in zip(names, places, strict=True)]
-        heading = f"{place(each.dataset, each.backbone)}: {what}"
-        found.setdefault(heading, []).append(statement(names[0], names[1], each.shots, each.gain, ci95))
-    return list(found.items())
+        heading = f"{place(each.dataset, each.backbone)}: {models}"
+        sentences.setdefault(heading, []).append(statement(names[0], names[1], each.shots, each.gain, ci95))
+    return list(sentences.items())
 
 
 def grids(lines: Lines) -> list[tuple[str, Table]]:

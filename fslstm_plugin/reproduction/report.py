@@ -46,7 +46,7 @@ def _table(reproduction: Reproduction, measured: Sequence[Measurement]) -> Conte
     blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in rendering.comparisons(lines, letters)]
     if letters:
         blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))
-    for training, sentences in rendering.said(measured, letters):
+    for training, sentences in rendering.paired_differences(measured, letters):
         heading = f"Paired differences on the same episodes: {training}"
         blocks.append(Block(heading, rendering.ALL_AT_ONCE, sentences=sentences, folded=True))
     blocks += beside.blocks(reproduction.name, measured)

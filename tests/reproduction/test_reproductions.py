@@ -1104,7 +1104,7 @@ def test_the_papers_scale_begins_from_scratch_where_the_paper_does_unless_weight
 def test_paired_differences_are_told_apart_by_backbone_and_name_the_letters_of_the_table():
     gain = {"method": "rr", "reference": "lssvm", "shots": 1, "gain": 2.0, "gain_ci95": 0.5, "dataset": "mini"}
     both = [measurement(**gain, backbone=name) for name in ("conv4", "resnet12")]
-    headings = [heading for heading, _ in rendering.said(both, {})]
+    headings = [heading for heading, _ in rendering.paired_differences(both, {})]
     assert headings == ["miniImageNet, Conv4: t", "miniImageNet, ResNet12: t"]
     # One training may have been measured at several scales, and with several seeds.
     other = structs.replace(WHERE, scale="given run")
@@ -1120,7 +1120,7 @@ def test_paired_differences_are_told_apart_by_backbone_and_name_the_letters_of_t
     letters = rendering.training_letters(lines)
     assert list(letters.values()) == ["A", "B", "C"]
     between = structs.replace(both[0], reference_training="u")
-    (found,) = rendering.said([between], letters)
+    (found,) = rendering.paired_differences([between], letters)
     assert found == (
         "miniImageNet, Conv4: between trainings",
         ["1-shot: RR (C) beats LSSVM (A) by 2.00 ± 0.50 points."],
