@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -32,7 +33,6 @@ fslstm bench --json bench.json
 """
 
 GROUPS = ("heads", "transduction", "sets", "eval", "train")
-_DIMS = {"heads": 2560, "transduction": 640, "sets": 640}
 _OF = {  # The benchmarks of options that not all have.
     "shots": ("heads", "transduction"),
     "features": ("heads", "transduction", "sets"),
@@ -99,23 +99,14 @@ def bench(
 
     from rich.console import Console
 
-    from fslstm_plugin.benchmarks.references import require_references
     from fslstm_plugin.benchmarks.report import Comparison, Figure, as_plain, comparison_table, figure_table
-    from fslstm_plugin.benchmarks.stock import require_cifarfs
     from fslstm_plugin.data.root import data_root as resolve_root
     from fslstm_plugin.runs.folder import Run
 
     console = Console(stderr=True)
     root = resolve_root(data_root)
     chosen = Run.find(run, runs) if run is not None else None
-    if {"heads", "eval", "train"} & {*groups}:
-        require_references()
-    if {"eval", "train"} & {*groups}:
-        require_cifarfs(root)
-    if features is not None and chosen is not None and "sets" not in groups:
-        raise UsageError("--features is for generated features: leave out --features or --run.")
-    if "eval" in groups and chosen is not None and chosen.config.image_size != 32:
-        raise UsageError(f"bench eval needs a run for images of 32 pixels, but {chosen.name} is for others.")
+    _require(groups, chosen, features, root)
 
     import pytorch_lightning as pl
 
@@ -124,11 +115,12 @@ def bench(
     figures: list[Figure] = []
     for group in groups:
         pl.seed_everything(seed, verbose=False)
+        dim = features or (2560 if group == "heads" else 640)
         if group == "heads":
             from fslstm_plugin.benchmarks.heads import bench_heads
             from fslstm_plugin.benchmarks.table3 import bench_table3
 
-            vectors, labels = _features(chosen, features or _DIMS[group], seed, data_root, console)
+            vectors, labels = _features(chosen, dim, seed, data_root, console)
             if table3_episodes:
                 report(f"heads: Table 3, {table3_episodes:,} episodes")
                 figures += bench_table3(vectors, labels, table3_episodes, seed)
@@ -136,12 +128,12 @@ def bench(
         elif group == "transduction":
             from fslstm_plugin.benchmarks.transduction import bench_transduction
 
-            vectors, labels = _features(chosen, features or _DIMS[group], seed, data_root, console)
+            vectors, labels = _features(chosen, dim, seed, data_root, console)
             measured = bench_transduction(vectors, labels, shots, rounds, seed, report)
         elif group == "sets":
             from fslstm_plugin.benchmarks.sets import bench_sets
 
-            measured = bench_sets(features or _DIMS[group], rounds, seed, report)
+            measured = bench_sets(dim, rounds, seed, report)
         elif group == "eval":
             from fslstm_plugin.benchmarks.evaluation import bench_evaluation
 
@@ -160,6 +152,21 @@ def bench(
         output.print(figure_table(figures))
     if json:
         write_json(json, as_plain(comparisons, figures))
+
+
+def _require(groups: Collection[str], run: Run | None, features: int | None, root: Path) -> None:
+    """Refuse what a benchmark cannot be measured with, before minutes of measuring."""
+    from fslstm_plugin.benchmarks.references import require_references
+    from fslstm_plugin.benchmarks.stock import require_cifarfs
+
+    if {"heads", "eval", "train"} & {*groups}:
+        require_references()
+    if {"eval", "train"} & {*groups}:
+        require_cifarfs(root)
+    if features is not None and run is not None and "sets" not in groups:
+        raise UsageError("--features is for generated features: leave out --features or --run.")
+    if "eval" in groups and run is not None and run.config.image_size != 32:
+        raise UsageError(f"bench eval needs a run for images of 32 pixels, but {run.name} is for others.")
 
 
 def _features(

@@ -17,14 +17,7 @@ from ..errors import DataError, StorageError
 from ..recipes import DatasetRecipe
 from ..storage.files import exclusive
 from ..storage.folders import partial_folder, remove_folder, whole_folder
-from .prepared import (
-    SPLITS,
-    PreparedSplit,
-    RawSplit,
-    open_images,
-    read_index,
-    write_prepared,
-)
+from .prepared import SPLITS, PreparedSplit, RawSplit, open_images, read_index, write_prepared
 
 
 @dataclass(frozen=True)

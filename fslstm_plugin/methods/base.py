@@ -260,11 +260,13 @@ class Method(nn.Module, ABC):
 
     def description(self) -> dict[str, Any]:
         """The method in the words of a `Row`."""
+        plain = (bool, int, float, str, type(None))  # as JSON can hold them
+        options = options_of(self._part).items()
         return {
             "method": str(self),
             "head": self.family,
             "modules": list(self.module_names),
-            "options": plain_options(self._part),
+            "options": {name: value if isinstance(value, plain) else value_text(value) for name, value in options},
             "adapters": list(self.adapter_texts),
             "transductive": self.is_transductive,
             "iterations": None,
@@ -318,12 +320,6 @@ class Method(nn.Module, ABC):
     def __str__(self) -> str:
         """The name that `parse_method` reads."""
         return "+".join([part_text(self.family, self._part, self.adapter_texts), *self._around])
-
-
-def plain_options(part: Any) -> dict[str, Any]:
-    """Arguments that are not a part's defaults, by name, as JSON can hold them."""
-    simple = (bool, int, float, str, type(None))
-    return {name: each if isinstance(each, simple) else value_text(each) for name, each in options_of(part).items()}
 
 
 def adapter_text(adapter: FeatureAdapter, **changed: Any) -> str:

@@ -120,19 +120,21 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
     places = dict.fromkeys((each.dataset, each.backbone) for each in every)
     lines = []
     for place in places:
-        said = [each for each in published if (each.dataset, each.backbone) == place]
-        found = [each for each in measured if (each.dataset, each.backbone) == place]
-        known = set(specification.rivals.values()) if found else set()
-        rivals = list(dict.fromkeys([*(each.method for each in said if each.method not in order), *sorted(known)]))
+        published_here = [each for each in published if (each.dataset, each.backbone) == place]
+        measured_here = [each for each in measured if (each.dataset, each.backbone) == place]
+        known = set(specification.rivals.values()) if measured_here else set()
+        rivals = list(
+            dict.fromkeys([*(each.method for each in published_here if each.method not in order), *sorted(known)])
+        )
         for method in (*rivals, *order):
             cells = {
                 each.shots: Cell(each.accuracy, each.ci95, published_seconds=each.seconds)
-                for each in said
+                for each in published_here
                 if each.method == method
             }
-            mine = [each for each in found if name_of(each) == method]
-            for of_line in _by_line(mine, method in known):
-                ours = {shots: _with_ours(cells.get(shots, Cell()), each) for shots, each in of_line.items()}
+            of_method = [each for each in measured_here if name_of(each) == method]
+            for by_shots in _by_line(of_method, method in known):
+                ours = {shots: _with_ours(cells.get(shots, Cell()), each) for shots, each in by_shots.items()}
                 if cells or ours or method in known:
                     all_cells = dict(sorted({**cells, **ours}.items()))
                     lines.append(Line(*place, method, method in rivals, method in {*order, *known}, all_cells))

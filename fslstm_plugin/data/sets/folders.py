@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 from ...errors import DataError
@@ -59,14 +60,11 @@ class FolderDataset(Dataset):
                 return path
         raise DataError(f"{folder} does not have the folder {split}: {self.remedy(root)}")
 
-    def _check_classes(self, splits: Mapping[str, Iterable[str]]) -> None:
+    def _check_classes(self, splits: Mapping[str, Collection[str]]) -> None:
         """Refuse a class that would be both trained on and tested."""
-        seen: dict[str, str] = {}
-        for split, names in splits.items():
-            for name in names:
-                if name in seen:
-                    raise DataError(
-                        f"{self.title} has the class '{name}' in {seen[name]} and in {split}: "
-                        "the splits must not share a class."
-                    )
-                seen[name] = split
+        for (one, names), (other, others) in combinations(splits.items(), 2):
+            if shared := [name for name in names if name in others]:
+                raise DataError(
+                    f"{self.title} has the class '{shared[0]}' in {one} and in {other}: the splits must not share a "
+                    "class."
+                )
