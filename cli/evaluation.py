@@ -97,18 +97,8 @@ class Evaluation:
         """The episodes, for each number of shots."""
         from fslstm_plugin.evaluation.setting import Setting
 
-        return [
-            Setting(
-                ways=self.ways,
-                shots=shots,
-                queries=self.queries,
-                episodes=self.episodes,
-                seed=self.seed,
-                query_balance=self.query_balance,
-                interval=self.interval,
-            )
-            for shots in dict.fromkeys(self.shots or (1, 5))
-        ]
+        further = self.queries, self.episodes, self.seed, self.query_balance, self.interval
+        return [Setting(self.ways, shots, *further) for shots in dict.fromkeys(self.shots or (1, 5))]
 
     def sessions(self, runs: Sequence[str] | None, source: Source, console: Console) -> list[Session]:
         """Of each run that is named, of the newest where none is, or of what takes the place of a run."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.estimator import FewShotClassifier
     from fslstm_plugin.pictures import Picture
 
+    from .gathering import Gathered
+
 EXAMPLES = """
 fslstm update birds.fslstm --add more/
 fslstm update birds.fslstm --forget sparrow --add sparrows.csv -o new.fslstm
@@ -108,28 +110,22 @@ def _add(
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
-    found, none = pictures.examples(source, console, groups)
+    labelled, none = pictures.examples(source, console, groups)
     refused = _refused(classifier, none, changes)
-    if not found:
+    if not labelled:
         return refused
     stay = [place for place in range(len(classifier.support_)) if place not in gone | refused]
     held = gathering.held(classifier).at(stay)
     classes = {class_name(str(each.label)): each.label for each in held.pictures}
     if any(classifier.groups_) and groups is None:
         terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
-    gathered = gathering.gather(found, classifier.open_backbone(), console)
-    given = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in gathered.pictures]
-    gathered = gathered._replace(pictures=given)
-    gathering.without_copies(gathered)
-    corrected = corrections(held.pictures, given, torch.cat([held.features, gathered.features]))
-    known = [corrected.get(place, each) for place, each in enumerate(held.pictures)]
-    before = {id(each) for each in known}
-    rest = gathered.at([place for place, each in enumerate(given) if id(each) not in before])
-    new, copies = gathering.without_copies(rest, held._replace(pictures=known))
-    if again := len(rest.pictures) - len(new.pictures):
-        changes.append(f"Already in the classifier, or given twice: {pictures.count_of(again)} of {source}.")
-    renamed = [group for group in copies if len({each.name for each in group}) > 1]
-    changes += gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))])
+    given = gathering.gather(labelled, classifier.open_backbone(), console)
+    spelled = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in given.pictures]
+    given = given._replace(pictures=spelled)
+    gathering.without_copies(given)
+    corrected = corrections(held.pictures, given.pictures, torch.cat([held.features, given.features]))
+    as_corrected = [corrected.get(place, each) for place, each in enumerate(held.pictures)]
+    new = _not_held(given, held._replace(pictures=as_corrected), source, changes)
     added = [name for name in class_names(new.pictures) if name not in classes]
     if added:  # what was said of the new ones by themselves is not said again
         changes += [each for each in on_case([*classes, *added]) if each not in on_case(class_names(found))]
@@ -148,6 +144,18 @@ def _add(
         )
         changes.append(_on_corrections([(held.pictures[place], each) for place, each in corrected.items()]))
     return refused
+
+
+def _not_held(given: Gathered, held: Gathered, source: Path, changes: list[str]) -> Gathered:
+    """The pictures that are not held yet, each once; what is left out is among the changes."""
+    before = {id(each) for each in held.pictures}
+    rest = given.at([place for place, each in enumerate(given.pictures) if id(each) not in before])
+    new, copies = gathering.without_copies(rest, held)
+    if again := len(rest.pictures) - len(new.pictures):
+        changes.append(f"Already in the classifier, or given twice: {pictures.count_of(again)} of {source}.")
+    renamed = [group for group in copies if len({each.name for each in group}) > 1]
+    changes += gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))])
+    return new
 
 
 def _refused(classifier: FewShotClassifier, none: Sequence[Picture], changes: list[str]) -> set[int]:

@@ -9,12 +9,12 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ..data.sampler import EpisodeSampler
 from ..features import EpisodeFeatures
 from ..heads import one_hot
 from ..methods.base import Method
 from .devices import fetched, sent
 from .session import Session
+from .setting import Setting
 
 _MOST_EPISODES = {"cpu": 16, "cuda": 1024}  # At a time.
 _MOST_LOGITS = {"cpu": 2**20, "cuda": 2**25}  # Of the support together with each query, for prediction sets.
@@ -45,8 +45,7 @@ Answer = Callable[[Method, Batch], Sequence[Tensor]]
 def collect(
     session: Session,
     methods: Sequence[Method],
-    sampler: EpisodeSampler,
-    episodes: int,
+    setting: Setting,
     answer: Answer,
     title: str,
     known: int | None = None,
@@ -56,21 +55,21 @@ def collect(
     Args:
         session: The model and its images.
         methods: Of this session.
-        sampler: Which images make an episode.
-        episodes: Number of episodes.
+        setting: The episodes.
         answer: From a method and a batch to tensors whose first dimension is its episodes.
-        title: What is being done, for the progress bar.
+        title: What is being done, for the progress bar, which also says how many shots there are.
         known: How many of the episode's classes, the first ones, have their support; all by default.
     """
     arriving: dict[int, list[Callable[[], Sequence[Tensor]]]] = {id(method): [] for method in methods}
-    ways = sampler.ways if known is None else known
+    sampler, episodes = setting.sampler(session.split), setting.episodes
+    ways = setting.ways if known is None else known
     kept = ways * sampler.shots
     targets = one_hot(sampler.labels[:kept].to(session.device), ways)
     kind = "cuda" if session.device.type == "cuda" else "cpu"
     size = max(1, min(_MOST_EPISODES[kind], _MOST_LOGITS[kind] // (targets.numel() * sampler.ways * sampler.queries)))
     groups = session.by_pass(methods)
     done, total = 0, episodes * len(groups)
-    with session.tell(title, total) as say, torch.no_grad():
+    with session.tell(f"{title}, {setting.shots}-shot", total) as say, torch.no_grad():
         for group in groups:
             source = session.source(group)
             for first in range(0, episodes, size):

@@ -64,10 +64,9 @@ def calibration_rows(session: Session, methods: Sequence[Method], setting: Setti
         temperature = temperature_of(method, batch.features)
         return [probabilities(logits), probabilities(logits, temperature), temperature]
 
-    title = f"Calibration, {setting.shots}-shot"
     targets = one_hot(sampler.labels[: sampler.num_support], setting.ways)
     rows = []
-    for method, (before, after, temperature) in collect(session, methods, sampler, setting.episodes, answer, title):
+    for method, (before, after, temperature) in collect(session, methods, setting, answer, "Calibration"):
         rows.append(
             CalibrationRow(
                 run=session.name,

@@ -77,7 +77,6 @@ def coverage_rows(
     session: Session, methods: Sequence[Method], setting: Setting, coverage: float, kind: str
 ) -> list[CoverageRow]:
     """Coverage and size of prediction sets in the episodes of a setting, a row for each method that has them."""
-    sampler = setting.sampler(session.split)
     points = setting.shots if kind == PER_CLASS else setting.ways * setting.shots
 
     def answer(method: Method, batch: Batch) -> Sequence[Tensor]:
@@ -87,10 +86,10 @@ def coverage_rows(
         sizes = sets.sum(-1)
         return [each.double().mean(-1) for each in (hits, sizes, sizes == 1)]
 
-    mine = with_prediction_sets(methods)
-    title = f"Prediction sets, {setting.shots}-shot"
     rows = []
-    for method, (hits, sizes, singletons) in collect(session, mine, sampler, setting.episodes, answer, title):
+    for method, (hits, sizes, singletons) in collect(
+        session, with_prediction_sets(methods), setting, answer, "Prediction sets"
+    ):
         covered = summary(setting, session.split)(100 * hits, counted=setting.ways * setting.queries)
         rows.append(
             CoverageRow(

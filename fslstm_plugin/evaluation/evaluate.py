@@ -73,20 +73,23 @@ def evaluate(
         raise UsageError(f"base_mean must be of shape ({points.shape[1]},), but is of shape {tuple(mean.shape)}.")
     if not isinstance(methods, (list, tuple)) or not methods or not all(isinstance(e, (str, Method)) for e in methods):
         raise UsageError(f"methods must be a list of names or methods, such as ['nn', 'tim'], but got {methods!r}.")
-    made_by = f"features of length {points.shape[1]}"
-    wanted = shots.tolist() if isinstance(shots, (np.ndarray, Tensor)) else shots
-    several: Sequence[Any] = wanted if isinstance(wanted, (list, tuple, range)) else [wanted]
-    if not several:
-        raise UsageError("`shots` must be a whole number or several, such as 5 or [1, 5], but got none.")
-    settings = list(
-        dict.fromkeys(Setting(ways, each, queries, episodes, seed, query_balance, interval) for each in several)
-    )
-    where = ALONE.device(str(device))
+    further = queries, episodes, seed, query_balance, interval
+    settings = list(dict.fromkeys(Setting(ways, number, *further) for number in _numbers_of(shots)))
+    made_by, where = f"features of length {points.shape[1]}", ALONE.device(str(device))
     session = FeatureSession.of("features", "given", points, classes, made_by, where, base_mean=mean)
-    for each in settings:  # before anything is computed
-        each.check(session.split)
+    for setting in settings:  # before anything is computed
+        setting.check(session.split)
     parts = [(session, session.methods(methods))]
-    return [row for each in settings for row in measure_together(parts, each, tables=len(settings))]
+    return [row for setting in settings for row in measure_together(parts, setting, tables=len(settings))]
+
+
+def _numbers_of(shots: Any) -> Sequence[Any]:
+    """Each of the numbers of shots, of which there must be one."""
+    numbers = shots.tolist() if isinstance(shots, (np.ndarray, Tensor)) else shots
+    numbers = numbers if isinstance(numbers, (list, tuple, range)) else [numbers]
+    if not numbers:
+        raise UsageError("`shots` must be a whole number or several, such as 5 or [1, 5], but got none.")
+    return numbers
 
 
 def _finite(name: str, values: Any) -> Tensor:

@@ -71,7 +71,6 @@ def with_unknown(setting: Setting, split: Split, open_ways: int) -> Setting:
 def open_rows(session: Session, methods: Sequence[Method], setting: Setting, open_ways: int) -> list[OpenRow]:
     """How well each score of each method tells known from unknown classes; a row for each."""
     wider = with_unknown(setting, session.split, open_ways)
-    sampler = wider.sampler(session.split)
 
     def answer(method: Method, batch: Batch) -> Sequence[Tensor]:
         logits = method.logits(batch.features)
@@ -80,10 +79,9 @@ def open_rows(session: Session, methods: Sequence[Method], setting: Setting, ope
         scores = _scores(method, batch, logits, setting.seed)
         return [torch.stack(tell_apart(score, known, right), -1) for score in scores]
 
-    title = f"Unknown classes, {setting.shots}-shot"
     estimated = summary(wider, session.split)
     rows = []
-    for method, found in collect(session, methods, sampler, setting.episodes, answer, title, setting.ways):
+    for method, found in collect(session, methods, wider, answer, "Unknown classes", setting.ways):
         for score, measured in zip(_SCORES[-len(found) :], found, strict=True):
             known, unknown = setting.ways * setting.queries, open_ways * setting.queries
             counted = (min(known, unknown), known, unknown)

@@ -123,9 +123,8 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
         published_here = [each for each in published if (each.dataset, each.backbone) == place]
         measured_here = [each for each in measured if (each.dataset, each.backbone) == place]
         known = set(specification.rivals.values()) if measured_here else set()
-        rivals = list(
-            dict.fromkeys([*(each.method for each in published_here if each.method not in order), *sorted(known)])
-        )
+        others = [each.method for each in published_here if each.method not in order]
+        rivals = list(dict.fromkeys([*others, *sorted(known)]))
         for method in (*rivals, *order):
             cells = {
                 each.shots: Cell(each.accuracy, each.ci95, published_seconds=each.seconds)

@@ -313,20 +313,9 @@ def describe(config: Config) -> str:
         >>> describe(pretrain_config("conv4", dataset="cifar-fs", precision="32", given={"weight_decay": 5e-4}))
         'base classes, 16 epochs, weight decay 0.0005'
     """
-    limit = config.max_steps
     if isinstance(config, PretrainConfig):
-        what = "base classes" if config.dataset else "Places365" if config.places else "a folder of images"
-        epochs = "1 epoch" if config.recipe.epochs == 1 else f"{config.recipe.epochs} epochs"
-        words = [what, f"at most {limit:,} steps" if limit else epochs]
-        usual = base_class_pretraining(config.image_size)
-        if config.dataset and config.recipe.batch_size != usual.batch_size:
-            words.append(f"batches of {config.recipe.batch_size}")
-        if config.dataset and config.recipe.weight_decay != usual.weight_decay:
-            words.append(f"weight decay {config.recipe.weight_decay:g}")
-        if config.teacher:
-            words.append("born again")
-        return ", ".join(words)
-    recipe = config.recipe
+        return _describe_pretraining(config)
+    recipe, limit = config.recipe, config.max_steps
     whole = recipe.epochs * recipe.steps_per_epoch
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
     episodes = "1 episode" if recipe.episodes_per_step == 1 else f"{recipe.episodes_per_step} episodes"
@@ -340,6 +329,20 @@ def describe(config: Config) -> str:
     except OSError:  # in a stranger's configuration it may be no path
         there = False
     return f"{describe(Run.open(folder).config) if there else f'weights {folder.name}'}; then {own}"
+
+
+def _describe_pretraining(config: PretrainConfig) -> str:
+    recipe, usual = config.recipe, base_class_pretraining(config.image_size)
+    images = "base classes" if config.dataset else "Places365" if config.places else "a folder of images"
+    epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+    words = [images, f"at most {config.max_steps:,} steps" if config.max_steps else epochs]
+    if config.dataset and recipe.batch_size != usual.batch_size:
+        words.append(f"batches of {recipe.batch_size}")
+    if config.dataset and recipe.weight_decay != usual.weight_decay:
+        words.append(f"weight decay {recipe.weight_decay:g}")
+    if config.teacher:
+        words.append("born again")
+    return ", ".join(words)
 
 
 def images_per_step(config: TrainConfig) -> int:
