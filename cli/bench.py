@@ -97,13 +97,11 @@ def bench(
     # torch.utils.benchmark would warn that no GPU was found.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
-    from rich.console import Console
-
     from fslstm_plugin.benchmarks.report import Comparison, Figure, as_plain, comparison_table, figure_table
     from fslstm_plugin.data.root import data_root as resolve_root
     from fslstm_plugin.runs.folder import Run
 
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     root = resolve_root(data_root)
     chosen = Run.find(run, runs) if run is not None else None
     _require(groups, chosen, features, root)

@@ -40,14 +40,12 @@ def bench_accuracy(
     import logging
     from functools import partial
 
-    from rich.console import Console
-
     from fslstm_plugin.benchmarks import accuracy
     from fslstm_plugin.training.configuration import pretrain_config
 
     # torch.utils.benchmark would warn that no GPU was found.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    tell = partial(Console(stderr=True).print, highlight=False, soft_wrap=True)
+    tell = partial(terminal.for_sentences().print, highlight=False, soft_wrap=True)
     given = only_given(recipe)
     config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
     curve = accuracy.bench_accuracy(config, mark, data_root, tell)

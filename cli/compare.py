@@ -65,12 +65,10 @@ def compare(
     "To the best" is the mean paired difference to the best method, with a 95 % interval of its own that is much
     narrower than the intervals of the accuracies suggest.
     """
-    from rich.console import Console
-
     source, rest = split(Source, more)
     output, rest = split(Output, rest)
     asked = evaluation.Evaluation(**rest)
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     sessions = asked.sessions(run, source, console)
     if methods:
         parts = _where_possible(sessions, methods)

@@ -82,8 +82,6 @@ def evaluate(
         others = {*context.params} - PRESET
         options.refuse_beside(context, "METHOD", others, "a method's name says all, as lssvm+iam+psm(iterations=5)")
 
-    from rich.console import Console
-
     beside, rest = split(Further, more)
     source, rest = split(Source, rest)
     output, rest = split(Output, rest)
@@ -91,7 +89,7 @@ def evaluate(
     for name in transduction or []:
         TRANSDUCTION.get(name)
     terminal.join_ranks().device(asked.device)
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     (session,) = asked.sessions([run] if run is not None else None, source, console)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]

@@ -62,14 +62,12 @@ def export(
 def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) -> None:
     import random
 
-    from rich.console import Console
-
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.boxes import read_boxed
     from fslstm_plugin.pictures.onnx import export_onnx
     from fslstm_plugin.pictures.tables import path_of
 
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
     else:

@@ -110,8 +110,6 @@ def open_backbone(
     name: str | None, weights: Path | None, pooling: str | None, runs: Path, device: str, views: str | None = None
 ) -> PictureBackbone:
     """The backbone of the options, on its device."""
-    from rich.console import Console
-
     from fslstm_plugin.pretrained import open_backbone as opened
 
     where = terminal.join_ranks().device(device)
@@ -119,7 +117,7 @@ def open_backbone(
         name = _in_full(name, runs)
     backbone = opened(name, None if weights is None else weights.absolute(), pooling, views=views)
     for note in backbone.notes:
-        terminal.say(Console(stderr=True), note)
+        terminal.say(terminal.for_sentences(), note)
     return backbone.to(where)
 
 

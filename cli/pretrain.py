@@ -12,7 +12,7 @@ from fslstm_plugin.recipes import Augmentation, PretrainRecipe
 from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
-from . import options
+from . import options, terminal
 from .signatures import only_given, split, with_fields, with_recipe
 
 EXAMPLES = """
@@ -83,13 +83,10 @@ def pretrain(
     asked, values = split(options.Engine, more)
     engine = asked.for_training()
 
-    from rich.console import Console
-
     from fslstm_plugin.runs.folder import Run, new_run_folder
     from fslstm_plugin.training.configuration import pretrain_config, recipe_for
     from fslstm_plugin.training.pretraining import pretrain
 
-    console = Console(stderr=True)
     if resume:
         run = Run.to_resume(runs, name, "pretrain")
     else:
@@ -108,5 +105,5 @@ def pretrain(
             given=only_given(values),
         )
         run = Run(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
-    pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=console)
+    pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=terminal.for_sentences())
     options.announce(f"The backbone is in {run.weights}.")

@@ -107,8 +107,6 @@ def reproduce(
     Trains what is missing, by the recipes at the given scale. A run with the same configuration is reused; one with a
     different configuration never is.
     """
-    from rich.console import Console
-
     from fslstm_plugin.errors import UsageError
     from fslstm_plugin.reproduction import beside, engine, measurements, outputs, support, trainings
     from fslstm_plugin.reproduction.specification import find
@@ -128,7 +126,7 @@ def reproduce(
     reproductions = find(name, output if redraw else shipped.folder())
     if episodes is not None and all(each.specification.shows_tasks for each in reproductions):
         raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     request = engine.Request(
         scale=trainings.find_scale(scale),
         runs=runs,

@@ -12,7 +12,7 @@ import typer
 from fslstm_plugin.errors import StorageError
 
 from . import options
-from .terminal import for_tables, join_ranks, say
+from .terminal import for_sentences, for_tables, join_ranks, say
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.rows import Row
@@ -65,8 +65,6 @@ class Output:
         """
         if join_ranks().rank > 0:
             return
-        from rich.console import Console
-
         self._show(rows, notes, further)
         content = content_of(rows, notes, further)
         faults = self._write(rows, notes, content)
@@ -74,7 +72,7 @@ class Output:
             try:
                 run.save_evaluation(kind, content)
             except (StorageError, OSError) as error:
-                say(Console(stderr=True), f"The evaluation could not be saved in {run.path}: {error}")
+                say(for_sentences(), f"The evaluation could not be saved in {run.path}: {error}")
         if faults:
             raise faults[0]
 

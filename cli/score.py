@@ -47,7 +47,6 @@ def score(
     classes that the classifier does not have are counted apart.
     """
     from msgspec import structs
-    from rich.console import Console
 
     from fslstm_plugin.pictures.acceptance import acceptance
     from fslstm_plugin.pictures.predictor import Guarantee, independent_counts
@@ -55,7 +54,7 @@ def score(
 
     kind = options.coverage_kind(coverage, coverage_kind)
     options.require_apart(model, labelled, json)
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     found = pictures.labelled(labelled, console)
     classifier = pictures.load(model, device, weights)
     names = [printable(str(each)) for each in classifier.classes_.tolist()]

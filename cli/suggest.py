@@ -66,12 +66,11 @@ def suggest(
     at random and considered. Put the pictures that you label into class folders, and fit to them or add them with
     'fslstm update'.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     options.require_apart(model, source, json, label_studio)
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     choose: Callable[[Tensor, int], list[Suggestion]]
     if source is None:
         from fslstm_plugin.classifier.suggestions import suggest_first

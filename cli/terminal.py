@@ -66,6 +66,13 @@ def say(console: Console, sentence: str) -> None:
         console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
 
 
+def for_sentences() -> Console:
+    """Standard error, for all that is no result."""
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
 def for_tables() -> Console:
     """Standard output; where it is too narrow for the words and numbers of a table, its lines go on in the next."""
     from rich.console import Console

@@ -13,7 +13,7 @@ from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.runs.configuration import Validation
 from fslstm_plugin.stopping import stoppable
 
-from . import options
+from . import options, terminal
 from .signatures import only_given, split, with_fields, with_recipe
 
 EXAMPLES = """
@@ -76,13 +76,10 @@ def train(
     asked, given = split(options.Engine, only_given(more))
     engine = asked.for_training()
 
-    from rich.console import Console
-
     from fslstm_plugin.runs.folder import Run, new_run_folder
     from fslstm_plugin.training.configuration import train_config
     from fslstm_plugin.training.meta_training import train
 
-    console = Console(stderr=True)
     if resume:
         run = Run.to_resume(runs, name, "train")
     else:
@@ -101,5 +98,5 @@ def train(
             given=given,
         )
         run = Run(new_run_folder(runs, name, f"train-{dataset}-{backbone}-{config.algorithm}"), config)
-    train(run, engine, data_root=data_root, resume=resume, console=console)
+    train(run, engine, data_root=data_root, resume=resume, console=terminal.for_sentences())
     options.announce(f"The best model is in {run.weights}.")

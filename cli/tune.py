@@ -51,15 +51,13 @@ def tune(
     arguments. With --views, and with --pictures or --features, which should be of other classes than those evaluated
     later, the choices are only printed.
     """
-    from rich.console import Console
-
     from fslstm_plugin.evaluation import tuning
     from fslstm_plugin.runs.folder import Run
     from fslstm_plugin.storage.files import write_json
 
     from .compare import PAPERS_HEADS
 
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     source, rest = split(Source, more)
     asked = evaluation.Evaluation(**rest, split=tuning.SPLIT)
     session: Session

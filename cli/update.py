@@ -56,15 +56,13 @@ def update(
     needed. Its method stays the same; its temperature is fitted again. Classes and pictures are removed
     before others are added. To correct a label, add the picture with the right one.
     """
-    from rich.console import Console
-
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
     if add is None and not forget and not remove:
         raise UsageError("There is nothing to update: give --add, --remove or --forget.")
     if groups is not None and add is None:
         raise UsageError("--groups is of the pictures of --add: give --add too.")
-    console = Console(stderr=True)
+    console = terminal.for_sentences()
     changes: list[str] = []
     with pictures.claimed(output or model, console):
         if output is not None:
