@@ -102,7 +102,8 @@ def _planned_parts(specification: Specification, request: Request, test_shots: I
     merged: dict[tuple[trainings.Identity, tuple[str, ...]], Part] = {}
     for dataset in _datasets(specification, request):
         for backbone in request.backbones or specification.backbones:
-            own = _algorithms(specification.methods, specification.trainings_for(backbone))
+            wanted = (PRETRAINING,) if backbone == specification.timed else specification.trainings
+            own = _algorithms(specification.methods, wanted)
             for algorithm, methods in [*own, *((rival, (rival,)) for rival in specification.rivals)]:
                 for shots in test_shots:
                     training = trainings.wanted_training(

@@ -55,10 +55,6 @@ class Specification(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Whether it shows single tasks in place of measurements."""
         return self.shows == "support"
 
-    def trainings_for(self, backbone: str) -> tuple[str, ...]:
-        """The trainings on a backbone."""
-        return (PRETRAINING,) if backbone == self.timed else self.trainings
-
 
 class PublishedValue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A number of the paper, or of another."""

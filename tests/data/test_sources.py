@@ -20,7 +20,7 @@ from fslstm_plugin.data.sets import mini
 from fslstm_plugin.data.sets.cifarfs import CIFAR_FS
 from fslstm_plugin.data.sets.l2l_benchmarks import FC100, TIERED
 from fslstm_plugin.data.sets.mini import MINI, MiniImageNet
-from fslstm_plugin.data.sets.published import OtherVersion, published_classes
+from fslstm_plugin.data.sets.published import OtherVersion
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.registry import DATASETS
 
@@ -303,18 +303,18 @@ def test_what_is_wrong_with_a_parquet_file_is_named(tmp_path: Path, write: Calla
 
 def test_the_published_lists() -> None:
     for dataset in (MINI, TIERED, CIFAR_FS, FC100):
-        names = [published_classes(dataset.lists, split) for split in SPLITS]
+        names = [dataset.split_classes(split) for split in SPLITS]
         assert [len(each) for each in names] == list(dataset.classes.values())
         assert len({name for each in names for name in each}) == sum(map(len, names))
         assert all(each == sorted(each) for each in names)
         assert DATASETS.get(dataset.other).of is dataset
-    cifar = {name for split in SPLITS for name in published_classes("cifarfs", split)}
-    assert cifar == {name for split in SPLITS for name in published_classes("fc100", split)}
+    cifar = {name for split in SPLITS for name in CIFAR_FS.split_classes(split)}
+    assert cifar == {name for split in SPLITS for name in FC100.split_classes(split)}
 
 
 def test_fc100_and_cifar_fs_from_cifar_100_in_folders(tmp_path: Path) -> None:
     """CIFAR-100 has a class named train, which is no split."""
-    names = [name for split in SPLITS for name in published_classes("cifarfs", split)]
+    names = [name for split in SPLITS for name in CIFAR_FS.split_classes(split)]
     for place, name in enumerate(names):
         folder = tmp_path / "cifar100" / "data" / name
         folder.mkdir(parents=True)
@@ -328,6 +328,6 @@ def test_fc100_and_cifar_fs_from_cifar_100_in_folders(tmp_path: Path) -> None:
         Small().prepare(tmp_path / "root", tmp_path / "cifar100")
         for split in SPLITS:
             loaded = dataset.load(tmp_path / "root", split)
-            assert loaded.class_names == tuple(published_classes(dataset.lists, split))
+            assert loaded.class_names == tuple(dataset.split_classes(split))
             assert loaded.images[::2, 0, 0, 0].tolist() == [2 * names.index(name) for name in loaded.class_names]
             assert np.unique(loaded.labels).size == dataset.classes[split]

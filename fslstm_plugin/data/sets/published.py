@@ -19,16 +19,6 @@ class AnotherVersion(DataError):
     """The source is sound, but has other classes or images than the published data set."""
 
 
-def published_classes(lists: str, split: str) -> list[str]:
-    """The classes of a published split, sorted, of the lists ``"cifarfs"``, ``"fc100"``, ``"mini"`` or ``"tiered"``.
-
-    Example:
-        >>> published_classes("mini", "test")[:2]
-        ['n01930112', 'n01981276']
-    """
-    return (Path(__file__).parent / "splits" / f"{lists}_{split}.txt").read_text(encoding="utf-8").split()
-
-
 class PublishedDataset(Dataset):
     """A data set with published classes per split, and another name for every other split or choice of images.
 
@@ -63,7 +53,7 @@ class PublishedDataset(Dataset):
 
     def split_classes(self, split: str) -> list[str]:
         """The published classes of a split, sorted."""
-        return published_classes(self.lists, split)
+        return (Path(__file__).parent / "splits" / f"{self.lists}_{split}.txt").read_text(encoding="utf-8").split()
 
     def read_source(self, source: Path, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits of parquet files or class folders, see `read_images`.
