@@ -116,14 +116,14 @@ def propagated(known: Tensor, labelled: Tensor) -> Tensor:
     return torch.linalg.solve(sizes + laplacian, sizes).mT @ known
 
 
-def balanced(spread: Tensor, labelled: Tensor, tolerance: float, sweeps: int = 1000) -> Tensor:
+def balanced(spread: Tensor, labelled: Tensor, tolerance: float) -> Tensor:
     """Scale points to sum 1 and classes to equal sums as `sinkhorn` does, the support reset to its labels each sweep.
 
     What is spread, ``(..., ways, n + m)``, may be negative; the labels are ``(..., ways, n)``.
     """
     ways, num_support = labelled.shape[-2:]
     before = torch.zeros_like(spread[..., :1, :])
-    for _ in range(sweeps):
+    for _ in range(1000):
         sums = spread.sum(-2, keepdim=True)
         running = ((sums - before).abs() > tolerance).any(-1, keepdim=True)
         if not running.any():

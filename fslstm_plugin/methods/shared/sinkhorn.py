@@ -48,19 +48,18 @@ def log_plan(plan: Tensor) -> Tensor:
     return plan.clamp(min=torch.finfo(plan.dtype).tiny).log().mT
 
 
-def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6, sweeps: int = 1000) -> Tensor:
+def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6) -> Tensor:
     """Scale classes and points until each point has the sum 1 and each class the one wanted (Sinkhorn and Knopp).
 
     A sweep divides each point by its sum, then scales each class to the sum wanted, until no point's sum differs from
-    that of the sweep before by more than the tolerance. So classes are exact on return, and points to about ten times
-    the tolerance. Each episode stops at its own sweep, whatever the batch it is in; published code goes on until the
-    last episode of a batch is done.
+    that of the sweep before by more than the tolerance, 1000 times at most. So classes are exact on return, and points
+    to about ten times the tolerance. Each episode stops at its own sweep, whatever the batch it is in; published code
+    goes on until the last episode of a batch is done.
 
     Args:
         matrix: Above 0, ``(..., ways, points)``: a column per point. It is differentiable, and stays as it is.
         class_sums: Sum wanted for each class, one for all or ``(..., ways)``; in all the number of points.
         tolerance: Above 0, default 1e-6.
-        sweeps: The most sweeps; default 1000.
 
     Example:
         >>> sinkhorn(torch.tensor([[1.0, 1.0], [1.0, 3.0]]), 1.0).round(decimals=3)
@@ -72,7 +71,7 @@ def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6
     wanted = sums.unsqueeze(-1)
     of_points, of_classes = torch.ones_like(matrix[..., :1, :]), torch.ones_like(matrix[..., :1])
     before = torch.zeros_like(of_points)
-    for _ in range(sweeps):
+    for _ in range(1000):
         unscaled = (matrix * of_classes).sum(-2, keepdim=True)
         sums = of_points * unscaled
         # An episode that stopped does not change, so neither do its sums: it never starts again.
