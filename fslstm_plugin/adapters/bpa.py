@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
@@ -48,7 +47,7 @@ class BalancedAffinities(FeatureAdapter):
 
     is_transductive = True
     needs_gram = True
-    search_space: ClassVar[SearchSpace] = {"reg": (0.05, 0.1, 0.2, 0.3, 0.5)}
+    search_space: ClassVar = {"reg": (0.05, 0.1, 0.2, 0.3, 0.5)}
 
     def __init__(self, reg: float = 0.2, iterations: int = 10, scale: bool = True) -> None:
         super().__init__()

@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import one_of, require
 from ..errors import UsageError
 from ..gram import EpisodeGram
@@ -62,7 +61,7 @@ class LSSVMClassifier(SmootherHead):
         tensor([[ 1., -1.]])
     """
 
-    search_space: ClassVar[SearchSpace] = {"ridge": (*POWERS_OF_TEN, _LEAVE_ONE_OUT)}
+    search_space: ClassVar = {"ridge": (*POWERS_OF_TEN, _LEAVE_ONE_OUT)}
     constant = ("ridge", "ρ")
 
     def __init__(

@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import require
 from ..kernels import Kernel
 from .base import POWERS_OF_TEN
@@ -36,7 +35,7 @@ class RidgeClassifier(SmootherHead):
         tensor([[3., 1.]])
     """
 
-    search_space: ClassVar[SearchSpace] = {"ridge": POWERS_OF_TEN}
+    search_space: ClassVar = {"ridge": POWERS_OF_TEN}
     constant = ("ridge", "λ")
 
     def __init__(

@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import require
 from ..gram import EpisodeGram
 from ..kernels import Kernel
@@ -40,7 +39,7 @@ class SVMClassifier(Head):
         tensor([[ 0.2000, -0.2000]])
     """
 
-    search_space: ClassVar[SearchSpace] = {"C": POWERS_OF_TEN[:5]}
+    search_space: ClassVar = {"C": POWERS_OF_TEN[:5]}
     constant = ("C", "C")
 
     def __init__(

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .shared.tim_gd import InformationMethod
@@ -45,7 +44,7 @@ class AlphaTIM(InformationMethod):
                 [0.0000, 1.0000]])
     """
 
-    search_space: ClassVar[SearchSpace] = {"alpha": (1.5, 2.0, 3.0, 5.0, 7.0)}
+    search_space: ClassVar = {"alpha": (1.5, 2.0, 3.0, 5.0, 7.0)}
 
     def __init__(
         self,

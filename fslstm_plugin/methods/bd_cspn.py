@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
@@ -48,7 +47,7 @@ class BDCSPN(Method):
 
     is_transductive = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[SearchSpace] = {"temperature": (10.0, 30.0, 50.0)}
+    search_space: ClassVar = {"temperature": (10.0, 30.0, 50.0)}
 
     def __init__(self, temperature: float = 10.0, shifted: bool = False, center: str | None = "base") -> None:
         super().__init__(cl2n(center))

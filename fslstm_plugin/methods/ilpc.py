@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..adapters import Center, Normalize, Power
-from ..arguments import SearchSpace
 from ..checks import require
 from ..errors import UsageError
 from ..features import EpisodeFeatures
@@ -69,7 +68,7 @@ class ILPC(Method):
     is_transductive = True
     fills_classes_equally = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[SearchSpace] = {"neighbours": (10, 15, 20, 30), "alpha": (0.5, 0.8, 0.9)}
+    search_space: ClassVar = {"neighbours": (10, 15, 20, 30), "alpha": (0.5, 0.8, 0.9)}
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
@@ -52,7 +51,7 @@ class LaplacianShot(Method):
 
     is_transductive = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[SearchSpace] = {"weight": (0.1, 0.3, 0.5, 0.7, 0.8, 1.0, 1.2, 1.5)}
+    search_space: ClassVar = {"weight": (0.1, 0.3, 0.5, 0.7, 0.8, 1.0, 1.2, 1.5)}
 
     def __init__(
         self,

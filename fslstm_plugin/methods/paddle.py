@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..adapters import FeatureAdapter
-from ..arguments import SearchSpace
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import Gram, Method
@@ -74,7 +73,7 @@ class PADDLE(Method):
 
     is_transductive = True
     uses_gram: Gram = "all"
-    search_space: ClassVar[SearchSpace] = {"weight": (0.25, 0.5, 1.0)}
+    search_space: ClassVar = {"weight": (0.25, 0.5, 1.0)}
 
     def __init__(self, weight: float = 1.0, iterations: int = 100) -> None:
         super().__init__([MinMax()])

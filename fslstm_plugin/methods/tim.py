@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..arguments import SearchSpace
 from ..checks import one_of, require
 from ..features import EpisodeFeatures
 from .base import Gram
@@ -59,7 +58,7 @@ class TIM(InformationMethod):
     """
 
     fills_classes_equally = True
-    search_space: ClassVar[SearchSpace] = {"temperature": (5.0, 10.0, 15.0, 20.0, 30.0)}
+    search_space: ClassVar = {"temperature": (5.0, 10.0, 15.0, 20.0, 30.0)}
 
     def __init__(
         self,
