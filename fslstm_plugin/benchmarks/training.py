@@ -17,11 +17,10 @@ from torch.utils.benchmark import timer
 from ..backbones.base import build_backbone, normalization_of
 from ..data.root import load_split
 from ..episodes import Episodes
-from ..recipes import MetaRecipe, meta_training
-from ..registry import BACKBONES, DATASETS
-from ..runs.configuration import TrainConfig, Validation
+from ..recipes import MetaRecipe
+from ..runs.configuration import TrainConfig
 from ..runs.folder import Run
-from ..training.configuration import resolve_precision
+from ..training.configuration import train_config
 from ..training.engine import EngineOptions, TrainingProgress, fit
 from ..training.episodic import EpisodicModule
 from ..training.meta_training import episode_stream, episodic_module
@@ -33,7 +32,6 @@ from .timing import Contender, Work, clocked, flops_of, race, shares
 
 STEPS = 2
 TARGET = 1.7
-_DATASET, _IMAGE_SIZE = "cifar-fs", 32
 _SLACK = 1e-3  # Of loss and gradient, relative: the backbone's single precision.
 
 
@@ -46,22 +44,12 @@ def bench_training(
         Disagreement: If predictions, loss or gradient of the two sides differ on the same images and weights.
     """
     pl.seed_everything(seed, verbose=False)
-    recipe = meta_training(DATASETS.get(_DATASET), BACKBONES.get(backbone), pretrained=False)
-    config = TrainConfig(
-        backbone=backbone,
-        image_size=_IMAGE_SIZE,
-        max_steps=STEPS + 1,
-        seed=seed,
-        precision=resolve_precision("auto", "cpu"),
-        dataset=_DATASET,
-        algorithm="lssvm",
-        recipe=recipe,
-        validation=Validation(),
-    )
+    config = train_config("cifar-fs", backbone, "lssvm", max_steps=STEPS + 1, seed=seed, accelerator="cpu")
+    recipe = config.recipe
     ours = _OurSteps(config, root)
     transform = augmenting_transform(normalization_of(ours.module.model.backbone))
     stock = StockTasks.open(root, "train", transform, recipe.ways, recipe.shots, recipe.queries)
-    theirs = _StockSteps(build_backbone(backbone, _IMAGE_SIZE), recipe, stock)
+    theirs = _StockSteps(build_backbone(backbone, config.image_size), recipe, stock)
     report("train: the same predictions, loss and gradient on both sides")
     agreement = _agreement(ours.module, stock, recipe.episodes_per_step)
     report(f"train: {backbone}, our step against a plain one")
