@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
@@ -94,8 +93,6 @@ def bench(
     groups = GROUPS if what == "all" else (one_of("benchmark", what, (*GROUPS, "all")),)
     useless = {name for name, of in _OF.items() if not set(of) & set(groups)}
     options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "it belongs to another one")
-    # torch.utils.benchmark would warn that no GPU was found.
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
     from fslstm_plugin.benchmarks.report import Comparison, Figure, as_plain, comparison_table, figure_table
     from fslstm_plugin.data.root import data_root as resolve_root

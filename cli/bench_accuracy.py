@@ -37,14 +37,11 @@ def bench_accuracy(
     **recipe: Any,
 ) -> None:
     """Measure how long a pretraining takes until LSSVM reaches an accuracy on validation classes, on the CPU."""
-    import logging
     from functools import partial
 
     from fslstm_plugin.benchmarks import accuracy
     from fslstm_plugin.training.configuration import pretrain_config
 
-    # torch.utils.benchmark would warn that no GPU was found.
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     tell = partial(terminal.for_sentences().print, highlight=False, soft_wrap=True)
     given = only_given(recipe)
     config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
