@@ -105,7 +105,7 @@ def bench(
 
     import pytorch_lightning as pl
 
-    report = partial(console.print, highlight=False, soft_wrap=True)
+    report = partial(terminal.say, console)
     comparisons: list[Comparison] = []
     figures: list[Figure] = []
     for group in groups:

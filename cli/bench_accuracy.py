@@ -42,7 +42,7 @@ def bench_accuracy(
     from fslstm_plugin.benchmarks import accuracy
     from fslstm_plugin.training.configuration import pretrain_config
 
-    tell = partial(terminal.for_sentences().print, highlight=False, soft_wrap=True)
+    tell = partial(terminal.say, terminal.for_sentences())
     given = only_given(recipe)
     config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
     curve = accuracy.bench_accuracy(config, mark, data_root, tell)

@@ -13,7 +13,6 @@ from fslstm_plugin.registry import BACKBONES, DATASETS
 from fslstm_plugin.reproduction import shipped
 
 from . import evaluation, options, terminal
-from .command import as_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -179,7 +178,7 @@ def _plan(reproductions: Sequence[Reproduction], request: Request, console: Cons
         except engine.NothingToMeasureError as error:
             if len(reproductions) == 1:
                 raise
-            console.print(as_options(str(error)), highlight=False, soft_wrap=True, markup=False)
+            terminal.say(console, str(error))
     if not parts:
         raise RunError("There is nothing to measure for any of the reproductions.")
     return parts
