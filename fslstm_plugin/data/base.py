@@ -212,7 +212,8 @@ class Dataset(ABC):
             UnknownNameError: If there is no such split.
             DataError: If the data set is not prepared, or damaged; the message has the command that fixes it.
         """
-        prepared = self.index(root)[one_of("split", split, SPLITS)]
+        one_of("split", split, SPLITS)
+        prepared = self.index(root)[split]
         with self._with_remedy(root):
             images = torch.from_numpy(open_images(prepared))
         sizes = torch.tensor(list(prepared.classes.values()), device="cpu")
