@@ -94,7 +94,7 @@ def bench(
     useless = {name for name, of in _OF.items() if not set(of) & set(groups)}
     options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "it belongs to another one")
 
-    from fslstm_plugin.benchmarks.report import Comparison, Figure, as_plain, comparison_table, figure_table
+    from fslstm_plugin.benchmarks.report import Result, as_plain, tables
     from fslstm_plugin.data.root import data_root as resolve_root
     from fslstm_plugin.runs.folder import Run
 
@@ -106,8 +106,7 @@ def bench(
     import pytorch_lightning as pl
 
     report = partial(terminal.say, console)
-    comparisons: list[Comparison] = []
-    figures: list[Figure] = []
+    results: list[Result] = []
     for group in groups:
         pl.seed_everything(seed, verbose=False)
         dim = features or (2560 if group == "heads" else 640)
@@ -118,35 +117,30 @@ def bench(
             vectors, labels = _features(chosen, dim, seed, data_root, console)
             if table3_episodes:
                 report(f"heads: Table 3, {table3_episodes:,} episodes")
-                figures += bench_table3(vectors, labels, table3_episodes, seed)
-            measured = bench_heads(vectors, labels, shots, rounds, seed, report)
+                results += bench_table3(vectors, labels, table3_episodes, seed)
+            results += bench_heads(vectors, labels, shots, rounds, seed, report)
         elif group == "transduction":
             from fslstm_plugin.benchmarks.transduction import bench_transduction
 
             vectors, labels = _features(chosen, dim, seed, data_root, console)
-            measured = bench_transduction(vectors, labels, shots, rounds, seed, report)
+            results += bench_transduction(vectors, labels, shots, rounds, seed, report)
         elif group == "sets":
             from fslstm_plugin.benchmarks.sets import bench_sets
 
-            measured = bench_sets(dim, rounds, seed, report)
+            results += bench_sets(dim, rounds, seed, report)
         elif group == "eval":
             from fslstm_plugin.benchmarks.evaluation import bench_evaluation
 
-            measured = bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, report)
+            results += bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, report)
         else:
             from fslstm_plugin.benchmarks.training import bench_training
 
-            measured = bench_training(backbone, root, rounds, seed, report)
-        comparisons += measured[0]
-        figures += measured[1]
+            results += bench_training(backbone, root, rounds, seed, report)
 
-    output = terminal.for_tables()
-    if comparisons:
-        output.print(comparison_table(comparisons))
-    if figures:
-        output.print(figure_table(figures))
+    for table in tables(results):
+        terminal.for_tables().print(table)
     if json:
-        write_json(json, as_plain(comparisons, figures))
+        write_json(json, as_plain(results))
 
 
 def _require(groups: Collection[str], run: Run | None, features: int | None, root: Path) -> None:

@@ -23,7 +23,7 @@ from ..naming import parse_method
 from . import references
 from .agreement import Agreement, accuracies, agreed
 from .references import Reference
-from .report import Comparison, Figure
+from .report import Comparison, Figure, Result
 from .stock import StockTasks, plain_transform, require_same_images
 from .timing import Contender, Work, clocked, flops_of, race, shares
 
@@ -40,7 +40,7 @@ _ALTERNATIVES: tuple[tuple[str, str, Reference], ...] = (
 
 def bench_evaluation(
     backbone: nn.Module, root: Path, episodes: int, rounds: int, seed: int, report: Callable[[str], None]
-) -> tuple[list[Comparison], list[Figure]]:
+) -> list[Result]:
     """The whole evaluation of 5-way 5-shot episodes, by the episode, and its parts.
 
     The backbone is for images of 32 pixels, in evaluation mode. The stock path runs a few episodes and is scaled.
@@ -65,7 +65,7 @@ def bench_evaluation(
     whole = comparisons[0].ours.median * episodes
     figures = _parts(paths, whole, rounds)
     report("eval: share of the machine's ceiling")
-    return comparisons, figures + shares("eval", [_forward(backbone, paths.split)], rounds)
+    return [*comparisons, *figures, *shares("eval", [_forward(backbone, paths.split)], rounds)]
 
 
 @dataclass(frozen=True)

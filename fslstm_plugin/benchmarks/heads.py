@@ -20,7 +20,7 @@ from ..transduction import PseudoSupportModule
 from . import references
 from .agreement import DrawnEpisodes, accuracies, agreed
 from .references import Reference, refine
-from .report import Comparison, Figure
+from .report import Comparison, Result
 from .timing import Contender, Work, clocked, flops_of, race, shares
 
 WAYS, QUERIES = 5, 15
@@ -80,7 +80,7 @@ SKLEARN_CASES = tuple(
 
 def bench_heads(
     features: Tensor, labels: Tensor, shots: int, rounds: int, seed: int, report: Callable[[str], None]
-) -> tuple[list[Comparison], list[Figure]]:
+) -> list[Result]:
     """Every case, and the share of the machine's rates that the Gram matrices and the gathering of features reach.
 
     Features ``(N, d)`` and int64 labels ``(N,)`` are of a split.
@@ -96,7 +96,7 @@ def bench_heads(
         report(f"heads: {case.name} against {case.against}")
         comparisons.append(_compare(case, features, drawn, shots, rounds))
     report("heads: share of the machine's ceiling")
-    return comparisons, shares("heads", _works(features, drawn, shots), rounds)
+    return [*comparisons, *shares("heads", _works(features, drawn, shots), rounds)]
 
 
 def _compare(case: Case, features: Tensor, drawn: Tensor, shots: int, rounds: int) -> Comparison:

@@ -65,12 +65,15 @@ class Figure:
     at_least: float | None = None  # Target that it should reach, or None.
 
 
-def as_plain(comparisons: Sequence[Comparison], figures: Sequence[Figure]) -> dict[str, Any]:
+Result = Comparison | Figure
+
+
+def as_plain(results: Sequence[Result]) -> dict[str, Any]:
     """All results of a benchmark as plain data, with the machine that they were measured on."""
     return {
         "machine": machine(),
-        "rows": [comparison.as_dict() for comparison in comparisons],
-        "figures": [asdict(figure) for figure in figures],
+        "rows": [each.as_dict() for each in results if isinstance(each, Comparison)],
+        "figures": [asdict(each) for each in results if isinstance(each, Figure)],
     }
 
 
@@ -84,6 +87,13 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+
+
+def tables(results: Sequence[Result]) -> list[Table]:
+    """The tables of the comparisons and of the other numbers, if there are any."""
+    comparisons = [each for each in results if isinstance(each, Comparison)]
+    figures = [each for each in results if isinstance(each, Figure)]
+    return [*([comparison_table(comparisons)] if comparisons else []), *([figure_table(figures)] if figures else [])]
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:

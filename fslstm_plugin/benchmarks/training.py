@@ -26,7 +26,7 @@ from ..training.episodic import EpisodicModule
 from ..training.meta_training import episode_stream, episodic_module
 from .agreement import Agreement, Disagreement, compare
 from .references import exact, paper_lssvm
-from .report import Comparison, Figure
+from .report import Comparison, Figure, Result
 from .stock import StockTasks, augmenting_transform
 from .timing import Contender, Work, clocked, flops_of, race, shares
 
@@ -35,9 +35,7 @@ TARGET = 1.7
 _SLACK = 1e-3  # Of loss and gradient, relative: the backbone's single precision.
 
 
-def bench_training(
-    backbone: str, root: Path, rounds: int, seed: int, report: Callable[[str], None]
-) -> tuple[list[Comparison], list[Figure]]:
+def bench_training(backbone: str, root: Path, rounds: int, seed: int, report: Callable[[str], None]) -> list[Result]:
     """A step of the paper's recipe on CIFAR-FS, LSSVM without IAM, on the CPU, with fresh weights.
 
     Raises:
@@ -66,12 +64,12 @@ def bench_training(
     report("train: share of the machine's ceiling")
     work = Work("forward and backward of the backbone", alone, flops_of(ours.backbone_alone))
     what = "the backbone's own forward and backward, of our step"
-    figures = [
+    return [
+        comparison,
         Figure("train", "episodes of ours", recipe.episodes_per_step / step.median, "1/s"),
         Figure("train", what, 100 * core.median / step.median, "%", at_least=92),
         *shares("train", [work], rounds),
     ]
-    return [comparison], figures
 
 
 class _StepClock(pl.Callback):

@@ -16,7 +16,7 @@ from ..naming import parse_method, whole_methods
 from . import published
 from .agreement import TIE, DrawnEpisodes, accuracies, agreed
 from .published import Published
-from .report import Comparison, Figure
+from .report import Comparison, Figure, Result
 from .timing import Contender, clocked, race
 
 WAYS, QUERIES = 5, 15
@@ -64,7 +64,7 @@ def cases() -> list[Case]:
 
 def bench_transduction(
     features: Tensor, labels: Tensor, shots: int, rounds: int, seed: int, report: Callable[[str], None]
-) -> tuple[list[Comparison], list[Figure]]:
+) -> list[Result]:
     """Every registered method without weights, on features ``(N, d)`` and int64 labels ``(N,)`` of a split.
 
     Features that are negative are set to 0, since some methods take roots, and their mean stands for that of the base
@@ -77,7 +77,7 @@ def bench_transduction(
     features = features.relu()
     source = indexed(features, map_shape=(features.shape[-1], 1, 1), base_mean=features.mean(0))
     as_planned = shots == SHOTS and features.shape[-1] == DIM
-    comparisons, figures = [], []
+    results: list[Result] = []
     for case in cases():
         method, target = parse_method(case.method), case.at_most if as_planned else None
         every = DrawnEpisodes(drawn[: case.ours], WAYS, shots, QUERIES)
@@ -88,7 +88,7 @@ def bench_transduction(
             work()
             (measured,) = race([ours], rounds)
             what = f"{case.method}, an episode"
-            figures.append(Figure("transduction", what, measured.median * 1e3, "ms", at_most=target))
+            results.append(Figure("transduction", what, measured.median * 1e3, "ms", at_most=target))
             continue
         report(f"transduction: {case.method} against its published computation")
         against = f"published, {'one by one' if case.batch == 1 else f'batches of {case.batch}'}"
@@ -100,12 +100,12 @@ def bench_transduction(
         work()
         theirs()
         our_times, their_times = race([ours, Contender(clocked(theirs), len(few.indices))], rounds)
-        comparisons.append(
+        results.append(
             Comparison(
                 "transduction", case.method, against, "episode", our_times, their_times, agreement, at_most_ms=target
             )
         )
-    return comparisons, figures
+    return results
 
 
 def _solve(

@@ -719,8 +719,8 @@ def light(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(estimate, "seconds_per_step", lambda *_: 0.0)
     monkeypatch.setattr(estimate, "_episode_seconds", lambda *_: 0.0)
     monkeypatch.setattr(clusters, "clusters", lambda *_: (torch.zeros(180, 16), torch.zeros(180)))
-    monkeypatch.setattr(heads, "bench_heads", lambda *_: ([compared], []))
-    monkeypatch.setattr(transduction, "bench_transduction", lambda *_: ([compared], []))
+    monkeypatch.setattr(heads, "bench_heads", lambda *_: [compared])
+    monkeypatch.setattr(transduction, "bench_transduction", lambda *_: [compared])
     monkeypatch.setattr(table3, "bench_table3", lambda *_: [])
     monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
 
