@@ -185,19 +185,19 @@ def _rows_of_pictures(classifier: FewShotClassifier, names: Sequence[str]) -> li
     from fslstm_plugin.pictures.tables import path_of
 
     paths = [Path(path_of(each)) for each in classifier.pictures_]
-    found = []
+    rows = []
     for name in names:
         parts = Path(os.path.abspath(name) if name.startswith("..") else name).parts
         places = [place for place, each in enumerate(paths) if each.parts[-len(parts) :] == parts]
         if len(places) != 1:
-            several = listed(paths[place] for place in places)
+            candidates = listed(paths[place] for place in places)
             raise UsageError(
-                f"{name} is the name of {len(places)} labelled pictures: name one by more of its path ({several})."
+                f"{name} is the name of {len(places)} labelled pictures: name one by more of its path ({candidates})."
                 if places
                 else f"No labelled picture has the name {name}: 'fslstm show' says which folder they are from."
             )
-        found += places
-    return found
+        rows += places
+    return rows
 
 
 def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:

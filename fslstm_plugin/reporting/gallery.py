@@ -63,14 +63,14 @@ def gallery(
         >>> "Birds &amp; more" in text, "<b>" in text, "u003cb>.png" in text
         (True, False, True)
     """
-    found = sorted(predictions, key=lambda each: each.probability)
-    near = {name: place for place, name in enumerate(dict.fromkeys(each.nearest for each in found if each.nearest))}
+    ordered = sorted(predictions, key=lambda each: each.probability)
+    near = {name: place for place, name in enumerate(dict.fromkeys(each.nearest for each in ordered if each.nearest))}
     with ThreadPoolExecutor() as pool:
         thumbnails = pool.map(
             lambda each: _thumbnail(each[1].path) if each[0] < most or not _is_shown(each[1].path) else None,
-            enumerate(found),
+            enumerate(ordered),
         )
-        rows = [_row(each, image, near, file) for each, image in zip(found, thumbnails, strict=True)]
+        rows = [_row(each, image, near, file) for each, image in zip(ordered, thumbnails, strict=True)]
         near_images = list(pool.map(_thumbnail, near))
     labels = labelled or {}
     data = {
@@ -87,7 +87,7 @@ def gallery(
     return template("gallery.html").render(
         title=title,
         lead=lead,
-        unsure=any(each.sure is not None for each in found),
+        unsure=any(each.sure is not None for each in ordered),
         data=_in_html(data),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -96,7 +96,7 @@ def gallery(
     )
 
 
-def overview(said: Expectations, title: str, lead: Sequence[str]) -> str:
+def overview(expected: Expectations, title: str, lead: Sequence[str]) -> str:
     """What to expect of a classifier as a page that needs no network and no program, with sentences below its title.
 
     Example:
@@ -110,8 +110,8 @@ def overview(said: Expectations, title: str, lead: Sequence[str]) -> str:
     return template("overview.html").render(
         title=title,
         lead=lead,
-        classes={printable(name): count for name, count in said.pictures.items()},
-        confused=said.confused,
+        classes={printable(name): count for name, count in expected.pictures.items()},
+        confused=expected.confused,
         odd=[
             {
                 "image": _thumbnail(each.picture) if each.picture else None,
@@ -120,9 +120,9 @@ def overview(said: Expectations, title: str, lead: Sequence[str]) -> str:
                 "looks_like": printable(each.looks_like),
                 "odds": f"{each.odds:.0f}",
             }
-            for each in said.odd
+            for each in expected.odd
         ],
-        alike=[[_named(one), _named(other)] for one, other in said.alike],
+        alike=[[_named(one), _named(other)] for one, other in expected.alike],
         version=__version__,
         date=date.today().isoformat(),
     )

@@ -77,22 +77,22 @@ class OutcomeStore:
     def _finish(
         self,
         session: RunSession,
-        found: dict[str, Found],
+        outcomes: dict[str, Found],
         names: Sequence[str],
         setting: Setting,
         batch_episodes: int | None,
     ) -> None:
         """What methods do in the episodes that are left, the same for all of them, is added to what is found."""
-        methods = [found[name][0].method for name in names]
-        done, block = len(found[names[0]][0].accuracies), _EPISODES
+        methods = [outcomes[name][0].method for name in names]
+        done, block = len(outcomes[names[0]][0].accuracies), _EPISODES
         while done < setting.episodes:
             began = time.monotonic()
             episodes = range(done, min(done + block, setting.episodes))
             for name, measured in zip(
                 names, session.measure(methods, setting, batch_episodes, episodes=episodes), strict=True
             ):
-                outcome = found[name][0].then(measured.outcome)
-                found[name] = outcome, self.where
+                outcome = outcomes[name][0].then(measured.outcome)
+                outcomes[name] = outcome, self.where
                 self._write(name, setting, outcome)
             done = episodes.stop
             if time.monotonic() - began < _SECONDS:
