@@ -53,7 +53,7 @@ def bd_cspn(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> Te
     return -_squared(query, prototypes).sqrt()
 
 
-def laplacian_shot(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> Tensor:
+def laplacian_shot(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor, weight: float = 1.0) -> Tensor:
     """Ziko et al., "Laplacian regularized few-shot learning", 2020; one episode at a time."""
     support, query = _unit(support - mean, query - mean)
     prototypes, query = _rectified(support, targets, query)
@@ -62,8 +62,8 @@ def laplacian_shot(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor
     neighbours = torch.zeros_like(query @ query.mT).scatter(-1, near, 1)
     shares, before = (-unary).softmax(-1), torch.inf
     for iteration in range(20):
-        shares = (neighbours @ shares - unary).softmax(-1)
-        pull = (neighbours @ shares) * shares
+        shares = (weight * neighbours @ shares - unary).softmax(-1)
+        pull = weight * (neighbours @ shares) * shares
         energy = (shares * shares.clamp(min=1e-20).log() + unary * shares - pull).sum().item()
         if iteration > 1 and abs(energy - before) <= 1e-6 * abs(before):
             break
