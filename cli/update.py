@@ -126,7 +126,7 @@ def _add(
     new = _not_held(given, held._replace(pictures=as_corrected), source, changes)
     added = [name for name in class_names(new.pictures) if name not in classes]
     if added:  # what was said of the new ones by themselves is not said again
-        changes += [each for each in on_case([*classes, *added]) if each not in on_case(class_names(found))]
+        changes += [each for each in on_case([*classes, *added]) if each not in on_case(class_names(labelled))]
     if new.pictures:
         classifier.partial_fit(
             new.features.numpy(),
