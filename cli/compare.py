@@ -80,6 +80,13 @@ def compare(
     asked.finish("compare", parts, console, output)
 
 
+def require_head(text: str) -> None:
+    """Refuse a name of what is no head, such as a whole method."""
+    from fslstm_plugin.grammar import Part
+
+    HEADS.get(Part.parse(text).name)
+
+
 def _default_methods(trained: str, console: Console) -> list[str]:
     """The heads, plain and with PSM, what the run was trained for, methods without training, the best with bpa."""
     from fslstm_plugin.arguments import options as options_of
@@ -132,6 +139,8 @@ def compare_heads(
 
     The Inverse Attention Module is left out, since it was trained for one head.
     """
+    for name in head or []:
+        require_head(name)
     psm = "psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"
     names = [f"{each}{module}" for each in head or PAPERS_HEADS for module in ("", "+can", f"+{psm}")]
     compare(names, [run] if run is not None else None, **more)

@@ -10,6 +10,7 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import HEADS, TRANSDUCTION
 
 from . import evaluation, options, terminal
+from .compare import require_head
 from .further import Further
 from .results import Output
 from .signatures import split, with_fields
@@ -113,6 +114,8 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
                 "transductive module."
             )
         return [str(trained)]
+    if head is not None:
+        require_head(head)
     text = kernel.head_text if kernel is not None and head is None else str(head)
     same = kernel is not None and Part.parse(text).name == kernel.family
     learned, refit = (kernel.learned_texts, kernel.refit_texts) if kernel is not None and same else ((), ())

@@ -76,8 +76,8 @@ class Run:
             return cls.open(weights[0].parent)
         raise RunError(
             f"There is no trained model in {folder}. Get one with 'fslstm demo', or with "
-            "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'; or take one of "
-            f"the package, {', '.join(f'`run={builtin.PREFIX}{name}`' for name in builtin.names())}."
+            "'fslstm pretrain --dataset NAME' and then 'fslstm train --dataset NAME --pretrained RUN'; or name one "
+            f"of the package: {', '.join(f'{builtin.PREFIX}{name}' for name in builtin.names())}."
         )
 
     @classmethod

@@ -438,6 +438,8 @@ WRONG_ON_A_RUN = [
     (("eval", "--head", "lsvm"), 2, "Did you mean 'lssvm'"),
     (("eval", "--run", "base", "--iam"), 2, "There is no IAM for lssvm in this run"),
     (("eval", "--dataset", "wide-dots"), 2, "is for images of 32 pixels, but those of wide-dots have 48"),
+    (("eval", "--head", "tim"), 2, "There is no head 'tim'"),
+    (("compare-heads", "--head", "tim"), 2, "There is no head 'tim'"),
     (("compare-heads", "--head", "nnn"), 2, "Did you mean 'nn'"),
     (("eval", "--head", ""), 2, "--head is empty"),
     (("compare-heads", "--head", "rr(ridge=0)"), 2, "a finite number above 0"),

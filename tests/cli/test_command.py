@@ -80,7 +80,7 @@ def test_the_library_names_arguments_not_options() -> None:
         (("eval", "--features", "f.npz", "lssvm(ridge=-1)"), "lssvm(ridge=-1): ridge must be a finite number above 0"),
         (("fit", "", "-o", "m.fslstm"), "An argument is empty, as an unset variable leaves it"),
         (("predict", "m.fslstm", "pictures", "--csv="), "--csv is empty"),
-        (("eval",), "or take one of the package, --run builtin:"),
+        (("eval",), "or name one of the package: builtin:"),
     ],
 )
 def test_the_command_line_names_its_options(arguments, words: str, fslstm, monkeypatch, tmp_path) -> None:
