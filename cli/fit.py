@@ -55,7 +55,7 @@ def fit(
     max_pixels: pictures.MaxPixels = None,
     seed: options.Seed = 0,
     device: evaluation.Device = "auto",
-    json: options.Json = None,
+    json: Annotated[Optional[Path], pictures.output("What is printed, in full, as JSON.", "JSON file")] = None,
     html: Annotated[
         Optional[Path],
         pictures.output("A page of what is printed, with the possibly mislabelled pictures.", "page"),
