@@ -14,7 +14,7 @@ from fslstm_plugin.errors import FSLSTMError, UsageError, is_out_of_memory
 from fslstm_plugin.registry import fault_of_package
 
 _ARGUMENT = re.compile(r"`([a-z][a-z0-9_]*)(?:=([^`]*))?`")
-_EMPTY = re.compile("--[a-z-]+=")
+_EMPTY = re.compile("--[a-z0-9-]+=")
 _WANTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
 _SIZES = ("batch_size", "batch_episodes", "episodes_per_step", "queries", "workers", "max_pixels")  # What takes memory
 
@@ -28,9 +28,10 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words after the command."""
         with self._in_its_words():
+            takes = {name for each in self.params if not getattr(each, "is_flag", True) for name in each.opts}
             for before, word in zip(["", *args], args, strict=False):
                 if not word or _EMPTY.fullmatch(word):  # an empty path would be the current folder
-                    name = word[:-1] or (before if before.startswith("-") else "An argument")
+                    name = word[:-1] or (before if before in takes else "An argument")
                     raise UsageError(f"{name} is empty, as an unset variable leaves it: give it, or leave it out.")
             return super().parse_args(ctx, args)
 

@@ -124,7 +124,7 @@ def _add(
     corrected = corrections(held.pictures, given.pictures, torch.cat([held.features, given.features]))
     as_corrected = [corrected.get(place, each) for place, each in enumerate(held.pictures)]
     new = _not_held(given, held._replace(pictures=as_corrected), source, changes)
-    added = [name for name in class_names(new.pictures) if name not in classes]
+    added = [name for name in class_names([*new.pictures, *corrected.values()]) if name not in classes]
     if added:  # what was said of the new ones by themselves is not said again
         changes += [each for each in on_case([*classes, *added]) if each not in on_case(class_names(labelled))]
     if new.pictures:

@@ -18,7 +18,6 @@ from ..checks import require
 from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replaceable, replacing
-from .boxes import unboxed
 from .tables import Row, guarded, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 NONE, UNSURE = "none of these", "unsure"
 _COLUMNS = (
-    "path", "label", "likeliest", "probability", "cautious", "calibrated", "familiarity", "set", "nearest", "bytes",
-    "model", "sure",
+    "path", "label", "likeliest", "probability", "cautious", "calibrated", "familiarity", "set", "nearest", "model",
+    "sure",
 )  # fmt: skip
 _YES = {True: "yes", False: "no", None: ""}
 _KNOWN = {cell: answer for answer, cell in _YES.items()}
@@ -47,7 +46,6 @@ class Prediction(NamedTuple):
     sure: bool | None = None  # Whether the label can be taken without a look; None where that was not asked.
     probabilities: tuple[float, ...] = ()  # Of all classes, in their order.
     cautious: float = 0.0  # The probability for a promise, see `certainty.cautious`.
-    bytes: str = ""  # Length of the picture's file; empty where it is not known.
 
 
 class Batch(NamedTuple):
@@ -71,8 +69,7 @@ class PredictionTable:
     r"""A CSV file that grows by whole lines, and is continued where it was stopped.
 
     A batch is one write at the end of the file. One that fails, as on a full disk, is taken back; half a line that a
-    kill or a crash left is cut off when the file is opened again. A line that is there stays, but for the guess of a
-    picture whose file has another length now, as one that another picture replaced.
+    kill or a crash left is cut off when the file is opened again. A line that is there is never written again.
 
     The columns are those of `Prediction`, and which model it is by. Paths are as `path_beside` gives them. A set
     has its labels separated by semicolons; an empty cell says that there are no sets, or that nobody asked which labels
@@ -92,8 +89,8 @@ class PredictionTable:
         >>> found = Prediction("/a, b.png", NONE, "=wren", 0.5, 0.04, ("=wren", "tit"), "/1.png", cautious=0.4)
         >>> PredictionTable(file, "m").append([found])
         >>> print(file.read_text().replace("\r", ""))
-        path,label,likeliest,probability,cautious,calibrated,familiarity,set,nearest,bytes,model,sure
-        "/a, b.png",none of these,'=wren,0.5000,0.4000,yes,0.0400,'=wren;tit,/1.png,,m,
+        path,label,likeliest,probability,cautious,calibrated,familiarity,set,nearest,model,sure
+        "/a, b.png",none of these,'=wren,0.5000,0.4000,yes,0.0400,'=wren;tit,/1.png,m,
         <BLANKLINE>
         >>> "/a, b.png" in PredictionTable(file, "m")
         True
@@ -132,15 +129,13 @@ class PredictionTable:
                 "file."
             )
         whole = _whole_lines(self.file)
-        changed = set()
         for line, row in self._rows(whole) if whole else ():
             if row["model"] != self.model:
                 raise UsageError(
                     f"{self.file} has predictions by another model or with other options, and is not continued: name "
                     "another file, or remove it."
                 )
-            path = self._path(row["path"])
-            entry = self.entry(path)
+            entry = self.entry(self._path(row["path"]))
             if entry in self.done:
                 raise DataError(
                     f"{self.file} has the picture {row['path']} again in line {line}: two commands wrote into it at "
@@ -148,15 +143,9 @@ class PredictionTable:
                 )
             self.done.add(entry)
             self.marked |= row["sure"] != ""
-            guessed = row["label"] in (row["likeliest"], NONE)
-            if guessed and _bytes_of(path) not in (row["bytes"], ""):
-                changed.add(entry)
         self._cut_off(whole)
         if not whole:
             self._write([self._columns])
-        if changed:
-            self._replace(each for each in self if self.entry(each.path) not in changed)
-            self.done -= changed
 
     def _cut_off(self, whole: int) -> None:
         """Remove the half line that an interrupted write left, but nothing that was a line once."""
@@ -168,20 +157,16 @@ class PredictionTable:
 
     def append(self, predictions: Sequence[Prediction]) -> None:
         """Write predictions, all of them or none; not into another file that is in its place."""
-        self._write([self._cells(each._replace(bytes=_bytes_of(each.path))) for each in predictions])
+        self._write([self._cells(each) for each in predictions])
         self.done.update(self.entry(each.path) for each in predictions)
 
     def mark(self, asked: Asked) -> None:
         """Say of some predictions whether their labels are sure, and of the others no more."""
         marked = {self.entry(each.path): each.sure for each in asked}
-        self._replace(each._replace(sure=marked.get(self.entry(each.path))) for each in self)
-
-    def _replace(self, predictions: Iterable[Prediction]) -> None:
-        """Put a file of these predictions in the place of the old one."""
         with replacing(replaceable(self.file)) as temporary, temporary.open("w", encoding="utf-8", newline="") as text:
             lines = csv.writer(text, lineterminator="\r\n")
             lines.writerow(self._columns)
-            lines.writerows(map(self._cells, predictions))
+            lines.writerows(self._cells(each._replace(sure=marked.get(self.entry(each.path)))) for each in self)
         self._status = self.file.stat()
 
     def _cells(self, prediction: Prediction) -> list[str]:
@@ -195,7 +180,6 @@ class PredictionTable:
             f"{prediction.familiarity:.4f}",
             guarded(_set_cell(prediction.labels)),
             path_beside(self.file, prediction.nearest),
-            prediction.bytes,
             self.model,
             _YES[prediction.sure],
             *(f"{each:.4f}" for each, _ in zip(prediction.probabilities, self._of_classes, strict=False)),
@@ -257,7 +241,6 @@ class PredictionTable:
             _KNOWN[row["sure"]],
             tuple(float(row[name]) for name in self._of_classes),
             float(row["cautious"]),
-            row["bytes"],
         )
 
     def _path(self, cell: str) -> str:
@@ -356,14 +339,6 @@ def path_beside(file: Path, path: str) -> str:
         return path
     text = path_text(place.removeprefix(folder))
     return os.path.join(".", text) if guarded(text) != text else text
-
-
-def _bytes_of(path: str) -> str:
-    """Length of a picture's file; empty if it is not there."""
-    try:
-        return str(unboxed(Path(path_of(path)))[0].stat().st_size)
-    except (OSError, ValueError):
-        return ""
 
 
 def _whole_lines(file: Path) -> int:

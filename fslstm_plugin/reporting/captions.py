@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..data.prepared import SPLITS
 from ..errors import FSLSTMError, printable
 from ..evaluation.rows import Row
 from ..registry import DATASETS
@@ -20,8 +21,9 @@ def title(rows: Sequence[Row]) -> str:
 
 def only_run(rows: Sequence[Row]) -> str:
     """The run that all rows are of; empty if there are several, or none, as of a file of features."""
-    run = rows[0].run
-    return "" if several_runs(rows) or run == rows[0].dataset else printable(run)
+    first = rows[0]
+    no_run = first.run == first.dataset and first.split not in SPLITS
+    return "" if no_run or several_runs(rows) else printable(first.run)
 
 
 def setting(rows: Sequence[Row]) -> str:

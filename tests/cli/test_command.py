@@ -80,6 +80,9 @@ def test_the_library_names_arguments_not_options() -> None:
         (("eval", "--features", "f.npz", "lssvm(ridge=-1)"), "lssvm(ridge=-1): ridge must be a finite number above 0"),
         (("fit", "", "-o", "m.fslstm"), "An argument is empty, as an unset variable leaves it"),
         (("predict", "m.fslstm", "pictures", "--csv="), "--csv is empty"),
+        (("eval", "--verbose", ""), "An argument is empty"),
+        (("eval", "--dataset=dots", ""), "An argument is empty"),
+        (("bench", "heads", "--table3-episodes="), "--table3-episodes is empty"),
         (("eval",), "or name one of the package: builtin:"),
     ],
 )
