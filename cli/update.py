@@ -124,9 +124,8 @@ def _add(
     corrected = corrections(held.pictures, given.pictures, torch.cat([held.features, given.features]))
     as_corrected = [corrected.get(place, each) for place, each in enumerate(held.pictures)]
     new = _not_held(given, held._replace(pictures=as_corrected), source, changes)
-    added = [name for name in class_names([*new.pictures, *corrected.values()]) if name not in classes]
-    if added:  # what was said of the new ones by themselves is not said again
-        changes += [each for each in on_case([*classes, *added]) if each not in on_case(class_names(labelled))]
+    said = {*on_case(classes), *on_case(class_names(labelled))}  # before, or of the new ones by themselves
+    changes += [each for each in on_case(class_names([*as_corrected, *new.pictures])) if each not in said]
     if new.pictures:
         classifier.partial_fit(
             new.features.numpy(),

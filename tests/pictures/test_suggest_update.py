@@ -309,6 +309,18 @@ def test_copies_of_a_correction_are_told_once(fslstm, tmp_path: Path, model) -> 
     )
 
 
+def test_corrections_that_take_a_class_apart_by_case_are_pointed_out(fslstm, tmp_path: Path, model) -> None:
+    red = sorted((tmp_path / "labelled" / "red").iterdir())
+    for number, said in ((1, True), (len(red), False)):  # a part of it, and all: then it has another name
+        corrected = tmp_path / f"corrected{number}" / "Red"
+        corrected.mkdir(parents=True)
+        for picture in red[:number]:
+            shutil.copy(picture, corrected)
+        done = fslstm("update", model, "--add", corrected.parent, "-o", tmp_path / "other.fslstm")
+        assert "The new label counts" in done.err
+        assert ("Two classes differ only by case: Red and red." in done.err) == said
+
+
 def test_a_model_and_its_pictures_are_moved_together(fslstm, tmp_path: Path, model) -> None:
     assert str(tmp_path).encode() not in model.read_bytes()
     moved = tmp_path / "moved"
