@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import UsageError
+from fslstm_plugin.errors import UsageError, listed
 
 from . import evaluation, options, terminal
 from .results import content_of
@@ -83,6 +83,10 @@ def tune(
         if kept_in is not None:
             tuning.save_choices(kept_in, choices, rows)
             typer.echo(f"Saved the choices in {kept_in.path / 'tuned.json'}.")
+            own = str(session.method)
+            as_named = [name for name in choices if tuning.tuned_name(choices, name, own) != choices[name]]
+            if as_named:
+                typer.echo(f"Not used by eval and compare, since named with arguments: {listed(as_named)}.")
     finally:
         if json is not None:
             write_json(json, content_of(rows, session.notes, {}))

@@ -120,7 +120,9 @@ class PredictionTable:
         except csv.Error:  # ends of lines that are none here, as after UTF-16
             header = []
         if header[: len(_COLUMNS)] != list(_COLUMNS):
-            raise DataError(f"{self.file} already exists and is not a table of 'fslstm predict': name another file.")
+            raise DataError(
+                f"{self.file} already exists, and is not a table as 'fslstm predict' writes it: name another file."
+            )
         if header != self._columns:
             both = {*header} & {*self._columns}
             other = next((each for each in [*header, *self._columns] if each not in both), "in another order")

@@ -280,6 +280,11 @@ def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, 
     result = fslstm(*evaluate, "--iam", "--head", "lssvm(ridge=loo)")
     assert {row["options"]["ridge"] for row in rows_of(evaluate[-1])} == {"loo"}
     assert "LSSVM(ridge=loo)+IAM" in result.out
+    assert "Not used by" not in fslstm("tune", "nn", "--run", "fslstm", "--runs", trained, *FEW).out
+    done = fslstm("tune", "rr(ridge=2)", "--run", "fslstm", "--runs", trained, *FEW)
+    choice = json.loads((trained / "fslstm" / "tuned.json").read_text())["choices"]["dots"]["rr(ridge=2)"]
+    told = "Not used by eval and compare, since named with arguments: rr(ridge=2)." in done.out
+    assert told == (choice != "rr(ridge=2)")
     elsewhere = {**again, "choices": {"glyphs": {"lssvm": "lssvm(ridge=7)"}, "dots": {"rr(ridge=2)": "rr(ridge=3)"}}}
     (trained / "fslstm" / "tuned.json").write_text(json.dumps(elsewhere))
     result = fslstm("compare", "lssvm", "rr(ridge=2)", *evaluate[1:5], *FEW, "--json", tmp_path / "r.json")
