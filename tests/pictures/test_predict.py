@@ -666,7 +666,7 @@ def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> N
     foreign.write_text("path,label\na,b\n")
     done = fslstm("predict", model, new, "--csv", foreign)
     assert (done.code, foreign.read_text()) == (1, "path,label\na,b\n")
-    assert "not a table of 'fslstm predict'" in done.err
+    assert "not a table as 'fslstm predict' writes it" in done.err
     out = tmp_path / "out.csv"
     assert fslstm("predict", model, new, "--csv", out).code == 0
     done = fslstm("predict", model, new, "--csv", out, "--coverage", 0.7)
