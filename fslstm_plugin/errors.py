@@ -18,7 +18,7 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def listed(names: Iterable[object], most: int = 5) -> str:
+def listed(names: Iterable[object], most: int = 5, separator: str = ", ") -> str:
     """The first names, and how many others there are.
 
     Example:
@@ -26,7 +26,7 @@ def listed(names: Iterable[object], most: int = 5) -> str:
         'owl, tit and 2 more'
     """
     every = [str(each) for each in names]
-    return ", ".join(every[:most]) + (f" and {len(every) - most:,} more" if len(every) > most else "")
+    return separator.join(every[:most]) + (f" and {len(every) - most:,} more" if len(every) > most else "")
 
 
 class FSLSTMError(Exception):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..checks import require
-from ..errors import UnknownNameError, UsageError
+from ..errors import UnknownNameError, UsageError, listed
 from ..features import EpisodeFeatures
 from ..heads.margins import Margins, WithQueries
 from ..methods.base import Method
@@ -31,7 +31,6 @@ USUAL_COVERAGE = 0.9  # Unless another is asked for.
 LEAST_COVERAGE = 0.8  # That is useful enough to be taken without being asked for.
 _EQUAL = 1e-9  # Of the logits: equal scores come from different formulas, and differ by rounding.
 _ROUNDING = 1e-9  # P-values are whole numbers over n + 1; 1 less a coverage such as 0.8 is not exactly its complement.
-_NAMED = 5  # Classes in a sentence.
 _EXAMPLE = "lssvm"  # Of a method that has them.
 
 
@@ -232,9 +231,8 @@ def _too_few(targets: Tensor, kind: str, enough: int, names: Sequence[str] | Non
     few = [place for place, count in enumerate(counts) if count < enough]
     if names is None:
         return f"The {images} of the smallest class"
-    listed = ", ".join(f"{names[place]} {counts[place]}" for place in few[:_NAMED])
-    more = f" and {len(few) - _NAMED} more" if len(few) > _NAMED else ""
-    return f"The labelled {unit}s of {len(few)} of {len(counts)} classes ({listed}{more})"
+    numbers = listed(f"{names[place]} {counts[place]}" for place in few)
+    return f"The labelled {unit}s of {len(few)} of {len(counts)} classes ({numbers})"
 
 
 def _ranked(targets: Tensor, kind: str) -> int:

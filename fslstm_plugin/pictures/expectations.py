@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +14,7 @@ from ..classifier.inspection import confused_classes, near_duplicates, odd_label
 from ..classifier.selection import expected_accuracy
 from ..confidence.calibration import probabilities
 from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
-from ..errors import UsageError, printable
+from ..errors import UsageError, listed, printable
 from .predictor import independent_counts
 
 if TYPE_CHECKING:
@@ -150,9 +149,9 @@ def sentences(found: Expectations, pairs: bool = True) -> list[str]:
     single = [name for name, count in (found.groups or found.pictures).items() if count == 1]
     if single:
         said.append(
-            f"Classes with one {unit}: {_listed(single)}. How often such a class will be recognised cannot be "
-            f"estimated, since nothing is left of it when its {unit} is left out. Pictures can still be predicted to "
-            f"be of it, with a probability. A second {unit} of it helps most."
+            f"Classes with one {unit}: {listed(single, _MOST_SAID)}. How often such a class will be recognised cannot "
+            f"be estimated, since nothing is left of it when its {unit} is left out. Pictures can still be predicted "
+            f"to be of it, with a probability. A second {unit} of it helps most."
         )
     lists = {
         "Confused classes, with the number of pictures": [
@@ -165,7 +164,7 @@ def sentences(found: Expectations, pairs: bool = True) -> list[str]:
         "Nearly identical to the backbone": [f"{one} and {other}" for one, other in found.alike],
     }
     if pairs:
-        said += [f"{title}: {_listed(items, '; ')}." for title, items in lists.items() if items]
+        said += [f"{title}: {listed(items, _MOST_SAID, '; ')}." for title, items in lists.items() if items]
     return [printable(each) for each in said]
 
 
@@ -212,8 +211,3 @@ def _of_coverage(found: Expectations) -> list[str]:
 def _floored(share: float) -> str:
     """A coverage that can be asked for, not rounded up to one that cannot."""
     return f"{math.floor(100 * share) / 100:g}"
-
-
-def _listed(items: Sequence[str], separator: str = ", ") -> str:
-    more = f"{separator}and {len(items) - _MOST_SAID} more" if len(items) > _MOST_SAID else ""
-    return separator.join(items[:_MOST_SAID]) + more
