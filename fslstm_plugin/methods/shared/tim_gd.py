@@ -60,7 +60,7 @@ class InformationMethod(Method):
             temperature=self.temperature,
             support_weight=self.support_weight,
         )
-        return in_chunks(solve, features.points, features.targets, caches=2)
+        return in_chunks(solve, features.points, features.targets)
 
 
 @torch.no_grad()
