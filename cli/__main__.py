@@ -1,5 +1,5 @@
 """``python -m fslstm_cli`` is ``fslstm``."""
 
-from .main import run
+from .process import start
 
-run()
+start()
