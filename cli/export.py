@@ -12,7 +12,7 @@ from fslstm_plugin.errors import DataError, UsageError, printable
 from . import options, pictures, terminal
 
 if TYPE_CHECKING:
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
 
 EXAMPLES = """
 fslstm export birds.fslstm --onnx birds.onnx
@@ -59,7 +59,7 @@ def export(
         _write_card(classifier, model, card)
 
 
-def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) -> None:
+def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None:
     import random
 
     from fslstm_plugin.pictures import Picture
@@ -89,7 +89,7 @@ def _write_graph(classifier: FewShotClassifier, onnx: Path, check: Path | None) 
     )
 
 
-def _write_card(classifier: FewShotClassifier, model: Path, file: Path) -> None:
+def _write_card(classifier: Classifier, model: Path, file: Path) -> None:
     from fslstm_plugin.classifier.model_file import ModelFile
     from fslstm_plugin.pictures.card import card
     from fslstm_plugin.pictures.expectations import expectations, sentences

@@ -68,7 +68,7 @@ def fit(
     """
     from rich.console import Console
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier, method_to_fit
+    from fslstm_plugin.classifier.classifier import Classifier, method_to_fit
     from fslstm_plugin.classifier.selection import CANDIDATES
     from fslstm_plugin.pictures.expectations import expectations, sentences
     from fslstm_plugin.pictures.sample import draw_sample
@@ -99,7 +99,7 @@ def fit(
     features, labels = once.features.numpy(), [str(each.label) for each in once.pictures]
     # Sets by a method that was chosen with these pictures would not have the guaranteed coverage.
     by = None if method else CANDIDATES[0]
-    classifier = FewShotClassifier(method or _chosen(once), backbone=network, seed=seed, set_method=by)
+    classifier = Classifier(method or _chosen(once), backbone=network, seed=seed, set_method=by)
     classifier.fit(features, labels, [each.name for each in once.pictures], [each.group for each in once.pictures])
     said = expectations(classifier)
     with pictures.claimed(output, console):  # an update of it may be under way

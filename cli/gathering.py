@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from rich.console import Console
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.decoding import Remark
     from fslstm_plugin.pictures.embedding import Problem
@@ -37,7 +37,7 @@ class Gathered(NamedTuple):
         return Gathered([self.pictures[place] for place in places], self.features[places], self.unreadable)
 
 
-def held(classifier: FewShotClassifier) -> Gathered:
+def held(classifier: Classifier) -> Gathered:
     """The labelled pictures of a classifier."""
     import torch
 

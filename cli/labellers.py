@@ -15,7 +15,7 @@ from .options import PER_CLASS
 if TYPE_CHECKING:
     import torch
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.confidence.certainty import LeftOut
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.likeness import Likeness
@@ -36,7 +36,7 @@ class Labeller(Protocol):
     sets: Guarantee | None  # The prediction sets.
     counts: list[int]  # How many labelled pictures, or groups of them, each class has.
     accepted: float  # See `acceptance`.
-    why_uncalibrated: str | None  # See `FewShotClassifier.why_uncalibrated`.
+    why_uncalibrated: str | None  # See `Classifier.why_uncalibrated`.
     labelled: dict[str, str]  # Classes of the labelled pictures, by their names.
     likeness: Likeness | None  # Tests the pictures that were predicted, where something is promised of them.
 
@@ -135,18 +135,18 @@ class ClassifierLabeller:
         return predictions
 
 
-def _make_transductive(classifier: FewShotClassifier, model: Path) -> None:
+def _make_transductive(classifier: Classifier, model: Path) -> None:
     if not classifier.fitted.method.is_head:
         raise UsageError(
             f"--transductive adds PSM to a head, but {model} was fitted with {classifier.method}, which is none: leave "
             "it out, or fit again with a head, such as 'fslstm fit --method lssvm'."
         )
     labels = classifier.classes_[classifier.support_labels_]
-    classifier.set_params(method=f"{classifier.method}+psm")
+    classifier.method = f"{classifier.method}+psm"
     classifier.fit(classifier.support_, labels, classifier.pictures_, classifier.groups_)
 
 
-def _loaded(model: Path, device: str, weights: Path | None) -> tuple[FewShotClassifier, bytes]:
+def _loaded(model: Path, device: str, weights: Path | None) -> tuple[Classifier, bytes]:
     """The classifier with the content of its file."""
     content = model.read_bytes() if model.is_file() else b""
     classifier = pictures.load(model, device, weights)

@@ -18,7 +18,7 @@ from . import options, results, terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pretrained import PictureBackbone
 
@@ -132,7 +132,7 @@ def _in_full(name: str, runs: Path) -> str:
     return name if len(parts) == 1 else JOINED.join(_in_full(part, runs) for part in parts)
 
 
-def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassifier:
+def load(model: Path, device: str, weights: Path | None = None) -> Classifier:
     """The classifier of a file, its backbone on its device.
 
     Args:
@@ -140,10 +140,10 @@ def load(model: Path, device: str, weights: Path | None = None) -> FewShotClassi
         device: As typed.
         weights: Where the backbone's weights, or its run, are now; None if they were not moved.
     """
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
 
     where = terminal.join_ranks().device(device)
-    classifier = FewShotClassifier.load(model, weights=weights)
+    classifier = Classifier.load(model, weights=weights)
     if classifier.backbone is None:
         raise RunError(f"{model} was fitted to features, not to pictures, and has no backbone: use it from Python.")
     classifier.open_backbone().to(where)

@@ -13,7 +13,7 @@ from . import evaluation, gathering, options, pictures, predict, terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures.score import Score
 
     from .gathering import Gathered
@@ -79,7 +79,7 @@ def score(
         pictures.write_json(json, {**content, "rows": rows})
 
 
-def _unseen(gathered: Gathered, classifier: FewShotClassifier, console: Console) -> Gathered:
+def _unseen(gathered: Gathered, classifier: Classifier, console: Console) -> Gathered:
     """The pictures that the classifier was not fitted to, each once."""
     given = _unlabelled(gathered)
     once, _ = gathering.without_copies(given, _unlabelled(gathering.held(classifier)))

@@ -29,13 +29,13 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.classifier.model_file import ModelFile
     from fslstm_plugin.pictures.expectations import expectations, sentences
 
     options.require_apart(model, json)
     content = ModelFile.read(model)
-    expected = expectations(FewShotClassifier.on_features(model))
+    expected = expectations(Classifier.on_features(model))
     table = Table("Class", Column("Pictures", justify="right"))
     for name, number in expected.pictures.items():
         table.add_row(Text(printable(name)), f"{number:,}")

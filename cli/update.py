@@ -16,7 +16,7 @@ from . import evaluation, gathering, pictures, terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fslstm_plugin.classifier.estimator import FewShotClassifier
+    from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
 
     from .gathering import Gathered
@@ -86,7 +86,7 @@ def update(
 
 
 def _add(
-    classifier: FewShotClassifier,
+    classifier: Classifier,
     source: Path,
     groups: str | None,
     gone: set[int],
@@ -155,7 +155,7 @@ def _not_held(given: Gathered, held: Gathered, source: Path, changes: list[str])
     return new
 
 
-def _refused(classifier: FewShotClassifier, none: Sequence[Picture], changes: list[str]) -> set[int]:
+def _refused(classifier: Classifier, none: Sequence[Picture], changes: list[str]) -> set[int]:
     """The rows of pictures that are "none of these" now, which is one of the changes."""
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.predictor import named
@@ -168,7 +168,7 @@ def _refused(classifier: FewShotClassifier, none: Sequence[Picture], changes: li
     return set(places)
 
 
-def _rows_of_classes(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
+def _rows_of_classes(classifier: Classifier, names: Sequence[str]) -> list[int]:
     from fslstm_plugin.data.reading.walk import class_name
 
     classes = [class_name(str(each)) for each in classifier.classes_.tolist()]
@@ -179,7 +179,7 @@ def _rows_of_classes(classifier: FewShotClassifier, names: Sequence[str]) -> lis
     return [place for place, label in enumerate(classifier.support_labels_) if classes[label] in wanted]
 
 
-def _rows_of_pictures(classifier: FewShotClassifier, names: Sequence[str]) -> list[int]:
+def _rows_of_pictures(classifier: Classifier, names: Sequence[str]) -> list[int]:
     """Each picture is named by any last parts of its path."""
     from fslstm_plugin.pictures.tables import path_of
 

@@ -36,6 +36,7 @@ REFERENCE = {
         "Your own pictures",
         [
             "fslstm_plugin.classifier.estimator",
+            "fslstm_plugin.classifier.classifier",
             "fslstm_plugin.pretrained",
             "fslstm_plugin.pictures",
             "fslstm_plugin.classifier.selection",

@@ -18,7 +18,7 @@ from ..errors import UsageError, listed, printable
 from .predictor import independent_counts
 
 if TYPE_CHECKING:
-    from ..classifier.estimator import FewShotClassifier
+    from ..classifier.classifier import Classifier
 
 _ALIKE = 0.02**0.5  # Distance of two directions, whose cosine is 0.99, as of a picture that was saved twice.
 _MORE = 5  # Pictures of each class that could be labelled next.
@@ -71,7 +71,7 @@ class Expectations(msgspec.Struct, frozen=True):
     independent: dict[str, int] | None = None  # How many of different groups prediction sets use of each class.
 
 
-def expectations(classifier: FewShotClassifier) -> Expectations:
+def expectations(classifier: Classifier) -> Expectations:
     """What to expect of a fitted classifier.
 
     Example:
@@ -132,7 +132,7 @@ def expectations(classifier: FewShotClassifier) -> Expectations:
     )
 
 
-def _greatest_coverages(classifier: FewShotClassifier) -> tuple[float, float] | tuple[None, None]:
+def _greatest_coverages(classifier: Classifier) -> tuple[float, float] | tuple[None, None]:
     """The highest coverage that prediction sets can guarantee, for each class and on average."""
     try:
         require_prediction_sets(classifier.set_method_)

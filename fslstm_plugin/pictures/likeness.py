@@ -16,7 +16,7 @@ from ..confidence.exchangeability import difference
 from .embedding import features_of
 
 if TYPE_CHECKING:
-    from ..classifier.estimator import FewShotClassifier
+    from ..classifier.classifier import Classifier
     from . import Picture
 
 _MOST = 2000  # Pictures that are tested: of more a random sample.
@@ -45,7 +45,7 @@ class Likeness:
         kind: Of what is promised, see `conformal.p_values`.
     """
 
-    def __init__(self, classifier: FewShotClassifier, kind: str) -> None:
+    def __init__(self, classifier: Classifier, kind: str) -> None:
         self.classifier, self.kind = classifier, kind
         self._wanted: set[str] = set()
         self._kept: dict[str, Tensor] = {}
@@ -92,12 +92,12 @@ class Likeness:
 
         Both by the classifier, or by NN where it predicts pictures together, or none can be left out.
         """
-        from ..classifier.estimator import FewShotClassifier
+        from ..classifier.classifier import Classifier
 
         judge = self.classifier
         left_out = None if judge.fitted.method.is_transductive else judge.left_out()
         if left_out is None:
-            judge = FewShotClassifier("nn(normalize)").fit(judge.support_, judge.support_labels_, groups=judge.groups_)
+            judge = Classifier("nn(normalize)").fit(judge.support_, judge.support_labels_, groups=judge.groups_)
             left_out = judge.left_out()
         assert left_out is not None  # since a class has several pictures
         places = np.searchsorted(judge.classes_, judge.predict(new.numpy()))

@@ -27,7 +27,7 @@ from .predictor import independent_counts, left_out
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ..classifier.estimator import FewShotClassifier
+    from ..classifier.classifier import Classifier
 
 _OPSET = 17
 _BATCH = 8
@@ -105,7 +105,7 @@ def _elsewhere(inner: Tensor, squares: Tensor, targets: Tensor) -> Tensor:
     return torch.where(best.indices[:, :1] == places, best.values[:, 1:], best.values[:, :1])
 
 
-def export_onnx(classifier: FewShotClassifier, file: Path, pictures: Sequence[Image.Image]) -> float:
+def export_onnx(classifier: Classifier, file: Path, pictures: Sequence[Image.Image]) -> float:
     """Write a classifier of pictures as an ONNX file, if it predicts the pictures as the classifier does.
 
     The graph takes ``images``, float32 ``(batch, 3, H, W)``; it gives ``logits`` and ``probabilities``

@@ -18,7 +18,7 @@ from .predictions import NONE, Prediction
 from .tables import path_of, path_text
 
 if TYPE_CHECKING:
-    from ..classifier.estimator import FewShotClassifier
+    from ..classifier.classifier import Classifier
 
 _ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
@@ -29,7 +29,7 @@ class Guarantee(NamedTuple):
     coverage: float
     kind: str = PER_CLASS
 
-    def require(self, classifier: FewShotClassifier) -> None:
+    def require(self, classifier: Classifier) -> None:
         """Refuse a classifier that cannot guarantee it, before anything else is computed."""
         classifier.predict_set(classifier.support_[:1], *self)
 
@@ -39,12 +39,12 @@ def named(picture: str) -> str:
     return path_text(os.path.abspath(path_of(picture))) if picture else ""
 
 
-def independent_counts(classifier: FewShotClassifier) -> np.ndarray:
+def independent_counts(classifier: Classifier) -> np.ndarray:
     """How many labelled pictures, or groups of them, each class has."""
     return classifier.fitted.representatives.labels.bincount(minlength=len(classifier.classes_)).numpy()
 
 
-def left_out(classifier: FewShotClassifier) -> LeftOut | None:
+def left_out(classifier: Classifier) -> LeftOut | None:
     """How the labelled pictures are predicted without them; None of a method that needs the new ones for it."""
     probabilities = None if classifier.fitted.method.is_transductive else classifier.left_out()
     if probabilities is None:
@@ -69,9 +69,7 @@ class Predictor:
         'owl'
     """
 
-    def __init__(
-        self, classifier: FewShotClassifier, guarantee: Guarantee | None = None, accepted: float = 1.0
-    ) -> None:
+    def __init__(self, classifier: Classifier, guarantee: Guarantee | None = None, accepted: float = 1.0) -> None:
         self.classifier, self.guarantee, self.accepted = classifier, guarantee, accepted
         self.classes = [printable(str(each)) for each in classifier.classes_]
         self._names = dict(zip(classifier.classes_.tolist(), self.classes, strict=True))

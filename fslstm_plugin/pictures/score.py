@@ -18,7 +18,7 @@ from .predictor import Predictor
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..classifier.estimator import FewShotClassifier
+    from ..classifier.classifier import Classifier
     from .predictor import Guarantee
 
 
@@ -46,7 +46,7 @@ class Score(msgspec.Struct, frozen=True):
 
 
 def score(
-    classifier: FewShotClassifier,
+    classifier: Classifier,
     features: Tensor,
     labels: Sequence[str],
     guarantee: Guarantee | None = None,

@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Sequence
@@ -24,6 +26,7 @@ from fslstm_cli.outputs import write_json
 from PIL import Image
 
 from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.classifier.classifier import Classifier
 from fslstm_plugin.classifier.selection import CANDIDATES
 from fslstm_plugin.confidence.conformal import PER_CLASS
 from fslstm_plugin.confidence.exchangeability import LEVEL
@@ -585,10 +588,22 @@ def test_three_predictions_into_one_table_predict_each_picture_once(spawn, tmp_p
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_command_imports_no_library_that_it_has_no_use_for(model, new, tmp_path: Path) -> None:
+    program = (
+        "import sys; from fslstm_cli.main import run\n"
+        "try: run()\nexcept SystemExit as stop: assert not stop.code\n"
+        "print(sorted({'lightning', 'pytorch_lightning', 'sklearn', 'timm', 'torchvision'} & set(sys.modules)))"
+    )
+    for arguments in (("predict", model, new), ("fit", tmp_path / "labelled", "-o", tmp_path / "new.fslstm")):
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.endswith("[]\n")
+
+
 def test_a_model_that_changes_while_it_is_read_is_not_taken_for_the_other(
     fslstm, tmp_path: Path, model, new, monkeypatch
 ) -> None:
-    load = FewShotClassifier.load
+    load = Classifier.load
 
     def changing(file, **options):
         classifier = load(file, **options)
@@ -596,7 +611,7 @@ def test_a_model_that_changes_while_it_is_read_is_not_taken_for_the_other(
         return classifier
 
     with monkeypatch.context() as patch:
-        patch.setattr(FewShotClassifier, "load", changing)
+        patch.setattr(Classifier, "load", changing)
         done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
     assert (done.code, done.err) == (1, f"fslstm: {model} changed while it was read: type the same command again.\n")
     assert not (tmp_path / "out.csv").exists()
