@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .predictions import NONE
 
 _USUAL, _LEAST = 0.95, 0.9  # Unless something else is asked for.
-_ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
+ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
 
 def acceptance(counts: Sequence[int], asked: float | None = None) -> float:
@@ -25,13 +25,13 @@ def acceptance(counts: Sequence[int], asked: float | None = None) -> float:
         (0.95, 0.9, 1.0)
     """
     points = sum(count for count in counts if count > 1)
-    greatest = points / (points + 1) + _ROUNDING
+    greatest = points / (points + 1) + ROUNDING
     most = math.floor(100 * greatest) / 100
     if asked is None:
         return min(_USUAL, most) if most >= _LEAST else 1.0
     require("accept", asked, above=0, most=1)
     if greatest < asked < 1:
-        enough = math.ceil(asked / (1 - asked) - _ROUNDING)
+        enough = math.ceil(asked / (1 - asked) - ROUNDING)
         raise UsageError(
             f"To accept {100 * asked:g} % of the pictures of the classes takes {enough} labelled pictures in classes "
             f"with two or more, but there are {points}: label more, or accept "
@@ -48,7 +48,7 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
         'Expect this of about 4 % of the pictures of the classes, too: more of some classes, fewer of others.'
     """
     if accepted == 1:
-        enough = math.ceil(_LEAST / (1 - _LEAST) - _ROUNDING)
+        enough = math.ceil(_LEAST / (1 - _LEAST) - ROUNDING)
         few = [f"That takes {enough} labelled pictures in classes with two or more, or --accept."]
         return [f'No picture is labelled "{NONE}".', *(few if asked is None else [])]
     refused, equally = (_rate(refused_share(counts, 1 - accepted, equally=each)) for each in (False, True))

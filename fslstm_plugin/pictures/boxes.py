@@ -38,12 +38,7 @@ class Box(NamedTuple):
 
 
 def boxed(picture: Path, box: Box) -> Path:
-    """The name of a part of a picture.
-
-    Example:
-        >>> boxed(Path("a.jpg"), Box(10, 20.5, 30, 40)).name
-        'a.jpg#xywh=10,20.5,30,40'
-    """
+    """The name of a part of a picture."""
     return picture.with_name(f"{picture.name}#{box}")
 
 

@@ -18,20 +18,7 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|!])")
 
 
 def card(content: ModelFile, said: Expectations, sentences: list[str], name: str, licence: str | None) -> str:
-    """The card of a classifier's file of this name, with the licence of its backbone's weights where it is known.
-
-    Example:
-        >>> from fslstm_plugin import FewShotClassifier
-        >>> from fslstm_plugin.classifier.model_file import ModelFile
-        >>> from fslstm_plugin.pictures.expectations import expectations
-        >>> import tempfile, pathlib
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "birds.fslstm"
-        >>> classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["owl", "wren"])
-        >>> classifier.save(file)
-        >>> lines = card(ModelFile.read(file), expectations(classifier), [], file.name, None).splitlines()
-        >>> "# birds.fslstm" in lines, "| wren | 1 |" in lines
-        (True, True)
-    """
+    """The card of a classifier's file of this name, with the licence of its backbone's weights where it is known."""
     full = "" if content.backbone is None else content.backbone.name
     backbone = full.rpartition("/")[2]
     metadata = {

@@ -6,7 +6,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -18,20 +19,19 @@ from .boxes import cropped, unboxed
 from .picture import Picture
 
 _MOST_WORKERS = 8
+_AHEAD = 3  # Batches that are decoded ahead.
 _LONG = 2  # Times the shorter side: from there, the centre square is less than half of a picture.
 CENTRE = "Of pictures more than twice as long as wide, only the centre square is seen"
 
 Pixels = TypeVar("Pixels")
-Prepare = Callable[[Image.Image, Callable[[str], object]], Pixels]
+_Seen = tuple[Picture, Pixels | str, list[str]]  # With what was prepared of it or why it cannot be read, and remarks.
 
 
-@dataclass(frozen=True)
-class Decoded(Generic[Pixels]):
-    """A picture that was looked at."""
+class Problem(NamedTuple):
+    """A picture that cannot be read, and why, in a sentence."""
 
     picture: Picture
-    pixels: Pixels | str  # What was prepared of it, or why it cannot be read, in a sentence.
-    remarks: list[str] = field(default_factory=list)  # How it is seen in another way than a user may expect.
+    reason: str
 
 
 class Remark(NamedTuple):
@@ -41,37 +41,54 @@ class Remark(NamedTuple):
     how: str
 
 
-def remarks_on(found: Iterable[Decoded[Pixels]]) -> list[Remark]:
-    """The remarks on all pictures."""
-    return [Remark(each.picture, how) for each in found for how in each.remarks]
+@dataclass(frozen=True)
+class Decoded(Generic[Pixels]):
+    """Pictures that could be read, with what was prepared of each; and those that could not."""
+
+    pictures: list[Picture]
+    pixels: list[Pixels]
+    problems: list[Problem]
+    remarks: list[Remark]
 
 
-def report_long(image: Image.Image, report: Callable[[str], object]) -> None:
-    """Report a long picture, for a backbone that sees the centre only."""
-    if max(image.size) > _LONG * min(image.size):
-        report(CENTRE)
-
-
-def decoded(pictures: Iterable[Picture], prepare: Prepare[Pixels], ahead: int) -> Iterator[Decoded[Pixels]]:
-    """Each picture, in their order; boxes of a file that follow each other share its decoding.
+def decoded(
+    pictures: Iterable[Picture], prepare: Callable[[Image.Image], Pixels], batch_size: int, centre_only: bool
+) -> Iterator[Decoded[Pixels]]:
+    """Batches of pictures, in their order; boxes of a file that follow each other share its decoding.
 
     Args:
         pictures: The pictures; an iterator is read only a little ahead.
-        prepare: Called in the threads with an upright RGB picture and a function that takes remarks.
-        ahead: How many files are decoded ahead.
+        prepare: Called in the threads with an upright RGB picture.
+        batch_size: Pictures in a batch.
+        centre_only: Whether they are for a backbone that sees the centre only, so that long ones get a remark.
 
     Example:
         >>> from pathlib import Path
-        >>> [each] = decoded([Picture(Path("missing.png"))], lambda image, _: image.size, ahead=1)
-        >>> each.pixels
+        >>> [batch] = decoded([Picture(Path("missing.png"))], lambda image: image.size, 1, centre_only=False)
+        >>> batch.problems[0].reason
         'Cannot read the image missing.png: No such file or directory.'
     """
+    seen = _one_by_one(pictures, partial(_look_at, prepare, centre_only), _AHEAD * batch_size)
+    while batch := list(islice(seen, batch_size)):
+        read = [(picture, pixels) for picture, pixels, _ in batch if not isinstance(pixels, str)]
+        yield Decoded(
+            [picture for picture, _ in read],
+            [pixels for _, pixels in read],
+            [Problem(picture, reason) for picture, reason, _ in batch if isinstance(reason, str)],
+            [Remark(picture, how) for picture, _, remarks in batch for how in remarks],
+        )
+
+
+def _one_by_one(
+    pictures: Iterable[Picture], look_at: Callable[[list[Picture]], list[_Seen[Pixels]]], ahead: int
+) -> Iterator[_Seen[Pixels]]:
+    """Each picture, so many files decoded ahead."""
     files = (list(each) for _, each in groupby(pictures, _shared))
-    waiting: deque[Future[list[Decoded[Pixels]]]] = deque()
+    waiting: deque[Future[list[_Seen[Pixels]]]] = deque()
     pool = ThreadPoolExecutor(_workers(), thread_name_prefix="decode")
     try:
         while True:
-            waiting.extend(pool.submit(_look_at, each, prepare) for each in islice(files, ahead - len(waiting)))
+            waiting.extend(pool.submit(look_at, each) for each in islice(files, ahead - len(waiting)))
             if not waiting:
                 return
             yield from waiting.popleft().result()
@@ -91,20 +108,24 @@ def _shared(picture: Picture) -> object:
     return object() if box is None else file
 
 
-def _look_at(pictures: list[Picture], prepare: Prepare[Pixels]) -> list[Decoded[Pixels]]:
+def _look_at(
+    prepare: Callable[[Image.Image], Pixels], centre_only: bool, pictures: list[Picture]
+) -> list[_Seen[Pixels]]:
     """All pictures of a file."""
     file, _ = unboxed(pictures[0].path)
     remarks: list[str] = []
     try:
         image = read_picture(file, remarks.append)
     except DataError as error:
-        return [Decoded(each, str(error)) for each in pictures]
-    found = []
+        return [(each, str(error), []) for each in pictures]
+    found: list[_Seen[Pixels]] = []
     for each in pictures:
         (_, box), own = unboxed(each.path), [*remarks]
         try:
             part = image if box is None else cropped(image, box, file)
-            found.append(Decoded(each, prepare(part, own.append), own))
+            if centre_only and max(part.size) > _LONG * min(part.size):
+                own.append(CENTRE)
+            found.append((each, prepare(part), own))
         except DataError as error:
-            found.append(Decoded(each, str(error)))
+            found.append((each, str(error), []))
     return found

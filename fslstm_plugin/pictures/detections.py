@@ -75,7 +75,7 @@ def _of_batches(content: dict[str, Any]) -> Detections:
     names = content["detection_categories"]
     found = content.get("info", {}).get("detector_metadata", {}).get("typical_detection_threshold", _CONFIDENCE)
     boxes = [
-        _Detected(str(image["file"]), names[each["category"]], each["conf"], _of_shares(*map(float, each["bbox"])))
+        (str(image["file"]), names[each["category"]], each["conf"], _of_shares(*map(float, each["bbox"])))
         for image in content["images"]
         for each in image.get("detections") or ()
     ]
@@ -84,18 +84,11 @@ def _of_batches(content: dict[str, Any]) -> Detections:
 
 def _of_corners(content: list[dict[str, Any]]) -> Detections:
     boxes = [
-        _Detected(str(image["file"]), each["category"], each["confidence"], _of_pixels(*map(float, each["bbox"])))
+        (str(image["file"]), each["category"], each["confidence"], _of_pixels(*map(float, each["bbox"])))
         for image in content
         for each in image["detections"]
     ]
-    return _of_animals(boxes, _CONFIDENCE, {each.category for each in boxes})
-
-
-class _Detected(NamedTuple):
-    picture: str
-    category: str
-    confidence: float
-    box: Box
+    return _of_animals(boxes, _CONFIDENCE, {category for _, category, *_ in boxes})
 
 
 def _of_shares(x: float, y: float, width: float, height: float) -> Box:
@@ -106,12 +99,13 @@ def _of_pixels(left: float, upper: float, right: float, lower: float) -> Box:
     return Box(left, upper, right - left, lower - upper)
 
 
-def _of_animals(boxes: list[_Detected], least: float, categories: set[str]) -> Detections:
+def _of_animals(boxes: list[tuple[str, str, float, Box]], least: float, categories: set[str]) -> Detections:
+    """Of each box the picture, the category, the confidence and the place."""
     wanted = {_ANIMAL} if _ANIMAL in categories else categories
-    kept = [each for each in boxes if each.category in wanted and each.confidence >= least]
+    kept = [(picture, box) for picture, category, sure, box in boxes if category in wanted and sure >= least]
     left = len(boxes) - len(kept)
     why = f"Boxes left out: {left:,}, of a confidence below {least:g} or of no animal." if left else ""
-    return [Listed(each.picture, each.box, _folder_of(each.picture)) for each in kept], why
+    return [Listed(picture, box, _folder_of(picture)) for picture, box in kept], why
 
 
 def _folder_of(picture: str) -> str | None:

@@ -106,7 +106,12 @@ def expectations(classifier: Classifier) -> Expectations:
     alike = [(names[one], names[others[0]]) for one, others in near_duplicates(directions, _ALIKE)]
     per_class, marginal = _greatest_coverages(classifier)
     single = classifier.fitted.method.without_queries()
-    found = Expectations(
+    numbers = independent = None
+    if groups is not None:
+        counts = torch.stack([labels, groups], -1).unique(dim=0)[:, 0].bincount().tolist()
+        numbers = dict(zip(classes, counts, strict=True))
+        independent = dict(zip(classes, independent_counts(classifier).tolist(), strict=True))
+    return Expectations(
         classifier.method_name,
         dict(zip(classes, labels.bincount().tolist(), strict=True)),
         int(judged.sum()),
@@ -119,16 +124,9 @@ def expectations(classifier: Classifier) -> Expectations:
         alike,
         per_class,
         marginal,
-        judged_by=None if single in (None, classifier.fitted.method) else str(single),
-    )
-    if groups is None:
-        return found
-    numbers = torch.stack([labels, groups], -1).unique(dim=0)[:, 0].bincount().tolist()
-    independent = independent_counts(classifier).tolist()
-    return structs.replace(
-        found,
-        groups=dict(zip(classes, numbers, strict=True)),
-        independent=dict(zip(classes, independent, strict=True)),
+        None if single in (None, classifier.fitted.method) else str(single),
+        numbers,
+        independent,
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from ..extras import needs_extra
 from ..storage.damage import naming_damage
 from ..storage.files import require_regular
 from .acceptance import acceptance
-from .decoding import Decoded, decoded, remarks_on, report_long
+from .decoding import Decoded, decoded
 from .picture import Picture
 from .predictions import NONE, Batch, Prediction, identity_of
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .predictor import Guarantee
 
 _BATCH = 8
-_AHEAD = 3  # Batches that are decoded ahead.
 _ROUNDING = 1e-6  # Of a rank in single precision.
 _RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -39,9 +38,9 @@ class Graph:
         accept: Share of the pictures of the classes that is accepted; 1 accepts all. Default None: that of the file.
     """
 
-    together = False
-    sets: Guarantee | None = None
-    likeness: Likeness | None = None
+    together = False  # Whether predictions use the other pictures.
+    sets: Guarantee | None = None  # The prediction sets.
+    likeness: Likeness | None = None  # Tests the pictures that were predicted, where something is promised of them.
 
     def __init__(self, file: Path, accept: float | None = None) -> None:
         with needs_extra("An ONNX graph", "onnx"):
@@ -54,7 +53,7 @@ class Graph:
             if not {"classes", "counts", "left_out", "preprocessing", "accept"} <= about.keys():
                 raise DataError(f"{file} is not a graph that this version of 'fslstm export' wrote: export it again.")
             self.classes = [printable(each) for each in json.loads(about["classes"])]
-            self.counts: list[int] = json.loads(about["counts"])
+            self.counts: list[int] = json.loads(about["counts"])  # Labelled pictures, or groups of them, of each class.
             left_out = json.loads(about["left_out"])
             self.left_out = None if left_out is None else LeftOut(**left_out)
             self.accepted = float(json.loads(about["accept"]))
@@ -62,33 +61,22 @@ class Graph:
             self._preprocessing: dict[str, Any] = json.loads(about["preprocessing"])
         if accept is not None:
             self.accepted = acceptance(self.counts, accept)
-        self.labelled: dict[str, str] = {}
+        self.labelled: dict[str, str] = {}  # Classes of the labelled pictures, by their names.
         self.identity = identity_of(file.read_bytes(), self.accepted)
 
     def predict(self, pictures: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures, a batch at a time; threads decode while the graph works."""
         how = self._preprocessing
         centre_only = how["order"][0] == "crop" or isinstance(how["resize"], int)
+        for found in decoded(pictures, partial(preprocess, how=how), _BATCH, centre_only):
+            predictions = self._predictions(found) if found.pixels else []
+            reasons = [each.reason for each in found.problems]
+            yield Batch(predictions, len(found.pictures) + len(reasons), reasons, found.remarks)
 
-        def prepare(image: Image.Image, report: Callable[[str], object]) -> np.ndarray:
-            if centre_only:
-                report_long(image, report)
-            return preprocess(image, how)
-
-        found = decoded(pictures, prepare, _AHEAD * _BATCH)
-        while chunk := list(islice(found, _BATCH)):
-            yield self._batch(chunk)
-
-    def _batch(self, found: Sequence[Decoded[np.ndarray]]) -> Batch:
-        read = [(each.picture, each.pixels) for each in found if not isinstance(each.pixels, str)]
-        unreadable = [each.pixels for each in found if isinstance(each.pixels, str)]
-        if not read:
-            return Batch([], len(found), unreadable, remarks_on(found))
-        shares, ranks = self._session.run(
-            ["probabilities", "familiarity"], {"images": np.stack([pixels for _, pixels in read])}
-        )
+    def _predictions(self, found: Decoded[np.ndarray]) -> list[Prediction]:
+        shares, ranks = self._session.run(["probabilities", "familiarity"], {"images": np.stack(found.pixels)})
         best, doubtful = shares.argmax(-1).tolist(), cautious(shares, np.array(self.counts))
-        predictions = [
+        return [
             Prediction(
                 path=picture.name,
                 label=self.classes[best[place]] if ranks[place] > 1 - self.accepted + _ROUNDING else NONE,
@@ -101,20 +89,12 @@ class Graph:
                 calibrated=self.why_uncalibrated is None,
                 probabilities=tuple(shares[place].tolist()),
             )
-            for place, (picture, _) in enumerate(read)
+            for place, picture in enumerate(found.pictures)
         ]
-        return Batch(predictions, len(found), unreadable, remarks_on(found))
 
 
 def preprocess(image: Image.Image, how: dict[str, Any]) -> np.ndarray:
-    """What the graph sees of an upright RGB picture.
-
-    Args:
-        image: The picture.
-        how: The fields of `fslstm_plugin.pretrained.preprocessing.Preprocessing`.
-
-    Returns:
-        float32 ``(3, H, W)``.
+    """What the graph sees of an upright RGB picture, float32 ``(3, H, W)``, by the fields of a `Preprocessing`.
 
     Example:
         >>> how = dict(size=[2, 2], order=["crop", "resize", "scale", "normalize"], resize=[2, 2], crop=None,

@@ -38,11 +38,8 @@ class Likeness:
 
     For what is promised of each class, pictures are compared with those that are predicted to be of the same class, new
     ones by all labelled ones and labelled ones by the others; for a guarantee on average, all with all. A class of one
-    or two labelled pictures cannot be tested so, since each is hardly ever predicted to be of it.
-
-    Args:
-        classifier: With what they are predicted.
-        kind: Of what is promised, see `conformal.p_values`.
+    or two labelled pictures cannot be tested so, since each is hardly ever predicted to be of it. The kind of what is
+    promised is that of `conformal.p_values`.
     """
 
     def __init__(self, classifier: Classifier, kind: str) -> None:

@@ -22,8 +22,7 @@ def labelled(source: Path, report: Report = warnings.warn, column: str | None = 
             may have boxes, in pixels from the left upper corner: ``x``, ``y``, ``width``, ``height``, or ``xmin``,
             ``ymin``, ``xmax``, ``ymax``; a row without them is of the whole picture. Or a ``.json`` file: Label
             Studio's export, COCO's annotations, or MegaDetector's output, see `detections`.
-        report: Gets a sentence on what a user may not expect, see
-            `class_folders`. Default: it becomes a warning.
+        report: Gets a sentence on what a user may not expect, see `class_folders`. Default: it becomes a warning.
         column: The column of a CSV file that has the pictures' groups. Default None: each is by itself.
 
     Raises:

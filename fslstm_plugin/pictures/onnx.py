@@ -38,10 +38,7 @@ _EQUAL = 1e-6  # Of squared distances from features in single precision: equal o
 class ClassifierGraph(nn.Module):
     """From normalised images to logits, probabilities and familiarity, the first two in single precision.
 
-    Args:
-        network: The backbone's.
-        fitted: A head with a linear kernel.
-        temperature: By which logits are divided.
+    It has a backbone's network, a head with a linear kernel, and the temperature by which logits are divided.
     """
 
     def __init__(self, network: nn.Module, fitted: FittedMethod, temperature: float) -> None:

@@ -311,12 +311,7 @@ class Asked:
 
 
 def only_guesses(source: Path) -> bool:
-    """Whether a source of labels is a table of predictions in which each is the classifier's own guess.
-
-    Example:
-        >>> only_guesses(Path("pictures/"))
-        False
-    """
+    """Whether a source of labels is a table of predictions in which each is the classifier's own guess."""
     if source.suffix.lower() != ".csv" or not source.is_file():
         return False
     try:

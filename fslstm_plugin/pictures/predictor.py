@@ -14,13 +14,12 @@ from torch import Tensor
 from ..confidence.certainty import LeftOut, cautious
 from ..confidence.conformal import PER_CLASS
 from ..errors import printable
+from .acceptance import ROUNDING
 from .predictions import NONE, Prediction
 from .tables import path_of, path_text
 
 if TYPE_CHECKING:
     from ..classifier.classifier import Classifier
-
-_ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 
 
 class Guarantee(NamedTuple):
@@ -83,17 +82,22 @@ class Predictor:
         X = features.numpy()
         likely = self.classifier.predict_proba(X)
         doubtful = cautious(likely, self._counts)
-        best = self._best(X, likely)
+        best = likely.argmax(-1).tolist()
+        sets: Sequence[tuple[str, ...] | None] = [None] * len(X)
+        if self.guarantee is not None:
+            # Beside sets the classes of the greatest logits, which rounding can make equal as probabilities.
+            best = np.searchsorted(self.classifier.classes_, self.classifier.predict(X)).tolist()
+            found = self.classifier.predict_set(X, *self.guarantee)
+            sets = [tuple(self._names[each] for each in labels.tolist()) for labels in found]
         familiarity = self.classifier.familiarity(X).tolist()
-        sets = self._sets(X)
         nearest = (F.normalize(features.float(), dim=-1) @ self._support.mT).argmax(-1).tolist()
-        found = []
+        predictions = []
         for place, path in enumerate(paths):
             likeliest, near = self.classes[best[place]], self.classifier.pictures_[nearest[place]]
-            found.append(
+            predictions.append(
                 Prediction(
                     path,
-                    likeliest if familiarity[place] > 1 - self.accepted + _ROUNDING else NONE,
+                    likeliest if familiarity[place] > 1 - self.accepted + ROUNDING else NONE,
                     likeliest,
                     float(likely[place, best[place]]),
                     familiarity[place],
@@ -105,16 +109,4 @@ class Predictor:
                     float(doubtful[place, best[place]]),
                 )
             )
-        return found
-
-    def _best(self, X: np.ndarray, likely: np.ndarray) -> list[int]:
-        """The likeliest classes; beside sets those of the logits, which rounding can make equal as probabilities."""
-        if self.guarantee is None:
-            return likely.argmax(-1).tolist()
-        return np.searchsorted(self.classifier.classes_, self.classifier.predict(X)).tolist()
-
-    def _sets(self, X: np.ndarray) -> Sequence[tuple[str, ...] | None]:
-        if self.guarantee is None:
-            return [None] * len(X)
-        sets = self.classifier.predict_set(X, *self.guarantee)
-        return [tuple(self._names[each] for each in found.tolist()) for found in sets]
+        return predictions
