@@ -10,7 +10,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from torch.utils.benchmark import timer
 
 from ..data.base import Split
@@ -92,13 +92,12 @@ class Curve(pl.Callback):
         if self.passed:
             verdict = f"passed after {self.passed.minutes:.1f} minutes"
         table = Table(
+            *(Column(name, justify="right") for name in ("Steps", "Minutes of training", "Accuracy in %")),
             title=f"{METHOD}, {SETTING.shots}-shot, {SETTING.episodes:,} validation episodes",
             title_justify="left",
             caption=f"{self.mark:g} % is {verdict}.",
             caption_justify="left",
         )
-        for name in ("Steps", "Minutes of training", "Accuracy in %"):
-            table.add_column(name, justify="right")
         for point in self.points:
             table.add_row(f"{point.step:,}", f"{point.minutes:.1f}", f"{point.accuracy:.2f} ± {point.ci95:.2f}")
         return table

@@ -16,11 +16,6 @@ def clusters(dim: int, seed: int) -> tuple[Tensor, Tensor]:
 
     A point is its class's centre and noise in 128 factors, mixed into all dimensions. The factors keep the task as hard
     whatever the dimension, as it is with real features, which vary in far fewer directions than they have numbers.
-
-    Example:
-        >>> features, labels = clusters(dim=64, seed=0)
-        >>> features.shape, labels.bincount().unique()
-        (torch.Size([12000, 64]), tensor([600]))
     """
     generator = torch.Generator().manual_seed(seed)
     centres = _SEPARATION * torch.randn(CLASSES, 1, _FACTORS, generator=generator)

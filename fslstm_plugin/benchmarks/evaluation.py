@@ -21,7 +21,7 @@ from ..evaluation.features import FeatureStore, extract_features
 from ..evaluation.runner import indexed
 from ..naming import parse_method
 from . import references
-from .agreement import Agreement, accuracies, agreed
+from .agreement import Agreement, DrawnEpisodes, accuracies, agreed
 from .references import Reference
 from .report import Comparison, Figure, Result
 from .stock import StockTasks, plain_transform, require_same_images
@@ -55,7 +55,8 @@ def bench_evaluation(
     for head, against, reference in _ALTERNATIVES:
         report(f"eval: {head}, {episodes:,} episodes against {STOCK_TASKS} of {against}")
         agreement = paths.agreement(features, head, against, reference)
-        ours, theirs = partial(paths.from_images, head), partial(paths.from_stock, reference)
+        ours = partial(paths.ours, partial(extract_features, backbone), head)
+        theirs = partial(paths.theirs, reference)
         theirs()
         contenders = [Contender(clocked(ours), episodes), Contender(clocked(theirs), STOCK_TASKS)]
         our_times, their_times = race(contenders, rounds)
@@ -86,21 +87,13 @@ class _Paths:
         stock = StockTasks.open(root, "test", transform, WAYS, SHOTS, QUERIES)
         return cls(backbone, root, episodes, seed, load_split("cifar-fs", "test", root), stock)
 
-    def from_images(self, head: str) -> Tensor:
-        """Ours with nothing cached: accuracies from the prepared data set."""
+    def ours(self, features: Callable[[Split], Tensor], head: str) -> Tensor:
+        """Accuracies from the prepared data set, by what makes features of it."""
         split = load_split("cifar-fs", "test", self.root)
-        return self._accuracies(split, extract_features(self.backbone, split), head)
-
-    def from_cache(self, cache: Path) -> Tensor:
-        """Ours with the features kept beside the run."""
-        split = load_split("cifar-fs", "test", self.root)
-        return self._accuracies(split, FeatureStore(self.backbone, cache).features(split), "lssvm")
-
-    def _accuracies(self, split: Split, features: Tensor, head: str) -> Tensor:
         sampler = EpisodeSampler(split.labels, WAYS, SHOTS, QUERIES, self.seed, split.class_names)
-        return accuracies(indexed(features), sampler, [parse_method(head)], self.episodes)
+        return accuracies(indexed(features(split)), sampler, [parse_method(head)], self.episodes)
 
-    def from_stock(self, reference: Reference) -> list[float]:
+    def theirs(self, reference: Reference) -> list[float]:
         """A few tasks of the stock path, to the accuracy of each."""
         found = []
         with torch.no_grad():
@@ -118,14 +111,15 @@ class _Paths:
         with torch.no_grad():
             logits = [self.stock.logits(self.backbone, exact, images, labels)[0] for images, labels, _ in tasks]
         theirs = torch.stack(logits).unsqueeze(0)
-        drawn = self.stock.episodes([indices[self.stock.ordered(labels)] for _, labels, indices in tasks])
-        return agreed(f"eval, {head} against {against}", indexed(features), drawn, [parse_method(head)], theirs)
+        drawn = torch.stack([indices[self.stock.ordered(labels)] for _, labels, indices in tasks])
+        episodes = DrawnEpisodes(drawn, WAYS, SHOTS, QUERIES)
+        return agreed(f"eval, {head} against {against}", indexed(features), episodes, [parse_method(head)], theirs)
 
 
 def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:
     """Seconds of the parts, and of the whole command with the start of a process."""
     with TemporaryDirectory() as folder:
-        cached = partial(paths.from_cache, Path(folder))
+        cached = partial(paths.ours, FeatureStore(paths.backbone, Path(folder)).features, "lssvm")
         opened = partial(load_split, "cifar-fs", "test", paths.root)
         cached()
         warm, opening = race([Contender(clocked(cached)), Contender(clocked(opened))], rounds)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from rich.table import Table
+from rich.table import Column, Table
 from torch.utils.benchmark import Measurement
 
 from .agreement import Agreement
@@ -103,14 +103,14 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     ties = sum(line.agreement.ties for line in comparisons)
     differing = f"{ties:,} differ, all where the other side's two best logits tie" if ties else "all are the same"
     table = Table(
+        "Case",
+        "Against",
+        *(Column(name, justify="right", no_wrap=True) for name in ("Ours", "Theirs", "Ratio", "Target")),
         title=f"Median milliseconds per episode or step, ± interquartile range, of {rounds} rounds in turns",
         title_justify="left",
         caption=f"{compared:,} predictions compared: {differing}.",
         caption_justify="left",
     )
-    for name in ("Case", "Against", "Ours", "Theirs", "Ratio", "Target"):
-        text = name in ("Case", "Against")
-        table.add_column(name, justify="left" if text else "right", no_wrap=not text)
     for line in comparisons:
         times = _time(line.ours), _time(line.theirs)
         table.add_row(line.case, line.against, *times, f"{line.ratio:.1f}x", _target(line))
@@ -119,9 +119,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
 
 def figure_table(figures: Sequence[Figure]) -> Table:
     """A line for each number."""
-    table = Table(title="The machine, and what else was measured", title_justify="left")
-    for name in ("What", "Value", "Unit", "Target"):
-        table.add_column(name, justify="right" if name in ("Value", "Target") else "left")
+    value, target = (Column(name, justify="right") for name in ("Value", "Target"))
+    table = Table("What", value, "Unit", target, title="The machine, and what else was measured", title_justify="left")
     for figure in figures:
         verdict = _verdict(figure.value, figure.at_least, figure.at_most)
         table.add_row(figure.what, f"{figure.value:.3g}", figure.unit, verdict)

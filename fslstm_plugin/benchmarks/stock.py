@@ -14,7 +14,7 @@ from ..data.base import Split
 from ..data.sets.cifarfs import CIFAR_FS
 from ..errors import DataError
 from ..normalization import Normalization
-from .agreement import Disagreement, DrawnEpisodes
+from .agreement import Disagreement
 from .references import Reference
 
 
@@ -85,10 +85,6 @@ class StockTasks:
         vectors, labels = backbone(images)[order], labels[order]
         split = self.ways * self.shots
         return head(vectors[:split], labels[:split], vectors[split:], self.ways), labels[split:]
-
-    def episodes(self, indices: list[Tensor]) -> DrawnEpisodes:
-        """The same tasks for the engine, from ordered indices."""
-        return DrawnEpisodes(torch.stack(indices), self.ways, self.shots, self.queries)
 
 
 def plain_transform(normalization: Normalization) -> Callable[[Any], Tensor]:

@@ -40,12 +40,6 @@ def race(contenders: Sequence[Contender], rounds: int) -> list[Measurement]:
     """Let every contender run once per round: of each its times, in seconds per unit.
 
     The caller has run each of them once, so that no first call is timed.
-
-    Example:
-        >>> fast = Contender(clocked(lambda: [sum(range(100)) for _ in range(10)]), units=10)
-        >>> (measured,) = race([fast], rounds=3)
-        >>> len(measured.times), 0 < measured.median < 1
-        (3, True)
     """
     turns = [[contender.seconds() for contender in contenders] for _ in range(rounds)]
     return [
@@ -95,8 +89,7 @@ def shares(group: str, works: Sequence[Work], rounds: int) -> list[Figure]:
     best = {"flops": rates[0], "bytes": rates[1]}
     units = {"flops": "GFLOP/s", "bytes": "GB/s"}
     figures = [Figure(group, work.what, rate / 1e9, units[work.kind]) for work, rate in zip(every, rates, strict=True)]
-    figures += [
+    return figures + [
         Figure(group, f"{work.what}: share of the {_CEILINGS[work.kind]}", 100 * rate / best[work.kind], "%")
         for work, rate in zip(works, rates[len(ceilings) :], strict=True)
     ]
-    return figures

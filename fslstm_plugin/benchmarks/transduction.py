@@ -100,11 +100,8 @@ def bench_transduction(
         work()
         theirs()
         our_times, their_times = race([ours, Contender(clocked(theirs), len(few.indices))], rounds)
-        results.append(
-            Comparison(
-                "transduction", case.method, against, "episode", our_times, their_times, agreement, at_most_ms=target
-            )
-        )
+        compared = "transduction", case.method, against, "episode", our_times, their_times
+        results.append(Comparison(*compared, agreement, at_most_ms=target))
     return results
 
 
