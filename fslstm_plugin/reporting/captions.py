@@ -85,7 +85,7 @@ def columns(rows: Sequence[Row]) -> dict[str, Callable[[Row], str]]:
     if any(row.transductive and row.share_error is not None for row in rows):
         found["shares"] = lambda row: share(row.share_error)
     if any(row.seconds is not None for row in rows):
-        found["s/10k"] = _seconds
+        found["s/10k"] = lambda row: _two_digits(row.seconds and row.seconds * TASKS / row.episodes)
     return found
 
 
@@ -94,15 +94,13 @@ def _to_best(row: Row) -> str:
     return "best" if same else signed(row.difference, row.difference_ci95)
 
 
-def _seconds(row: Row) -> str:
-    return NOTHING if row.seconds is None else _two_digits(row.seconds * TASKS / row.episodes)
-
-
-def _two_digits(value: float) -> str:
-    """Of a number of seconds.
+def _two_digits(value: float | None) -> str:
+    """Of a number of seconds, as far as known.
 
     Example:
-        >>> [_two_digits(value) for value in (0.735, 4.25, 92.75, 1510.0)]
-        ['0.73', '4.2', '93', '1510']
+        >>> [_two_digits(value) for value in (0.735, 4.25, 92.75, 1510.0, None)]
+        ['0.73', '4.2', '93', '1510', '–']
     """
+    if value is None:
+        return NOTHING
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"

@@ -30,36 +30,12 @@ _LINE, _CAPTION, _AROUND = 0.17, 0.13, 0.75  # Heights of a method, a line of ca
 _PANEL, _NAMES, _LETTERS = 1.9, 1.4, 28  # Widths of a panel and of the names in inches, of a name's line in letters.
 
 
+@rc_context(STYLE)
 def chart(rows: Sequence[Row], caption: str = "") -> Figure:
     """Accuracies with 95 % intervals: a line for each method, by mean accuracy, a panel for each number of shots.
 
     A caption, for a figure that stands alone, is written below.
     """
-    with rc_context(STYLE):
-        return _draw(rows, caption)
-
-
-def save(figure: Figure, file: Path, salt: str) -> None:
-    """Write a figure as its file is named: PNG, SVG or PDF, the same bytes each time.
-
-    The salt makes its identifiers differ from those of other figures of a page.
-    """
-    kind = require_kind(file).suffix[1:].lower()
-    with (
-        rc_context({"svg.hashsalt": salt, "svg.fonttype": "none", "pdf.fonttype": 42}),
-        replacing(replaceable(file)) as temporary,
-    ):
-        figure.savefig(temporary, format=kind, dpi=240, metadata=_METADATA[kind])
-
-
-def require_kind(file: Path) -> Path:
-    """The file, whose name must say which kind of figure it is."""
-    if file.suffix[1:].lower() not in _METADATA:
-        raise UsageError(f"{file} must end in .svg, .png or .pdf, which says what kind of figure it is.")
-    return file
-
-
-def _draw(rows: Sequence[Row], caption: str) -> Figure:
     lines = sorted(by_method(rows), key=lambda line: fmean(row.accuracy for row in line.values()))
     names = [full_name(next(iter(line.values())), rows) for line in lines]
     shots = list(by_shots(rows))
@@ -83,6 +59,26 @@ def _draw(rows: Sequence[Row], caption: str) -> Figure:
     if len(shown) > 1:
         figure.legend(shown.values(), shown.keys(), loc="outside upper center", ncols=2)
     return figure
+
+
+def save(figure: Figure, file: Path, salt: str) -> None:
+    """Write a figure as its file is named: PNG, SVG or PDF, the same bytes each time.
+
+    The salt makes its identifiers differ from those of other figures of a page.
+    """
+    kind = require_kind(file).suffix[1:].lower()
+    with (
+        rc_context({"svg.hashsalt": salt, "svg.fonttype": "none", "pdf.fonttype": 42}),
+        replacing(replaceable(file)) as temporary,
+    ):
+        figure.savefig(temporary, format=kind, dpi=240, metadata=_METADATA[kind])
+
+
+def require_kind(file: Path) -> Path:
+    """The file, whose name must say which kind of figure it is."""
+    if file.suffix[1:].lower() not in _METADATA:
+        raise UsageError(f"{file} must end in .svg, .png or .pdf, which says what kind of figure it is.")
+    return file
 
 
 def _panel(panel: Axes, placed: Sequence[tuple[float, Row]]) -> None:

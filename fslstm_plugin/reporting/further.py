@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ..confidence.conformal import MARGINAL, PER_CLASS
 from ..evaluation.calibration import CalibrationRow
 from ..evaluation.coverage import CoverageRow
 from ..evaluation.open_set import OpenRow
+from .terminal import plain_table
 from .words import close, display_name, number
 
 Columns = dict[str, Callable[[Any], str]]  # The names of numbers, and their texts in a row.
@@ -86,7 +85,7 @@ def _table(
 ) -> RenderableType:
     """A table whose first columns are method and shots, as narrow as the table of accuracies above it."""
     numbers: Columns = {"shots": lambda row: str(row.shots), **columns}
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
+    table = plain_table()
     table.add_column("method", overflow="fold", min_width=6)
     for name in numbers:
         table.add_column(name, justify="left" if name == "score" else "right", no_wrap=True)

@@ -8,13 +8,11 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from .. import __version__
 from ..errors import DataError, printable
 from ..extras import needs_extra
 from ..pictures.boxes import read_boxed
@@ -22,7 +20,7 @@ from ..pictures.predictions import NONE, Prediction, path_beside
 from ..pictures.tables import path_of
 
 with needs_extra("A gallery", "pictures"):
-    from .pages import template
+    from .pages import filled
 
 if TYPE_CHECKING:
     from ..pictures.expectations import Expectations
@@ -46,17 +44,9 @@ def gallery(
 
     It lists all pictures. Those with the least probabilities have thumbnails in the page; of the others, those that a
     browser can show are read from their files when they come into sight. The only program in it is its own, known by
-    its digest.
-
-    Args:
-        predictions: The predictions.
-        classes: Names of the classes, in the order in which keys choose them.
-        title: Its heading.
-        lead: Sentences below it.
-        file: Where the page will lie, from whose folder pictures are named. Default: in the working folder.
-        labelled: Classes of the labelled pictures, by their paths. Default None: they are not known.
-        model: See `identity_of`: what a user says in the page is kept under this name. Default empty.
-        most: How many thumbnails it has. Default 600.
+    its digest. Below its title it has sentences, the lead. Keys choose classes in their order; labelled pictures have
+    their classes by their paths. Pictures are named from the folder of the file, where the page will lie. What a user
+    says in the page is kept under the name of the model, see `identity_of`.
 
     Example:
         >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 1, None, "")], ["owl"], "Birds & more")
@@ -83,16 +73,15 @@ def gallery(
         ],
         "rows": rows,
     }
-    script = template("gallery.js").render()
-    return template("gallery.html").render(
+    script = filled("gallery.js")
+    return filled(
+        "gallery.html",
         title=title,
         lead=lead,
         unsure=any(each.sure is not None for each in ordered),
         data=_in_html(data),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        version=__version__,
-        date=date.today().isoformat(),
     )
 
 
@@ -107,7 +96,8 @@ def overview(expected: Expectations, title: str, lead: Sequence[str]) -> str:
         >>> "&lt;wren&gt;" in overview(said, "Birds", ["Two classes."])
         True
     """
-    return template("overview.html").render(
+    return filled(
+        "overview.html",
         title=title,
         lead=lead,
         classes={printable(name): count for name, count in expected.pictures.items()},
@@ -123,8 +113,6 @@ def overview(expected: Expectations, title: str, lead: Sequence[str]) -> str:
             for each in expected.odd
         ],
         alike=[[_named(one), _named(other)] for one, other in expected.alike],
-        version=__version__,
-        date=date.today().isoformat(),
     )
 
 

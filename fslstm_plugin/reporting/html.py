@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from datetime import date
 
-from .. import __version__
 from ..extras import needs_extra
 from .blocks import Section
 
@@ -15,7 +13,7 @@ with needs_extra("A report", "report"):
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from .pages import template
+    from .pages import filled
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
@@ -26,9 +24,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
         >>> "<td>1 &lt; 2</td>" in page("A", [Section("B", blocks=[Block(head=["c"], rows=[["1 < 2"]])])])
         True
     """
-    return template("report.html").render(
-        title=title, sections=sections, version=__version__, date=date.today().isoformat()
-    )
+    return filled("report.html", title=title, sections=sections)
 
 
 def svg_element(figure: Figure, salt: str) -> str:

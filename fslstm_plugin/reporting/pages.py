@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from .. import __version__
 
-def template(name: str) -> Template:
-    """The template with the name of its file; what is filled in is escaped, and nothing may be missing."""
+
+def filled(name: str, **values: object) -> str:
+    """The template of a file of this name, filled in: values are escaped, and none may be missing."""
     environment = Environment(
         loader=PackageLoader("fslstm_plugin.reporting"),
         autoescape=True,
@@ -18,7 +21,8 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters["breakable"] = breakable
-    return environment.get_template(name)
+    made = {"version": __version__, "date": date.today().isoformat()}
+    return environment.get_template(name).render(made | values)
 
 
 def breakable(text: str) -> Markup:

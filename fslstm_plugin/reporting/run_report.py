@@ -139,14 +139,14 @@ def _read_curves(file: Path) -> tuple[dict[str, Points], int]:
     return curves, left_out
 
 
+@rc_context(STYLE)
 def _draw(values: Mapping[str, Points]) -> Figure:
     """Loss and accuracy against the step."""
     kinds = [kind for kind in ("loss", "accuracy") if any(kind in name for name in values)]
-    with rc_context(STYLE):
-        figure = Figure(figsize=(2.6 * len(kinds), 2.0), layout="constrained")
-        for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False).flat, kinds, strict=True):
-            _curve(panel, kind, {name: points for name, points in values.items() if kind in name})
-        figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure = Figure(figsize=(2.6 * len(kinds), 2.0), layout="constrained")
+    for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False).flat, kinds, strict=True):
+        _curve(panel, kind, {name: points for name, points in values.items() if kind in name})
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 

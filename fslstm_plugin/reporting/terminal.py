@@ -63,7 +63,7 @@ class ResultsTable:
         return table
 
     def _table(self) -> Table:
-        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
+        table = plain_table()
         if self.several_runs:
             table.add_column("run", overflow="fold", min_width=6)
         table.add_column("method", overflow="fold", min_width=6)
@@ -83,6 +83,11 @@ class ResultsTable:
         marked = is_marked(row, self.rows)
         first = Text(f"{accuracy}{BEST_MARK}", style="bold") if marked else Text(f"{accuracy} ")
         return [first, *map(Text, others)]
+
+
+def plain_table() -> Table:
+    """A table without columns yet, as narrow as can be."""
+    return Table(box=SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
 
 
 def running_table(methods: Sequence[str], accuracies: Mapping[int, Sequence[float]]) -> Table:

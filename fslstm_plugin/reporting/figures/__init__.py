@@ -6,10 +6,5 @@ from pkgutil import iter_modules
 
 
 def names() -> list[str]:
-    """Names of the figures.
-
-    Example:
-        >>> "ridge" in names()
-        True
-    """
+    """Names of the figures."""
     return [module.name for module in iter_modules(__path__) if module.name != "lines"]

@@ -89,13 +89,9 @@ class Lines:
         return rows if known else [{name: row[name] for name in row if name != "share_error"} for row in rows]
 
 
+@rc_context(STYLE)
 def draw(lines: Lines) -> Figure:
     """The figure, a panel for each row and column; its legend above, or where columns share no line, one below each."""
-    with rc_context(STYLE):
-        return _draw(lines)
-
-
-def _draw(lines: Lines) -> Figure:
     rows, columns = _unique(point.row for point in lines.points), _unique(point.column for point in lines.points)
     series = _unique(point.series for point in lines.points)
     of_column = {name: _unique(point.series for point in lines.points if point.column == name) for name in columns}
@@ -214,21 +210,12 @@ def gains(
     rows: Iterable[NamedRow], column: Callable[[Row], str], series: Callable[[Row], str], x: Callable[[Row], Place]
 ) -> list[Point]:
     """A point for each row that gains over another, with its column, its line and its place on the horizontal axis."""
-    return [
-        Point(
-            f"{model}, {row.shots}-shot",
-            column(row),
-            series(row),
-            x(row),
-            row.gain,
-            row.gain_ci95,
-            row.accuracy,
-            row.ci95,
-            row.share_error,
-        )
-        for model, row in rows
-        if row.gain is not None and row.gain_ci95 is not None
-    ]
+    points = []
+    for model, row in rows:
+        if row.gain is not None and row.gain_ci95 is not None:
+            numbers = row.gain, row.gain_ci95, row.accuracy, row.ci95, row.share_error
+            points.append(Point(f"{model}, {row.shots}-shot", column(row), series(row), x(row), *numbers))
+    return points
 
 
 def gains_of_modules(rows: Sequence[NamedRow], x: Callable[[Row], Place]) -> list[Point]:

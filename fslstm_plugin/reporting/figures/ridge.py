@@ -58,20 +58,13 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
     The ridge that the LSSVM chooses itself is a level line.
     """
     tried = list(_tried(rows))
-    points = [
-        Point(
-            f"{each.model}, {each.row.shots}-shot",
-            f"{each.row.head.upper()}, {each.letter}",
-            f"{'leave-one-out, ' if each.chosen else ''}{'normalised' if each.normalised else 'as extracted'}",
-            each.constant,
-            each.gain,
-            each.gain_ci95,
-            each.row.accuracy,
-            each.row.ci95,
-        )
-        for each in tried
-        if each.letter is not None
-    ]
+    points = []
+    for each in tried:
+        if each.letter is not None:
+            panel = f"{each.model}, {each.row.shots}-shot", f"{each.row.head.upper()}, {each.letter}"
+            way = f"{'leave-one-out, ' if each.chosen else ''}{'normalised' if each.normalised else 'as extracted'}"
+            numbers = each.gain, each.gain_ci95, each.row.accuracy, each.row.ci95
+            points.append(Point(*panel, way, each.constant, *numbers))
     over = "the head with its published constant and features as extracted"
     remark = "The best constant is chosen on the episodes that its gain is measured on, which favours it a little."
     return Lines("constant of the head", over, points, logarithmic=True, summary=_summary(tried), remark=remark)

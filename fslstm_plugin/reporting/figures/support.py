@@ -46,10 +46,6 @@ def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
     """The three in the plane of the two principal components of all of them together, as in the paper.
 
     ``(n, d)``, the same after IAM, and ``(m, d)`` become ``(n, 2)``, ``(n, 2)`` and ``(m, 2)``.
-
-    Example:
-        >>> [len(part) for part in project(torch.rand(2, 4), torch.rand(2, 4), torch.rand(6, 4))]
-        [2, 2, 6]
     """
     points = torch.cat([support, adjusted, query]).double()
     points = points - points.mean(0)
@@ -57,24 +53,22 @@ def project(support: Tensor, adjusted: Tensor, query: Tensor) -> list[Tensor]:
     return list((points @ axes.mT).split([len(support), len(adjusted), len(query)]))
 
 
+@rc_context(STYLE)
 def draw(tasks: Sequence[tuple[str, Task]]) -> Figure:
     """Two panels for each task with a title: all of it, with arrows to the adjusted support, and the queries alone."""
-    with rc_context(STYLE):
-        columns = min(2, len(tasks))
-        rows = -(-len(tasks) // columns)
-        figure = Figure(figsize=(2 * columns * PANEL_WIDTH, (PANEL_WIDTH + 0.45) * rows + 0.5), layout="constrained")
-        panels = figure.subplots(rows, 2 * columns, squeeze=False)
-        for panel in panels.flat:
-            panel.set_visible(False)
-        for number, (title, task) in enumerate(tasks):
-            row, column = divmod(number, columns)
-            _whole(panels[row, 2 * column], title, task)
-            _clusters(panels[row, 2 * column + 1], task)
-        figure.legend(*_legend(panels[0, 0]), loc="outside upper center", ncols=4, handletextpad=0.2, columnspacing=1.2)
-        figure.supxlabel(
-            "first principal component of support, adjusted support and queries together", fontsize=_LABELS
-        )
-        figure.supylabel("second principal component", fontsize=_LABELS)
+    columns = min(2, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = Figure(figsize=(2 * columns * PANEL_WIDTH, (PANEL_WIDTH + 0.45) * rows + 0.5), layout="constrained")
+    panels = figure.subplots(rows, 2 * columns, squeeze=False)
+    for panel in panels.flat:
+        panel.set_visible(False)
+    for number, (title, task) in enumerate(tasks):
+        row, column = divmod(number, columns)
+        _whole(panels[row, 2 * column], title, task)
+        _clusters(panels[row, 2 * column + 1], task)
+    figure.legend(*_legend(panels[0, 0]), loc="outside upper center", ncols=4, handletextpad=0.2, columnspacing=1.2)
+    figure.supxlabel("first principal component of support, adjusted support and queries together", fontsize=_LABELS)
+    figure.supylabel("second principal component", fontsize=_LABELS)
     return figure
 
 
