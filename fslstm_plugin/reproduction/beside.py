@@ -86,12 +86,7 @@ def blocks(name: str, measured: Sequence[Measurement], explained: bool = False) 
 
 
 def sentence(pairs: Sequence[Pair]) -> str:
-    """How far the numbers are from those that are shipped, in a sentence.
-
-    Example:
-        >>> sentence([])
-        'None of this is among the measurements that are shipped with the package.'
-    """
+    """How far the numbers are from those that are shipped, in a sentence."""
     if not pairs:
         return "None of this is among the measurements that are shipped with the package."
     within, other = sum(pair.within for pair in pairs), sum(not pair.same_training for pair in pairs)

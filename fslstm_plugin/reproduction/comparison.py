@@ -22,27 +22,17 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of the paper and ours."""
+    """One number of the paper and ours, as far as there are any."""
 
-    published: float | None = None  # Accuracy in percent, or None.
-    published_ci95: float | None = None  # Half width of its interval, or None.
-    ours: float | None = None  # Accuracy in percent, or None.
-    ours_ci95: float | None = None  # Half width of its interval, or None.
-    episodes: int | None = None  # Number of our episodes.
-    published_seconds: float | None = None  # Time for 10,000 tasks in the paper, or None.
-    ours_seconds: float | None = None  # Our time for as many, from images to answers, or None.
-    trained: Trained | None = None  # Our model; None if nothing was run.
-    scale: str = ""  # At what scale; empty if nothing was run.
+    published: PublishedValue | None = None
+    ours: Measurement | None = None
 
     @property
     def difference(self) -> float | None:
-        """Ours less the published, or None.
-
-        Example:
-            >>> Cell(published=70.0, published_ci95=0.5, ours=69.75, ours_ci95=0.3).difference
-            -0.25
-        """
-        return None if self.ours is None or self.published is None else self.ours - self.published
+        """Ours less the published, or None."""
+        if self.ours is None or self.published is None or self.published.accuracy is None:
+            return None
+        return self.ours.accuracy - self.published.accuracy
 
     @property
     def within(self) -> bool | None:
@@ -50,14 +40,17 @@ class Cell:
 
         The two means are independent, so that the half width of the difference's interval is the root of the sum of
         the squares of theirs.
-
-        Example:
-            >>> [Cell(published=70.0, published_ci95=0.4, ours=ours, ours_ci95=0.3).within for ours in (69.6, 69.4)]
-            [True, False]
         """
-        if self.difference is None or self.published_ci95 is None or self.ours_ci95 is None:
+        if self.difference is None or self.ours is None or self.published is None or self.published.ci95 is None:
             return None
-        return abs(self.difference) <= math.hypot(self.published_ci95, self.ours_ci95)
+        return abs(self.difference) <= math.hypot(self.published.ci95, self.ours.ci95)
+
+    @property
+    def ours_seconds(self) -> float | None:
+        """Our time for 10,000 tasks, from images to answers, or None."""
+        if self.ours is None or self.ours.seconds is None or self.ours.backbone_seconds is None:
+            return None
+        return (self.ours.seconds + self.ours.backbone_seconds) * TASKS / self.ours.episodes
 
 
 @dataclass(frozen=True)
@@ -74,29 +67,33 @@ class Line:
     @property
     def trained(self) -> list[Trained]:
         """Our models: none if nothing was run, several where a rival has one for each number of shots."""
-        return list(dict.fromkeys(cell.trained for cell in self.cells.values() if cell.trained))
+        return list(dict.fromkeys(trained_of(cell.ours) for cell in self.cells.values() if cell.ours))
 
     @property
     def episodes(self) -> int:
         """The most of our episodes in a cell; 0 if nothing was run."""
-        return max((cell.episodes or 0 for cell in self.cells.values()), default=0)
+        return max((cell.ours.episodes for cell in self.cells.values() if cell.ours), default=0)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """One flat dictionary for each number of shots."""
-        names = (
-            "published", "published_ci95", "ours", "ours_ci95", "episodes", "difference", "within",
-            "published_seconds", "ours_seconds",
-        )  # fmt: skip
         return [
             {
                 "dataset": self.dataset,
                 "backbone": self.backbone,
                 "method": self.method,
                 "rival": self.rival,
-                "training": cell.trained.training if cell.trained else "",
-                "scale": cell.scale,
+                "training": cell.ours.training if cell.ours else "",
+                "scale": cell.ours.provenance.scale if cell.ours else "",
                 "shots": shots,
-                **{name: getattr(cell, name) for name in names},
+                "published": cell.published and cell.published.accuracy,
+                "published_ci95": cell.published and cell.published.ci95,
+                "ours": cell.ours and cell.ours.accuracy,
+                "ours_ci95": cell.ours and cell.ours.ci95,
+                "episodes": cell.ours and cell.ours.episodes,
+                "difference": cell.difference,
+                "within": cell.within,
+                "published_seconds": cell.published and cell.published.seconds,
+                "ours_seconds": cell.ours_seconds,
             }
             for shots, cell in self.cells.items()
         ]
@@ -126,14 +123,10 @@ def compare(reproduction: Reproduction, measured: Iterable[Measurement]) -> list
         others = [each.method for each in published_here if each.method not in order]
         rivals = list(dict.fromkeys([*others, *sorted(known)]))
         for method in (*rivals, *order):
-            cells = {
-                each.shots: Cell(each.accuracy, each.ci95, published_seconds=each.seconds)
-                for each in published_here
-                if each.method == method
-            }
+            cells = {each.shots: Cell(each) for each in published_here if each.method == method}
             of_method = [each for each in measured_here if name_of(each) == method]
             for by_shots in _by_line(of_method, method in known):
-                ours = {shots: _with_ours(cells.get(shots, Cell()), each) for shots, each in by_shots.items()}
+                ours = {shots: replace(cells.get(shots, Cell()), ours=each) for shots, each in by_shots.items()}
                 if cells or ours or method in known:
                     all_cells = dict(sorted({**cells, **ours}.items()))
                     lines.append(Line(*place, method, method in rivals, method in {*order, *known}, all_cells))
@@ -153,18 +146,3 @@ def _by_line(measured: Sequence[Measurement], rival: bool) -> list[dict[int, Mea
 def trained_of(each: Measurement) -> Trained:
     """The model of a measurement."""
     return Trained(each.training, each.seed)
-
-
-def _with_ours(published: Cell, measured: Measurement) -> Cell:
-    seconds = None
-    if measured.seconds is not None and measured.backbone_seconds is not None:
-        seconds = (measured.seconds + measured.backbone_seconds) * TASKS / measured.episodes
-    return replace(
-        published,
-        ours=measured.accuracy,
-        ours_ci95=measured.ci95,
-        episodes=measured.episodes,
-        ours_seconds=seconds,
-        trained=trained_of(measured),
-        scale=measured.provenance.scale,
-    )

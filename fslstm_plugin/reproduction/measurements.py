@@ -6,7 +6,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +13,9 @@ import torch
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from .. import __version__
 from ..errors import DataError
 from ..evaluation.rows import Row
-from ..reporting.provenance import command_line
+from ..reporting.provenance import made_now
 from ..storage.files import exclusive, write_json
 from ..storage.plain import read_plain, to_plain
 
@@ -35,14 +33,7 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def now(cls, scale: str) -> Provenance:
         """Of what is measured now."""
-        return cls(
-            command=command_line(),
-            commit=_commit(),
-            date=date.today().isoformat(),
-            hardware=hardware(),
-            version=__version__,
-            scale=scale,
-        )
+        return cls(**made_now(), commit=_commit(), hardware=hardware(), scale=scale)
 
 
 class _Trained(Row, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,10 +78,8 @@ def hardware() -> str:
     if file.is_file():
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
         model = lines[0].partition(":")[2].strip() if lines else model
-    words = [f"{os.cpu_count()} cores of {model}"]
-    if torch.cuda.is_available():
-        words.append(torch.cuda.get_device_name())
-    return ", ".join(words)
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores of {model}{gpu}"
 
 
 def _commit() -> str:

@@ -54,7 +54,7 @@ def lines_of(reproduction: Reproduction, measured: Sequence[Measurement]) -> lin
 def figure_blocks(reproduction: Reproduction, lines: line_figure.Lines, measured: Sequence[Measurement]) -> list[Block]:
     """The tables of a figure: its main numbers, all of them folded, and those that others published."""
     blocks = [Block("In short", lines.remark, lines.summary[0], lines.summary[1:])] if lines.summary else []
-    blocks += [Block(heading, head=head, rows=rows, folded=True) for heading, (head, rows) in rendering.grids(lines)]
+    blocks += rendering.grids(lines)
     if reproduction.published.values:
         head, rows = literature.table(reproduction.published.values, measured)
         words = rendering.published_by(reproduction.published)

@@ -46,13 +46,7 @@ def _seconds_per_image(config: PretrainConfig, device: torch.device) -> float:
     model = build_backbone(config.backbone, config.image_size)
     model.to(device, memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     images = _images(_IMAGES, config.image_size, device)
-
-    def step() -> None:
-        with _precision(config, device):
-            loss = model(images).square().mean()
-        loss.backward()
-
-    return _seconds(step, device) / _IMAGES
+    return _seconds_of_step(lambda: model(images).square().mean(), config, device) / _IMAGES
 
 
 @cache
@@ -66,10 +60,15 @@ def _seconds_per_task(config: TrainConfig, device: torch.device) -> float:
     labels = torch.arange(recipe.ways, device=device).repeat(recipe.shots + recipe.queries)
     images = _images(len(labels), config.image_size, device)
     episodes = Episodes(images[None], labels[None], recipe.ways * recipe.shots, recipe.ways)
+    return _seconds_of_step(lambda: module.learn(episodes)[0], config, device)
+
+
+def _seconds_of_step(loss_of: Callable[[], torch.Tensor], config: Config, device: torch.device) -> float:
+    """Time of a loss in the precision of a training, and of its gradient."""
 
     def step() -> None:
-        with _precision(config, device):
-            loss, _ = module.learn(episodes)
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+            loss = loss_of()
         loss.backward()
 
     return _seconds(step, device)
@@ -98,10 +97,6 @@ def seconds_per_episode(
 
 def _images(number: int, side: int, device: torch.device) -> torch.Tensor:
     return torch.rand(number, 3, side, side, device=device).to(memory_format=torch.channels_last)
-
-
-def _precision(config: Config, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
 def _seconds(work: Callable[[], Any], device: torch.device, repeats: int = _REPEATS) -> float:

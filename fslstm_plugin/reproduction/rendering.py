@@ -15,7 +15,7 @@ from ..reporting.statements import statement
 from ..reporting.words import NOTHING, display_name, number, share, signed
 from .comparison import Cell, Line, Trained, trained_of
 from .measurements import Measurement, Provenance
-from .specification import Published, Reproduction
+from .specification import Published, PublishedValue, Reproduction
 from .titles import OfModel, model_titles, place
 
 Table: TypeAlias = "tuple[list[str], list[list[str]]]"  # Names of the columns, and the rows.
@@ -30,9 +30,8 @@ def markdown(
     for words in (published_by(reproduction.published), explanation(lines)):
         text += ["", words] if words else []
     letters = training_letters(lines)
-    blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in comparisons(lines, letters)]
-    blocks.append(Block("Training of our models", sentences=explained(letters) or ["not run"]))
-    text += markdown_blocks([*blocks, *beside])
+    trained = Block("Training of our models", sentences=explained(letters) or ["not run"])
+    text += markdown_blocks([*comparisons(lines, letters), trained, *beside])
     if differences := paired_differences(measured, letters):
         text += markdown_blocks([Block("Paired differences on the same episodes", ALL_AT_ONCE)])
         text += markdown_blocks([Block(models, sentences=sentences) for models, sentences in differences], level="###")
@@ -42,14 +41,15 @@ def markdown(
 
 def explanation(lines: Sequence[Line]) -> str:
     """How to read the tables."""
-    words = ["Accuracy in percent with 95 % interval"]
+    difference = letters = ""
     if any(cell.difference is not None for line in lines for cell in line.cells.values()):
-        words.append("; the difference is ours less the published, with ✓ where it lies within its interval, ")
-        words.append("the root of the sum of the squares of both")
-    words.append(".")
+        difference = (
+            "; the difference is ours less the published, with ✓ where it lies within its interval, the root of the "
+            "sum of the squares of both"
+        )
     if any(line.trained for line in lines):
-        words.append(" The training of our models is named by letters, explained below the tables.")
-    return "".join(words)
+        letters = " The training of our models is named by letters, explained below the tables."
+    return f"Accuracy in percent with 95 % interval{difference}.{letters}"
 
 
 def published_by(published: Published) -> str:
@@ -57,14 +57,15 @@ def published_by(published: Published) -> str:
     return f"Published: {published.source} {published.training}" if published.values else ""
 
 
-def comparisons(lines: Sequence[Line], letters: Letters) -> list[tuple[str, Table]]:
-    """For each data set and backbone a heading and the published numbers, with ours beside them if there are any."""
+def comparisons(lines: Sequence[Line], letters: Letters) -> list[Block]:
+    """For each data set and backbone the published numbers, with ours beside them if there are any."""
     tables = []
     for (dataset, backbone), group in groupby(lines, key=lambda line: (line.dataset, line.backbone)):
         mine = list(group)
         heading = place(dataset, backbone)
         run = any(line.trained for line in mine)
-        tables.append((heading if run else f"{heading} (not run)", _comparison(mine, letters, run)))
+        head, rows = _comparison(mine, letters, run)
+        tables.append(Block(heading if run else f"{heading} (not run)", head=head, rows=rows))
     return tables
 
 
@@ -140,6 +141,10 @@ def _is_number(cell: str) -> bool:
     return cell[:1] in f"+-{NOTHING}{digits}"
 
 
+def _number(value: PublishedValue | Measurement | None) -> str:
+    return NOTHING if value is None else number(value.accuracy, value.ci95)
+
+
 def _difference(cell: Cell) -> str:
     if cell.difference is None:
         return NOTHING
@@ -151,13 +156,12 @@ def _seconds(value: float | None) -> str:
 
 
 _TEXTS: dict[str, Callable[[Cell], str]] = {  # What is said of a cell, as the heads of columns name it.
-    "published": lambda cell: number(cell.published, cell.published_ci95),
-    "ours": lambda cell: number(cell.ours, cell.ours_ci95),
+    "published": lambda cell: _number(cell.published),
+    "ours": lambda cell: _number(cell.ours),
     "difference": _difference,
-    "published s / 10k": lambda cell: _seconds(cell.published_seconds),
+    "published s / 10k": lambda cell: _seconds(cell.published.seconds if cell.published else None),
     "ours s / 10k": lambda cell: _seconds(cell.ours_seconds),
 }
-
 
 ALL_AT_ONCE = "The 95 % intervals of these differences hold for all of them at once (Bonferroni)."
 
@@ -185,8 +189,8 @@ def paired_differences(measured: Sequence[Measurement], letters: Letters) -> lis
     return list(sentences.items())
 
 
-def grids(lines: Lines) -> list[tuple[str, Table]]:
-    """Gains, accuracies, and errors of the shares if there are any, of each row of panels, with headings."""
+def grids(lines: Lines) -> list[Block]:
+    """Gains, accuracies, and errors of the shares if there are any, of each row of panels, folded."""
     texts: dict[str, Callable[[Point], str]] = {
         "Gain in points": lambda point: signed(point.gain, point.gain_ci95),
         "Accuracy in percent": lambda point: number(point.accuracy, point.accuracy_ci95),
@@ -194,11 +198,12 @@ def grids(lines: Lines) -> list[tuple[str, Table]]:
     if any(point.share_error is not None for point in lines.points):
         texts["Mean absolute error of the classes' shares in points"] = lambda point: share(point.share_error)
     rows = {point.row: [each for each in lines.points if each.row == point.row] for point in lines.points}
-    return [
-        (f"{what}: {row}", grid(points, lines.x_label, text))
-        for what, text in texts.items()
-        for row, points in rows.items()
-    ]
+    blocks = []
+    for what, text in texts.items():
+        for row, points in rows.items():
+            head, cells = grid(points, lines.x_label, text)
+            blocks.append(Block(f"{what}: {row}", head=head, rows=cells, folded=True))
+    return blocks
 
 
 def grid(points: Sequence[Point], x_label: str, show: Callable[[Point], str]) -> Table:

@@ -43,7 +43,7 @@ def _tasks(folder: Path) -> Content:
 def _table(reproduction: Reproduction, measured: Sequence[Measurement]) -> Content:
     lines = compare(reproduction, measured)
     letters = rendering.training_letters(lines)
-    blocks = [Block(heading, head=head, rows=rows) for heading, (head, rows) in rendering.comparisons(lines, letters)]
+    blocks = rendering.comparisons(lines, letters)
     if letters:
         blocks.append(Block("Training of our models", sentences=rendering.explained(letters)))
     for training, sentences in rendering.paired_differences(measured, letters):

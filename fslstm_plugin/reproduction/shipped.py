@@ -14,12 +14,7 @@ def folder() -> Path:
 
 
 def names(within: Path | None = None) -> list[str]:
-    """Their names, or those of the reproductions within another folder, sorted.
-
-    Example:
-        >>> names()[:3]
-        ['figure-iterations', 'figure-support', 'queries']
-    """
+    """Their names, or those of the reproductions within another folder, sorted."""
     return sorted(file.parent.name for file in (within or folder()).glob("*/specification.json"))
 
 

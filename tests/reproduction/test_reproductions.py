@@ -602,18 +602,18 @@ def test_published_and_ours_are_matched_and_judged():
         assert line.cells[5].difference == pytest.approx(accuracy - 80)
         assert line.cells[5].within is within, "the interval of a difference is the root of the sum of squares: 0.707"
         letters = rendering.training_letters([rival, line])
-        ((heading, (head, rows)),) = rendering.comparisons([rival, line], letters)
-        assert heading == "d, b"
-        assert head == ["method", "training", "5-shot published", "5-shot ours", "5-shot difference"]
+        (block,) = rendering.comparisons([rival, line], letters)
+        assert block.heading == "d, b"
+        assert block.head == ["method", "training", "5-shot published", "5-shot ours", "5-shot difference"]
         difference = f"{accuracy - 80:+.2f}{' ✓' if within else ''}"
-        assert rows[0] == ["Rival", "published only", "81.00 ± 0.50", "–", "–"]
-        assert rows[1] == ["LSSVM", "A", "80.00 ± 0.50", f"{accuracy:.2f} ± 0.50", difference]
+        assert block.rows[0] == ["Rival", "published only", "81.00 ± 0.50", "–", "–"]
+        assert block.rows[1] == ["LSSVM", "A", "80.00 ± 0.50", f"{accuracy:.2f} ± 0.50", difference]
 
 
 def test_a_table_takes_the_queries_balance_and_split_that_the_paper_has():
     others = [measurement(queries=50), measurement(query_balance="dirichlet:1"), measurement(split="val")]
     (line,) = compare(reproduction(), [*others, measurement(accuracy=70.0)])
-    assert {shots: cell.ours for shots, cell in line.cells.items()} == {5: 70.0}
+    assert {shots: cell.ours.accuracy for shots, cell in line.cells.items()} == {5: 70.0}
     assert compare(reproduction(), others) == []
 
 
@@ -631,11 +631,11 @@ def test_a_rivals_models_for_different_shots_share_a_line():
         ["t"],
     ]
     letters = rendering.training_letters(lines)
-    ((_, (_, rows)),) = rendering.comparisons(lines, letters)
-    assert [row[:2] for row in rows] == [["TPN", "A, B"], ["TPN", "C, D"], ["TPN", "E"], ["LSSVM", "F"]]
+    (block,) = rendering.comparisons(lines, letters)
+    assert [row[:2] for row in block.rows] == [["TPN", "A, B"], ["TPN", "C, D"], ["TPN", "E"], ["LSSVM", "F"]]
     assert [each["training"] for each in lines[0].as_dicts()] == ["one", "five"]
     few = compare(here, [measurement(), of("one", 5, episodes=3)])
-    assert rendering.comparisons(few, rendering.training_letters(few))[0][1][1][0][0] == "TPN, 3 episodes"
+    assert rendering.comparisons(few, rendering.training_letters(few))[0].rows[0][0] == "TPN, 3 episodes"
     assert "TPN, 3 episodes (A)" in rendering.latex(here, few)
 
 
@@ -646,7 +646,7 @@ def test_measurements_with_two_seeds_are_both_kept_and_shown(tmp_path):
     found = measurements.read(tmp_path)
     assert [each.accuracy for each in found] == [70.0, 72.0]
     lines = compare(reproduction(), found)
-    assert [line.cells[5].ours for line in lines] == [70.0, 72.0]
+    assert [line.cells[5].ours.accuracy for line in lines] == [70.0, 72.0]
     assert rendering.explained(rendering.training_letters(lines)) == [
         "A: t; test episodes of seed 0",
         "B: t; test episodes of seed 1",
@@ -865,10 +865,10 @@ def test_a_grid_puts_the_longer_side_down():
         ["k", "c, s", "c, t"],
         [["1", "s1", "t1"], ["2", "s2", "t2"], ["3", "s3", "t3"]],
     )
-    (what, (head, rows)), _ = rendering.grids(Lines("k", "y", [*points, replace(points[0], series="u", x=None)]))
-    assert what == "Gain in points: r"
-    assert head == ["k", "c, s", "c, t", "c, u"]
-    assert rows[-1] == ["any", "–", "–", "+1.00"]
+    block, _ = rendering.grids(Lines("k", "y", [*points, replace(points[0], series="u", x=None)]))
+    assert block.heading == "Gain in points: r"
+    assert block.head == ["k", "c, s", "c, t", "c, u"]
+    assert block.rows[-1] == ["any", "–", "–", "+1.00"]
 
 
 @pytest.mark.parametrize("name", sorted(file.parent.name for file in REPRODUCTIONS.glob("*/table.md")))
