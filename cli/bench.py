@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -11,13 +10,14 @@ import typer
 
 from fslstm_plugin.checks import one_of
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.registry import BACKBONES
 
-from . import evaluation, options, terminal
+from . import evaluation, options
 from .results import write_json
+from .terminal import for_tables, say
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import Console
     from torch import nn
 
     from fslstm_plugin.runs.folder import Run
@@ -70,7 +70,7 @@ def bench(
         str,
         typer.Option(
             help="eval and train: the backbone, with random weights; for eval that of --run, if given.",
-            autocompletion=options.complete(options.BACKBONES),
+            autocompletion=BACKBONES.names,
         ),
     ] = "conv4",
     run: Annotated[
@@ -98,14 +98,12 @@ def bench(
     from fslstm_plugin.data.root import data_root as resolve_root
     from fslstm_plugin.runs.folder import Run
 
-    console = terminal.for_sentences()
     root = resolve_root(data_root)
     chosen = Run.find(run, runs) if run is not None else None
     _require(groups, chosen, features, root)
 
     import pytorch_lightning as pl
 
-    report = partial(terminal.say, console)
     results: list[Result] = []
     for group in groups:
         pl.seed_everything(seed, verbose=False)
@@ -114,31 +112,31 @@ def bench(
             from fslstm_plugin.benchmarks.heads import bench_heads
             from fslstm_plugin.benchmarks.table3 import bench_table3
 
-            vectors, labels = _features(chosen, dim, seed, data_root, console)
+            vectors, labels = _features(chosen, dim, seed, data_root)
             if table3_episodes:
-                report(f"heads: Table 3, {table3_episodes:,} episodes")
+                say(f"heads: Table 3, {table3_episodes:,} episodes")
                 results += bench_table3(vectors, labels, table3_episodes, seed)
-            results += bench_heads(vectors, labels, shots, rounds, seed, report)
+            results += bench_heads(vectors, labels, shots, rounds, seed, say)
         elif group == "transduction":
             from fslstm_plugin.benchmarks.transduction import bench_transduction
 
-            vectors, labels = _features(chosen, dim, seed, data_root, console)
-            results += bench_transduction(vectors, labels, shots, rounds, seed, report)
+            vectors, labels = _features(chosen, dim, seed, data_root)
+            results += bench_transduction(vectors, labels, shots, rounds, seed, say)
         elif group == "sets":
             from fslstm_plugin.benchmarks.sets import bench_sets
 
-            results += bench_sets(dim, rounds, seed, report)
+            results += bench_sets(dim, rounds, seed, say)
         elif group == "eval":
             from fslstm_plugin.benchmarks.evaluation import bench_evaluation
 
-            results += bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, report)
+            results += bench_evaluation(_backbone(chosen, backbone), root, episodes, rounds, seed, say)
         else:
             from fslstm_plugin.benchmarks.training import bench_training
 
-            results += bench_training(backbone, root, rounds, seed, report)
+            results += bench_training(backbone, root, rounds, seed, say)
 
     for table in tables(results):
-        terminal.for_tables().print(table)
+        for_tables().print(table)
     if json:
         write_json(json, as_plain(results))
 
@@ -158,16 +156,14 @@ def _require(groups: Collection[str], run: Run | None, features: int | None, roo
         raise UsageError(f"bench eval needs a run for images of 32 pixels, but {run.name} is for others.")
 
 
-def _features(
-    run: Run | None, dim: int, seed: int, data_root: Path | None, console: Console
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _features(run: Run | None, dim: int, seed: int, data_root: Path | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Features and labels: of the run's test split, or generated."""
     if run is None:
         from fslstm_plugin.benchmarks.clusters import clusters
 
         return clusters(dim, seed)
 
-    session = evaluation.Evaluation(device="cpu", data_root=data_root).session(run, console)
+    session = evaluation.Evaluation(device="cpu", data_root=data_root).session(run)
     return session.features, session.split.labels
 
 

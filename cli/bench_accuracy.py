@@ -24,9 +24,7 @@ fslstm bench-accuracy --mark 70 --epochs 20 --label-smoothing 0
 @stoppable()
 def bench_accuracy(
     backbone: options.Backbone = "conv4",
-    dataset: Annotated[str, typer.Option(help="The data set.", autocompletion=options.complete(DATASETS))] = (
-        "cifar-fs"
-    ),
+    dataset: Annotated[str, typer.Option(help="The data set.", autocompletion=DATASETS.names)] = ("cifar-fs"),
     mark: Annotated[
         float, typer.Option(min=0, max=100, help="5-shot validation accuracy to reach, in percent.")
     ] = 68.0,
@@ -37,15 +35,12 @@ def bench_accuracy(
     **recipe: Any,
 ) -> None:
     """Measure how long a pretraining takes until LSSVM reaches an accuracy on validation classes, on the CPU."""
-    from functools import partial
-
     from fslstm_plugin.benchmarks import accuracy
     from fslstm_plugin.training.configuration import pretrain_config
 
-    tell = partial(terminal.say, terminal.for_sentences())
     given = only_given(recipe)
     config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
-    curve = accuracy.bench_accuracy(config, mark, data_root, tell)
+    curve = accuracy.bench_accuracy(config, mark, data_root, terminal.say)
     terminal.for_tables().print(curve.table())
     if json:
         write_json(json, curve.as_dict(config))

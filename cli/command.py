@@ -18,7 +18,6 @@ _EMPTY = re.compile("--[a-z0-9-]+=")
 _WANTED = re.compile(r"(?:tried|unable) to allocate ([\d.]+ \w+)", re.IGNORECASE)
 _SIZES = ("batch_size", "batch_episodes", "episodes_per_step", "queries", "workers", "max_pixels")  # What takes memory
 
-
 _running: ContextVar[Sequence[Any]] = ContextVar("parameters of the running command", default=())
 
 

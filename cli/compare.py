@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.errors import UsageError
-from fslstm_plugin.registry import HEADS
+from fslstm_plugin.registry import HEADS, METHODS
 
-from . import evaluation, options, terminal
+from . import evaluation, terminal
 from .results import Output
 from .signatures import split, with_fields
 from .sources import PANEL, Source
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.evaluation.session import Session
 
 COMPARE_EXAMPLES = """
@@ -68,16 +66,15 @@ def compare(
     source, rest = split(Source, more)
     output, rest = split(Output, rest)
     asked = evaluation.Evaluation(**rest)
-    console = terminal.for_sentences()
-    sessions = asked.sessions(run, source, console)
+    sessions = asked.sessions(run, source)
     if methods:
         parts = _where_possible(sessions, methods)
     elif len(sessions) > 1:
         parts = [(session, [str(session.method)]) for session in sessions]
     else:
-        usual = _default_methods(str(sessions[0].method), console)
-        parts = [(sessions[0], evaluation.possible(sessions[0], usual, console))]
-    asked.finish("compare", parts, console, output)
+        usual = _default_methods(str(sessions[0].method))
+        parts = [(sessions[0], evaluation.possible(sessions[0], usual))]
+    asked.finish("compare", parts, output)
 
 
 def require_head(text: str) -> None:
@@ -87,14 +84,13 @@ def require_head(text: str) -> None:
     HEADS.get(Part.parse(text).name)
 
 
-def _default_methods(trained: str, console: Console) -> list[str]:
+def _default_methods(trained: str) -> list[str]:
     """The heads, plain and with PSM, what the run was trained for, methods without training, the best with bpa."""
     from fslstm_plugin.arguments import options as options_of
     from fslstm_plugin.naming import whole_methods
-    from fslstm_plugin.registry import METHODS
 
     for fault in METHODS.loadable()[1]:
-        terminal.say(console, f"Left out: {fault}")
+        terminal.say(f"Left out: {fault}")
     # The plugin's own backbones end in a LeakyReLU; without negative features the two are the same.
     whole = [
         f"{name}(negative=signed)" if "negative" in options_of(METHODS.get(name)) else name for name in whole_methods()
@@ -129,7 +125,7 @@ def compare_heads(
         Optional[list[str]],
         typer.Option(
             help="A head, such as lssvm or lssvm(ridge=loo); repeat it for several. Default: nn, rr, svm and lssvm.",
-            autocompletion=options.complete(HEADS),
+            autocompletion=HEADS.names,
         ),
     ] = None,
     psm_iters: Annotated[int, typer.Option(min=1, help="Iterations of the Pseudo Support Module.")] = 10,

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from fslstm_plugin.errors import UsageError
+from fslstm_plugin.errors import DataError, PartError, UsageError
 from fslstm_plugin.registry import DATASETS
 
 from . import terminal
 from .command import Command, epilog
-from .options import DataRoot, Json, complete
+from .options import DataRoot, Json
 from .results import write_json
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data sets, and list them.")
@@ -35,7 +35,7 @@ def prepare(
     name: Annotated[
         str,
         typer.Argument(
-            help="cifar-fs, mini, fc100, tiered, glyphs, or a registered one.", autocompletion=complete(DATASETS)
+            help="cifar-fs, mini, fc100, tiered, glyphs, or a registered one.", autocompletion=DATASETS.names
         ),
     ],
     source: Annotated[
@@ -66,7 +66,7 @@ def prepare(
 @app.command("list", cls=Command, epilog=epilog(LIST_EXAMPLES))
 def show(data_root: DataRoot = None, json: Json = None) -> None:
     """List the data sets, prepared ones first, each with its folder and the numbers of classes and images per split."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from fslstm_plugin.data.root import data_root as resolve
 
@@ -74,17 +74,13 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
     if data_root is not None and not root.is_dir():
         raise UsageError(f"--data-root: there is no folder {root}: name the one that holds the data sets.")
     rows = sorted((row for name in DATASETS.names() for row in _rows(name, root)), key=lambda row: not row["prepared"])
-    table = Table(title=f"Data sets in {root}")
-    for heading in ("data set", "split"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("classes", "images", "size"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    names = (Column(heading, no_wrap=True) for heading in ("data set", "split"))
+    numbers = (Column(heading, justify="right", no_wrap=True) for heading in ("classes", "images", "size"))
+    table = Table(*names, *numbers, Column("where", overflow="fold"), title=f"Data sets in {root}")
     for row in rows:
-        numbers = (row["classes"], row["images"], row["image_size"]) if row["prepared"] else ("", "", "")
-        table.add_row(
-            row["dataset"], row["split"], *map(str, numbers), row["path"] if row["prepared"] else row["state"]
-        )
+        counts = (row["classes"], row["images"], row["image_size"]) if row["prepared"] else ("", "", "")
+        where = row["path"] if row["prepared"] else row["state"]
+        table.add_row(row["dataset"], row["split"], *map(str, counts), where)
     terminal.for_tables().print(table)
     if json:
         write_json(json, {"rows": rows})
@@ -93,7 +89,6 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:
     """A row for each split; one without numbers if it is not prepared, and none if it is another version of one."""
     from fslstm_plugin.data.sets.published import OtherVersion
-    from fslstm_plugin.errors import DataError, PartError
 
     row = {"dataset": name, "split": "", "prepared": False, "classes": None, "images": None, "image_size": None}
     try:

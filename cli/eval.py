@@ -51,8 +51,7 @@ def evaluate(
     head: Annotated[
         Optional[str],
         typer.Option(
-            help="A head other than the run's; also lssvm(ridge=loo), rr(normalize).",
-            autocompletion=options.complete(HEADS),
+            help="A head other than the run's; also lssvm(ridge=loo), rr(normalize).", autocompletion=HEADS.names
         ),
     ] = None,
     psm_iters: Annotated[
@@ -61,7 +60,7 @@ def evaluate(
     can: Annotated[bool, typer.Option("--can", help="Also a row with CAN's transduction.")] = False,
     transduction: Annotated[
         Optional[list[str]],
-        typer.Option(help="Also a row with another registered module.", autocompletion=options.complete(TRANSDUCTION)),
+        typer.Option(help="Also a row with another registered module.", autocompletion=TRANSDUCTION.names),
     ] = None,
     iam: Annotated[
         Optional[bool],
@@ -90,12 +89,11 @@ def evaluate(
     for name in transduction or []:
         TRANSDUCTION.get(name)
     terminal.join_ranks().device(asked.device)
-    console = terminal.for_sentences()
-    (session,) = asked.sessions([run] if run is not None else None, source, console)
+    (session,) = asked.sessions([run] if run is not None else None, source)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += [*(["can"] if can else []), *(transduction or [])]
     names = methods or rows_for(session.method, head, refits, iam, bn)
-    asked.finish("eval", [(session, names)], console, output, beside)
+    asked.finish("eval", [(session, names)], output, beside)
 
 
 def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | None, bn: bool) -> list[str]:

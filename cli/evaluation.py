@@ -20,8 +20,6 @@ from .results import Output
 from .terminal import join_ranks, progress, running, say
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.evaluation.rows import Row
     from fslstm_plugin.evaluation.session import RunSession, Session
     from fslstm_plugin.evaluation.setting import Setting
@@ -53,7 +51,7 @@ class Evaluation:
 
     runs: options.RunsFolder = Path("runs")
     dataset: Annotated[
-        Optional[str], typer.Option(help="A data set other than the run's.", autocompletion=options.complete(DATASETS))
+        Optional[str], typer.Option(help="A data set other than the run's.", autocompletion=DATASETS.names)
     ] = None
     views: Views = None
     split: Annotated[str, typer.Option(help="test, val or train.")] = "test"
@@ -100,7 +98,7 @@ class Evaluation:
         further = self.queries, self.episodes, self.seed, self.query_balance, self.interval
         return [Setting(self.ways, shots, *further) for shots in dict.fromkeys(self.shots or (1, 5))]
 
-    def sessions(self, runs: Sequence[str] | None, source: Source, console: Console) -> list[Session]:
+    def sessions(self, runs: Sequence[str] | None, source: Source) -> list[Session]:
         """Of each run that is named, of the newest where none is, or of what takes the place of a run."""
         from fslstm_plugin.evaluation.summed import summed
         from fslstm_plugin.runs.folder import Run
@@ -109,16 +107,16 @@ class Evaluation:
             for name, usual in (("split", "test"), ("precision", "32")):
                 if getattr(self, name) != usual:
                     raise UsageError(f"{source.option} has no {name}, which is a run's: leave out --{name}.")
-            return [source.session(self.runs, self.device, console, self.views)]
+            return [source.session(self.runs, self.device, self.views)]
         chosen = [Run.find_sum(name, self.runs) for name in runs] if runs else [[Run.newest(self.runs)]]
         chosen = list({tuple(run.path.resolve() for run in each): each for each in chosen}.values())
         names = ["+".join(run.name for run in each) for each in chosen]
         if again := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"Rows are told apart by their runs' names, but two are called {again}: rename a folder.")
-        found = ([self.session(run, console) for run in each] for each in chosen)
+        found = ([self.session(run) for run in each] for each in chosen)
         return [each[0] if len(each) == 1 else summed(each) for each in found]
 
-    def session(self, run: Run, console: Console) -> RunSession:
+    def session(self, run: Run) -> RunSession:
         """A run's model on the split of its data set, or of another with images of the same size."""
         from fslstm_plugin.data.root import load_split
         from fslstm_plugin.evaluation.session import RunSession
@@ -129,21 +127,13 @@ class Evaluation:
             raise UsageError(
                 f"The run {run.name} was pretrained on a folder of images: name a data set with --dataset."
             )
-        ranks = join_ranks()
+        split, ranks = load_split(name, self.split, self.data_root), join_ranks()
+        device = ranks.device(self.device)
         return RunSession(
-            run,
-            load_split(name, self.split, self.data_root),
-            ranks.device(self.device),
-            self.precision,
-            self.data_root,
-            self.cache,
-            ranks,
-            partial(progress, console),
-            partial(say, console),
-            self.views,
+            run, split, device, self.precision, self.data_root, self.cache, ranks, progress, say, self.views
         )
 
-    def measure(self, parts: Sequence[tuple[Session, Sequence[Method]]], console: Console) -> list[Row]:
+    def measure(self, parts: Sequence[tuple[Session, Sequence[Method]]]) -> list[Row]:
         """Rows of the methods for each number of shots, on the same episodes within it."""
         from fslstm_plugin.evaluation.session import measure_together
 
@@ -152,37 +142,31 @@ class Evaluation:
             each.check(parts[0][0].split)
         rows: list[Row] = []
         passes = sum(len(session.by_pass(methods)) for session, methods in parts)
-        with running(console, len(settings) * passes * len(join_ranks().share(self.episodes))) as show:
+        with running(len(settings) * passes * len(join_ranks().share(self.episodes))) as show:
             for each in settings:
                 rows += measure_together(parts, each, self.batch_episodes, partial(show, each.shots), len(settings))
         return rows
 
     def finish(
-        self,
-        kind: str,
-        parts: Sequence[tuple[Session, Sequence[str]]],
-        console: Console,
-        output: Output,
-        further: Further | None = None,
+        self, kind: str, parts: Sequence[tuple[Session, Sequence[str]]], output: Output, further: Further | None = None
     ) -> None:
         """Measure methods of sessions by name, as tuned if that is wanted, and output the rows of a kind of evaluation.
 
         What is measured further is of the first session.
         """
         built = [
-            (session, session.methods(as_tuned(session, names, console) if self.tuned else names))
-            for session, names in parts
+            (session, session.methods(as_tuned(session, names) if self.tuned else names)) for session, names in parts
         ]
         for sentence in further.check(*built[0], self.settings) if further else ():
-            say(console, sentence)
-        rows = self.measure(built, console)
+            say(sentence)
+        rows = self.measure(built)
         more = further.rows(*built[0], self.settings) if further and join_ranks().rank == 0 else {}
         runs = [session.run for session, _ in parts if session.run is not None]
         notes = list(dict.fromkeys(note for session, _ in parts for note in session.notes))
         output.give_out(runs, kind, rows, notes, more)
 
 
-def possible(session: Session, names: Iterable[str], console: Console) -> list[str]:
+def possible(session: Session, names: Iterable[str]) -> list[str]:
     """Those of some usual methods that are possible here; the others are reported, with the reason for the first."""
     found: list[str] = []
     refused: dict[str, FSLSTMError] = {}
@@ -193,11 +177,11 @@ def possible(session: Session, names: Iterable[str], console: Console) -> list[s
         except (DataError, UsageError) as error:
             refused[name] = error
     if refused:
-        say(console, f"Left out: {', '.join(refused)}. {next(iter(refused.values()))}")
+        say(f"Left out: {', '.join(refused)}. {next(iter(refused.values()))}")
     return found
 
 
-def as_tuned(session: Session, names: Sequence[str], console: Console) -> list[str]:
+def as_tuned(session: Session, names: Sequence[str]) -> list[str]:
     """Names of methods, with what ``fslstm tune`` chose for run and data set in place of plain ones, each once."""
     from fslstm_plugin.evaluation.tuning import load_tuning, tuned_name
 
@@ -207,9 +191,6 @@ def as_tuned(session: Session, names: Sequence[str], console: Console) -> list[s
     for name in names:
         chosen = tuned_name(choices, name, str(session.method))
         if chosen != name and chosen not in found:
-            say(
-                console,
-                f"{name} is used as tuned on validation episodes of {dataset}: {chosen} (--no-tuned for its defaults).",
-            )
+            say(f"{name} is used as tuned on validation episodes of {dataset}: {chosen} (--no-tuned for its defaults).")
         found[chosen] = None
     return list(found)

@@ -25,10 +25,10 @@ _CHECKED = 64  # Pictures; drawn where there are more.
 
 def export(
     model: pictures.Model,
-    onnx: Annotated[Optional[Path], pictures.output("File of the graph.", "graph")] = None,
+    onnx: Annotated[Optional[Path], options.output("File of the graph.", "graph")] = None,
     card: Annotated[
         Optional[Path],
-        pictures.output(
+        options.output(
             "File of a card in Markdown: classes, what to expect, backbone and licence, with a hub's metadata.", "card"
         ),
     ] = None,
@@ -67,11 +67,10 @@ def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None
     from fslstm_plugin.pictures.onnx import export_onnx
     from fslstm_plugin.pictures.tables import path_of
 
-    console = terminal.for_sentences()
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
     else:
-        found = pictures.unlabelled(check, console)
+        found = pictures.unlabelled(check)
     found = random.Random(0).sample(found, min(len(found), _CHECKED))
     images, faults = [], []
     for each in found:
@@ -81,7 +80,7 @@ def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None
             faults.append(error)
     if faults:
         more = f" And {len(faults) - 1:,} more." if len(faults) > 1 else ""
-        terminal.say(console, f"Not checked with: {faults[0]}{more}")
+        terminal.say(f"Not checked with: {faults[0]}{more}")
     difference = export_onnx(classifier, onnx, images)
     typer.echo(
         f"Saved in {printable(str(onnx))}; on {pictures.count_of(len(images))} its probabilities are those of the "

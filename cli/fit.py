@@ -14,8 +14,6 @@ from fslstm_plugin.errors import DataError, UsageError, listed, printable
 from . import evaluation, gathering, options, pictures, terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.expectations import Expectations
 
@@ -30,7 +28,7 @@ fslstm fit labelled/ -o birds.fslstm --groups time:300  (bursts: judged without 
 """
 
 SAMPLE = Path("sample")
-Output = Annotated[Path, pictures.output("File of the classifier.", None, "--output", "-o")]
+Output = Annotated[Path, options.output("File of the classifier.", None, "--output", "-o")]
 
 
 def fit(
@@ -43,8 +41,7 @@ def fit(
         ),
     ] = False,
     method: Annotated[
-        Optional[str],
-        typer.Option(help="Name of a method. Default: chosen by leave-one-out.", show_default=False),
+        Optional[str], typer.Option(help="Name of a method. Default: chosen by leave-one-out.", show_default=False)
     ] = None,
     backbone: pictures.BackboneName = None,
     weights: pictures.Weights = None,
@@ -55,10 +52,9 @@ def fit(
     max_pixels: pictures.MaxPixels = None,
     seed: options.Seed = 0,
     device: evaluation.Device = "auto",
-    json: Annotated[Optional[Path], pictures.output("What is printed, in full, as JSON.", "JSON file")] = None,
+    json: Annotated[Optional[Path], options.output("What is printed, in full, as JSON.", "JSON file")] = None,
     html: Annotated[
-        Optional[Path],
-        pictures.output("A page of what is printed, with the possibly mislabelled pictures.", "page"),
+        Optional[Path], options.output("A page of what is printed, with the possibly mislabelled pictures.", "page")
     ] = None,
 ) -> None:
     """Learn classes from a few labelled pictures of each, and say what to expect.
@@ -66,8 +62,6 @@ def fit(
     A frozen backbone computes features. The head and its constants are chosen by leaving out each labelled picture in
     turn, so that no further pictures are needed. The file holds features and names: no pictures, and no code.
     """
-    from rich.console import Console
-
     from fslstm_plugin.classifier.classifier import Classifier, method_to_fit
     from fslstm_plugin.classifier.selection import CANDIDATES
     from fslstm_plugin.pictures.expectations import expectations, sentences
@@ -87,22 +81,21 @@ def fit(
             f"{method} needs the mean feature of base classes, which labelled pictures do not have: use center=episode "
             "among its arguments."
         )
-    console = Console(stderr=True)
-    found = pictures.labelled(labelled, console, groups)
+    found = pictures.labelled(labelled, groups)
     _require_two(found, labelled)
     pictures.require_replaceable(output)
     network = pictures.open_backbone(backbone, weights, pooling, runs, device, views)
-    gathered = gathering.gather(found, network, console)
+    gathered = gathering.gather(found, network)
     _require_two(gathered.pictures, labelled)
     once, copies = gathering.without_copies(gathered)
-    _tell_lost(found, once, console)
+    _tell_lost(found, once)
     features, labels = once.features.numpy(), [str(each.label) for each in once.pictures]
     # Sets by a method that was chosen with these pictures would not have the guaranteed coverage.
     by = None if method else CANDIDATES[0]
     classifier = Classifier(method or _chosen(once), backbone=network, seed=seed, set_method=by)
     classifier.fit(features, labels, [each.name for each in once.pictures], [each.group for each in once.pictures])
     said = expectations(classifier)
-    with pictures.claimed(output, console):  # an update of it may be under way
+    with pictures.claimed(output):  # an update of it may be under way
         classifier.save(output)
     lost = f"; {pictures.count_of(len(once.unreadable))} could not be read" if once.unreadable else ""
     fitted = [
@@ -153,13 +146,13 @@ def _require_two(found: Sequence[Picture], source: Path) -> None:
         )
 
 
-def _tell_lost(found: Sequence[Picture], kept: Gathered, console: Console) -> None:
+def _tell_lost(found: Sequence[Picture], kept: Gathered) -> None:
     """Name classes of which no picture can be read."""
     from fslstm_plugin.pictures import class_names
 
     left = set(class_names(kept.pictures))
     if lost := [name for name in class_names(found) if name not in left]:
-        terminal.say(console, f"Classes left out, of which no picture can be read: {listed(lost)}.")
+        terminal.say(f"Classes left out, of which no picture can be read: {listed(lost)}.")
 
 
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:

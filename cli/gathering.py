@@ -14,12 +14,10 @@ from . import terminal
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import Console
 
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.decoding import Remark
-    from fslstm_plugin.pictures.embedding import Problem
+    from fslstm_plugin.pictures.decoding import Problem, Remark
     from fslstm_plugin.pretrained import PictureBackbone
 
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
@@ -50,21 +48,21 @@ def held(classifier: Classifier) -> Gathered:
     return Gathered(known, torch.from_numpy(classifier.support_), [])
 
 
-def gather(pictures: Sequence[Picture], backbone: PictureBackbone, console: Console) -> Gathered:
+def gather(pictures: Sequence[Picture], backbone: PictureBackbone) -> Gathered:
     """Features of pictures, with progress; unreadable ones are named."""
     import torch
 
     from fslstm_plugin.pictures.embedding import features_of
 
     batches, done = [], 0
-    with terminal.progress(console, "Pictures", len(pictures)) as tell:
+    with terminal.progress("Pictures", len(pictures)) as tell:
         for batch in features_of(pictures, backbone):
             batches.append(batch)
             done += len(batch.pictures) + len(batch.problems)
             tell(done, len(pictures))
     unreadable = [each for batch in batches for each in batch.problems]
-    name_unreadable([each.reason for each in unreadable], console)
-    say_remarks([each for batch in batches for each in batch.remarks], console)
+    name_unreadable([each.reason for each in unreadable])
+    say_remarks([each for batch in batches for each in batch.remarks])
     found = [each for batch in batches for each in batch.pictures]
     if not found:
         raise DataError(f"None of the {len(pictures):,} pictures can be read.")
@@ -99,15 +97,15 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     return [printable(each) for each in said + more]
 
 
-def name_unreadable(reasons: Sequence[str], console: Console, before: int = 0) -> None:
+def name_unreadable(reasons: Sequence[str], before: int = 0) -> None:
     """Why each of the first pictures cannot be read, of which so many were named before."""
     for reason in reasons[: max(0, _MOST_NAMED - before)]:
-        terminal.say(console, f"Left out: {printable(reason)}")
+        terminal.say(f"Left out: {printable(reason)}")
 
 
-def say_remarks(remarks: Sequence[Remark], console: Console) -> None:
+def say_remarks(remarks: Sequence[Remark]) -> None:
     """A sentence on each kind of remark, with the first picture that it is true of, however many they are."""
     for how, count in Counter(each.how for each in remarks).items():
         first = next(each.picture for each in remarks if each.how == how)
         more = f" and {count - 1:,} more" if count > 1 else ""
-        terminal.say(console, printable(f"{how}: {first.path}{more}."))
+        terminal.say(printable(f"{how}: {first.path}{more}."))

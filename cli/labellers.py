@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from fslstm_plugin.errors import RunError, UsageError
 
@@ -18,48 +18,18 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.confidence.certainty import LeftOut
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.likeness import Likeness
+    from fslstm_plugin.pictures.graph import Graph
     from fslstm_plugin.pictures.predictions import Batch, Prediction, Sureness
     from fslstm_plugin.pictures.predictor import Guarantee
 
 _PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
-_ROUNDING = 1e-9  # 1 less a share such as 0.95 is not exactly its complement.
 _TOGETHER = 10_000  # Pictures whose predictions can use each other: their similarities take 0.8 GB.
 
-
-class Labeller(Protocol):
-    """Predicts pictures."""
-
-    classes: list[str]
-    identity: str  # See `identity_of`.
-    together: bool  # Whether predictions use the other pictures.
-    sets: Guarantee | None  # The prediction sets.
-    counts: list[int]  # How many labelled pictures, or groups of them, each class has.
-    accepted: float  # See `acceptance`.
-    why_uncalibrated: str | None  # See `Classifier.why_uncalibrated`.
-    labelled: dict[str, str]  # Classes of the labelled pictures, by their names.
-    likeness: Likeness | None  # Tests the pictures that were predicted, where something is promised of them.
-
-    @property
-    def left_out(self) -> LeftOut | None:
-        """See `predictor.left_out`."""
-
-    def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
-        """Predictions in the order of the pictures."""
+Labeller: TypeAlias = "ClassifierLabeller | Graph"
 
 
 class ClassifierLabeller:
-    """A classifier with its backbone.
-
-    Args:
-        model: Its file.
-        device: As typed.
-        weights: Where the backbone's weights are now; None if they were not moved.
-        transductive: Whether predictions shall use the other pictures.
-        sets: The prediction sets that are asked for.
-        accept: Share of the pictures of the classes that is accepted, as typed.
-        sure: By which labels are sure, for what is promised of them.
-    """
+    """A classifier with its backbone, by options of `predict`; it has the attributes of a `Graph`."""
 
     def __init__(
         self,
@@ -97,13 +67,13 @@ class ClassifierLabeller:
 
     @property
     def left_out(self) -> LeftOut | None:
-        """See `Labeller.left_out`; it is computed where it is asked for."""
+        """See `predictor.left_out`; it is computed where it is asked for."""
         from fslstm_plugin.pictures.predictor import left_out
 
         return left_out(self._classifier)
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
-        """See `Labeller.predict`; all at once where they use each other."""
+        """Predictions in the order of the pictures; all at once where they use each other."""
         import torch
 
         from fslstm_plugin.pictures.embedding import features_of
@@ -158,12 +128,13 @@ def _loaded(model: Path, device: str, weights: Path | None) -> tuple[Classifier,
 def _require_enough(counts: Sequence[int], sets: Guarantee, grouped: bool) -> None:
     """Refuse a share that so few labelled pictures cannot guarantee, in the words of the option that asked for it."""
     from fslstm_plugin.confidence.conformal import attained_coverage
+    from fslstm_plugin.pictures.acceptance import ROUNDING
 
     points = min(counts) if sets.kind == PER_CLASS else sum(counts)
     if attained_coverage(sets.coverage, points) < 1:
         return
-    share, least = 1 - sets.coverage, math.ceil(100 / (points + 1) - _ROUNDING) / 100
-    enough = math.ceil(1 / share - 1 - _ROUNDING)
+    share, least = 1 - sets.coverage, math.ceil(100 / (points + 1) - ROUNDING) / 100
+    enough = math.ceil(1 / share - 1 - ROUNDING)
     what = "groups of labelled pictures" if grouped else "labelled pictures"
     of_each = " of each class" if sets.kind == PER_CLASS else ""
     raise UsageError(

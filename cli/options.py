@@ -7,23 +7,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from fslstm_plugin.errors import UsageError
-from fslstm_plugin.registry import BACKBONES, Registry
+from fslstm_plugin.registry import BACKBONES
 
 if TYPE_CHECKING:
     from fslstm_plugin.training.engine import EngineOptions
 
 
-def complete(registry: Registry):  # type: ignore[no-untyped-def]
-    """Shell completion of a registry's names."""
-    return lambda incomplete: [name for name in registry.names() if name.startswith(incomplete)]
-
-
-def in_a_folder(file: Optional[Path]) -> Optional[Path]:
+def _in_a_folder(file: Optional[Path]) -> Optional[Path]:
     """The file, or None; its folder must exist, so that a mistyped one is not created, and no picture is replaced."""
     if file is None:
         return None
@@ -59,8 +54,13 @@ _OURS = {  # By which an earlier file of a kind is known as one that may be repl
 _MOST = 2**22  # Bytes of a file to look at; none of ours is that long before what tells it.
 
 
-def output(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
-    """A callback like `in_a_folder` that refuses to replace what is there, but for an earlier one of its kind."""
+def output(help_text: str, kind: str | None = None, *names: str) -> Any:
+    """The option of a file to write; one that has a kind replaces nothing but an earlier one of its kind."""
+    check = _in_a_folder if kind is None else _of_a_kind(kind)
+    return typer.Option(*names, help=help_text, dir_okay=False, callback=check)
+
+
+def _of_a_kind(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
 
     def checked(file: Optional[Path]) -> Optional[Path]:
         if file is not None and _writable(file).is_file() and file.stat().st_size:
@@ -97,9 +97,7 @@ def require_apart(*files: Path | None) -> None:
         seen.add(place)
 
 
-Backbone = Annotated[
-    str, typer.Option(help="conv4, resnet12, or a registered one.", autocompletion=complete(BACKBONES))
-]
+Backbone = Annotated[str, typer.Option(help="conv4, resnet12, or a registered one.", autocompletion=BACKBONES.names)]
 DataRoot = Annotated[
     Optional[Path], typer.Option(help="Where the data sets are; $FSLSTM_DATA_ROOT, then ~/data, if not given.")
 ]
@@ -116,10 +114,7 @@ COVERAGE_KIND = (
     "average over the classes, where labelled and new images are drawn alike."
 )
 CoverageKind = Annotated[Optional[str], typer.Option(help=COVERAGE_KIND, show_default=PER_CLASS)]
-Json = Annotated[
-    Optional[Path],
-    typer.Option("--json", help="Also write the rows to this JSON file.", dir_okay=False, callback=output("JSON file")),
-]
+Json = Annotated[Optional[Path], output("Also write the rows to this JSON file.", "JSON file", "--json")]
 
 ENGINE = "Engine"  # Heading of the options that follow, and of the number of workers.
 

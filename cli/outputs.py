@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,6 @@ from .labellers import Labeller
 from .summary import Summary
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.pictures.likeness import Tested
     from fslstm_plugin.pictures.predictions import Asked, Prediction
 
@@ -67,15 +65,6 @@ def write_tasks(file: Path, found: Iterable[tuple[str, Prediction | None]], mode
     pictures.written(file)
 
 
-def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead: Sequence[str]) -> None:
-    """The page of all pictures, with sentences on top."""
-    from fslstm_plugin.reporting.gallery import gallery
-    from fslstm_plugin.storage.files import write_text
-
-    write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
-    pictures.written(file)
-
-
 def write_sidecars(asked: Asked) -> StorageError | None:
     """XMP sidecars with the labels as keywords, of sure ones where that was asked; why some could not be written."""
     from fslstm_plugin.pictures.boxes import unboxed
@@ -99,7 +88,7 @@ def write_sidecars(asked: Asked) -> StorageError | None:
     return StorageError(f"{done.failed[0]}{more}")
 
 
-def sort(folder: Path, asked: Asked, summary: Summary, link: bool, console: Console) -> None:
+def sort(folder: Path, asked: Asked, summary: Summary, link: bool) -> None:
     """The pictures in a folder for each label, copied or linked."""
     from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE, UNSURE
@@ -111,5 +100,5 @@ def sort(folder: Path, asked: Asked, summary: Summary, link: bool, console: Cons
         for each in asked
     )
     for sentence in sort_into(folder, found, [*summary.counts, UNSURE], link):
-        terminal.say(console, printable(sentence))
+        terminal.say(printable(sentence))
     typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -13,11 +12,9 @@ import typer
 
 from fslstm_plugin.errors import DataError, RunError, UsageError, printable
 
-from . import options, results, terminal
+from . import results, terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pretrained import PictureBackbone
@@ -38,12 +35,6 @@ Pictures = Annotated[
         "or not; or JSON of COCO or MegaDetector.",
     ),
 ]
-
-
-def output(help_text: str, kind: str | None = None, *names: str):  # type: ignore[no-untyped-def]
-    """The option of a file to write, which replaces none of another kind, see `options.output`."""
-    check = options.in_a_folder if kind is None else options.output(kind)
-    return typer.Option(*names, help=help_text, dir_okay=False, callback=check)
 
 
 def _allow_pixels(most: Optional[int]) -> Optional[int]:
@@ -117,7 +108,7 @@ def open_backbone(
         name = _in_full(name, runs)
     backbone = opened(name, None if weights is None else weights.absolute(), pooling, views=views)
     for note in backbone.notes:
-        terminal.say(terminal.for_sentences(), note)
+        terminal.say(note)
     return backbone.to(where)
 
 
@@ -133,13 +124,7 @@ def _in_full(name: str, runs: Path) -> str:
 
 
 def load(model: Path, device: str, weights: Path | None = None) -> Classifier:
-    """The classifier of a file, its backbone on its device.
-
-    Args:
-        model: The file.
-        device: As typed.
-        weights: Where the backbone's weights, or its run, are now; None if they were not moved.
-    """
+    """The classifier of a file, its backbone on its device; its weights, or its run, may have been moved."""
     from fslstm_plugin.classifier.classifier import Classifier
 
     where = terminal.join_ranks().device(device)
@@ -150,42 +135,41 @@ def load(model: Path, device: str, weights: Path | None = None) -> Classifier:
     return classifier
 
 
-def labelled(source: Path, console: Console, groups: str | None = None) -> list[Picture]:
+def labelled(source: Path, groups: str | None = None) -> list[Picture]:
     """See `fslstm_plugin.pictures.grouping.grouped`; what it reports is printed.
 
     Pictures of "none of these", as `predict` calls them, are left out with a sentence, since they need no examples.
     """
     from fslstm_plugin.pictures.predictions import NONE
 
-    kept, _ = examples(source, console, groups)
+    kept, _ = examples(source, groups)
     if not kept:
         raise DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
     return kept
 
 
-def examples(source: Path, console: Console, groups: str | None = None) -> tuple[list[Picture], list[Picture]]:
+def examples(source: Path, groups: str | None = None) -> tuple[list[Picture], list[Picture]]:
     """See `labelled`; those of "none of these" apart from the others, of which there may be none."""
     from fslstm_plugin.pictures.grouping import grouped
     from fslstm_plugin.pictures.predictions import NONE, only_guesses
 
-    pictures = grouped(source, groups, partial(terminal.say, console))
+    pictures = grouped(source, groups, terminal.say)
     if only_guesses(source):
         terminal.say(
-            console,
-            f"{source} is a table of predictions in which every label is the classifier's own guess: by them it seems "
-            "better than it is.",
+            f"{source} is a table of predictions in which every label is the classifier's own guess: by them it "
+            "seems better than it is."
         )
     kept, none = ([each for each in pictures if (each.label == NONE) is of_none] for of_none in (False, True))
     if none:
-        terminal.say(console, f'{count_of(len(none))} of "{NONE}" left out, which needs no examples.')
+        terminal.say(f'{count_of(len(none))} of "{NONE}" left out, which needs no examples.')
     return kept, none
 
 
-def unlabelled(source: Path, console: Console) -> list[Picture]:
+def unlabelled(source: Path) -> list[Picture]:
     """See `fslstm_plugin.pictures.pictures_in`; what it reports is printed."""
     from fslstm_plugin.pictures import pictures_in
 
-    return pictures_in(source, partial(terminal.say, console))
+    return pictures_in(source, terminal.say)
 
 
 def refuse_boxes(found: Sequence[Picture], option: str) -> None:
@@ -211,13 +195,11 @@ def require_replaceable(output: Path) -> None:
             raise UsageError(f"{output} already exists and is not replaced: name another file. ({error})") from error
 
 
-@contextmanager
-def claimed(file: Path, console: Console) -> Iterator[None]:
+def claimed(file: Path) -> AbstractContextManager[None]:
     """Keep a file from other commands while it is read, changed and written; if one has it, say so and wait."""
     from fslstm_plugin.storage.files import claimed as alone
 
-    with alone(file, lambda: terminal.say(console, f"Waiting for another command that writes {printable(str(file))}.")):
-        yield
+    return alone(file, lambda: terminal.say(f"Waiting for another command that writes {printable(str(file))}."))
 
 
 def shown(text: str, source: Path) -> str:

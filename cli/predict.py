@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, UsageError, printable
+from fslstm_plugin.errors import DataError, StorageError, UsageError, printable
 
 from . import evaluation, gathering, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, Labeller
 from .summary import Summary, doubted, on_likeness, on_sets, on_sure
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.decoding import Remark
     from fslstm_plugin.pictures.predictions import PredictionTable, Sureness
@@ -35,10 +33,8 @@ fslstm predict birds.fslstm pictures/ --transductive --json labels.json
 fslstm predict birds.onnx pictures/ --csv labels.csv  (what 'fslstm export' wrote)
 """
 
-
 ModelOrGraph = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", help="What 'fslstm fit' or 'fslstm export' wrote.", dir_okay=False),
+    Path, typer.Argument(metavar="MODEL", help="What 'fslstm fit' or 'fslstm export' wrote.", dir_okay=False)
 ]
 Accept = Annotated[
     Optional[float],
@@ -56,12 +52,12 @@ def predict(
     source: pictures.Pictures,
     csv: Annotated[
         Optional[Path],
-        pictures.output("A table with a line for each picture; an existing table is continued where it stopped."),
+        options.output("A table with a line for each picture; an existing table is continued where it stopped."),
     ] = None,
-    json: Annotated[Optional[Path], pictures.output("The same predictions as JSON.", "JSON file")] = None,
+    json: Annotated[Optional[Path], options.output("The same predictions as JSON.", "JSON file")] = None,
     label_studio: Annotated[
         Optional[Path],
-        pictures.output(
+        options.output(
             "Tasks for Label Studio, with the labels as predictions; 'update --add' reads its export.",
             "Label Studio file",
         ),
@@ -76,7 +72,7 @@ def predict(
     ] = False,
     html: Annotated[
         Optional[Path],
-        pictures.output("A page of all pictures, least certain first, in which labels can be corrected.", "page"),
+        options.output("A page of all pictures, least certain first, in which labels can be corrected.", "page"),
     ] = None,
     sort_into: Annotated[
         Optional[Path],
@@ -142,10 +138,9 @@ def predict(
     of these" if it is less similar to every class than nearly all labelled pictures are to theirs. Pictures are never
     changed or moved.
     """
-    from rich.console import Console
-
     from fslstm_plugin.pictures.acceptance import accepting
     from fslstm_plugin.pictures.predictions import Asked, PredictionTable
+    from fslstm_plugin.storage.files import write_text
 
     sure = _sureness(above, wrong_at_most, guaranteed)
     if sure is not None and sure.guaranteed:
@@ -162,9 +157,8 @@ def predict(
     _check_sorting(source, sort_into, link)
     options.require_apart(model, source, csv, json, html, label_studio)
     if html is not None:
-        import fslstm_plugin.reporting.gallery  # noqa: F401  # what it needs is missed before anything is computed
-    console = Console(stderr=True)
-    found = pictures.unlabelled(source, console)
+        from fslstm_plugin.reporting.gallery import gallery  # what it needs is missed before anything is computed
+    found = pictures.unlabelled(source)
     if label_studio is not None:
         pictures.refuse_boxes(found, "--label-studio")
     labeller: Labeller
@@ -180,17 +174,17 @@ def predict(
         labeller = ClassifierLabeller(model, device, weights, transductive, sets, accept, sure)
     _require_calibrated(labeller, sure)
     if new:
-        found = _new_ones(found, labeller, console)
+        found = _new_ones(found, labeller)
     with ExitStack() as stack:
         if csv is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fslstm-"))
         else:
-            stack.enter_context(_alone(csv, labeller.together, console))
+            stack.enter_context(_alone(csv, labeller.together))
         file = csv or Path(folder) / "predictions.csv"
         table = PredictionTable(file, labeller.identity, labeller.classes if probabilities else [])
         once = {table.entry(each.name): each for each in found}
         with _told_to_go_on(csv):
-            unreadable = _predict_all(once, labeller, table, console)
+            unreadable = _predict_all(once, labeller, table)
         asked = Asked(table, once.keys())
         if sure is not None:
             asked = replace(asked, sure=sure.rule(asked, labeller.left_out))
@@ -220,20 +214,21 @@ def predict(
             outputs.write_tasks(label_studio, ((each.path, each) for each in asked), model.name)
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
-            outputs.write_gallery(html, asked, labeller, title, lead)
+            write_text(html, gallery(asked, labeller.classes, title, lead, html, labeller.labelled, labeller.identity))
+            pictures.written(html)
         fault = outputs.write_sidecars(asked) if xmp else None
         if sort_into is not None:
-            outputs.sort(sort_into, asked, summary, link, console)
+            outputs.sort(sort_into, asked, summary, link)
         if fault is not None:
             raise fault
 
 
 @contextmanager
-def _alone(csv: Path, transductive: bool, console: Console) -> Iterator[None]:
+def _alone(csv: Path, transductive: bool) -> Iterator[None]:
     """Keep the table, which is made if needed, from other commands."""
     if not csv.exists():
         csv.touch()  # what is not there cannot be claimed
-    with pictures.claimed(csv, console):
+    with pictures.claimed(csv):
         if transductive and csv.is_file() and csv.stat().st_size:
             raise UsageError(
                 f"{csv} already exists, and predictions that use the other pictures cannot be continued: name another "
@@ -245,7 +240,6 @@ def _alone(csv: Path, transductive: bool, console: Console) -> Iterator[None]:
 @contextmanager
 def _told_to_go_on(csv: Path | None) -> Iterator[None]:
     """Say that a table is continued, where its predictions are stopped by Ctrl-C or a full disk."""
-    from fslstm_plugin.errors import StorageError
     from fslstm_plugin.stopping import Interrupted
 
     advice = "" if csv is None else f"The same command continues {printable(str(csv))}, which is whole."
@@ -306,13 +300,13 @@ def _refuse_beside_graph(
             raise UsageError(f"An exported graph takes no {option}: predict with the classifier that it is from.")
 
 
-def _new_ones(found: Sequence[Picture], labeller: Labeller, console: Console) -> list[Picture]:
+def _new_ones(found: Sequence[Picture], labeller: Labeller) -> list[Picture]:
     """The pictures that the classifier was not fitted to."""
     left = [each for each in found if each.name not in labeller.labelled]
     if not left:
         raise DataError("The classifier was fitted to all of these pictures: leave out --new, or name others.")
     if known := len(found) - len(left):
-        terminal.say(console, f"{pictures.count_of(known)} left out: in the classifier itself.")
+        terminal.say(f"{pictures.count_of(known)} left out: in the classifier itself.")
     return left
 
 
@@ -325,27 +319,25 @@ def _require_calibrated(labeller: Labeller, sure: Sureness | None) -> None:
         )
 
 
-def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: PredictionTable, console: Console) -> int:
+def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: PredictionTable) -> int:
     """Predict what is not in the table yet; the number of pictures that cannot be read."""
     new = [each for each in once.values() if each.name not in table]
     if len(new) < len(once):
-        terminal.say(
-            console, f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done."
-        )
+        terminal.say(f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done.")
     if labeller.likeness is not None:
         labeller.likeness.choose([*once.values()])
     done, unreadable = 0, 0
     remarks: list[Remark] = []
-    with terminal.progress(console, "Pictures", len(new)) as tell:
+    with terminal.progress("Pictures", len(new)) as tell:
         for batch in labeller.predict(new):
-            gathering.name_unreadable(batch.unreadable, console, before=unreadable)
+            gathering.name_unreadable(batch.unreadable, before=unreadable)
             unreadable += len(batch.unreadable)
             remarks += batch.remarks
             if batch.predictions:
                 table.append(batch.predictions)
             done += batch.looked_at
             tell(done, len(new))
-    gathering.say_remarks(remarks, console)
+    gathering.say_remarks(remarks)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
     if labeller.likeness is not None and len(new) < len(once):

@@ -32,8 +32,7 @@ RECIPE = "Recipe (defaults: those of --recipe for a benchmark, the published 90 
 def pretrain(
     context: typer.Context,
     dataset: Annotated[
-        Optional[str],
-        typer.Option(help="Benchmark whose training classes are learned.", autocompletion=options.complete(DATASETS)),
+        Optional[str], typer.Option(help="Benchmark whose training classes are learned.", autocompletion=DATASETS.names)
     ] = None,
     places: Annotated[
         Optional[Path], typer.Option(help="Folder of Places365-standard, in torchvision's layout.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import printable
+from fslstm_plugin.errors import RunError, printable
 
 from . import options
 
@@ -30,9 +30,7 @@ def report(
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
-    output: Annotated[Path, typer.Option(help="The page.", dir_okay=False, callback=options.output("page"))] = Path(
-        "report.html"
-    ),
+    output: Annotated[Path, options.output("The page.", "page")] = Path("report.html"),
 ) -> None:
     """Write one page that needs no network, with the best numbers, tables, figures, settings and provenance."""
     from fslstm_plugin.reporting.html import page
@@ -48,7 +46,6 @@ def report(
 
 def _sections(source: str, runs: Path) -> list[Section]:
     """The sections of a run, a reproduction, or everything in a folder."""
-    from fslstm_plugin.errors import RunError
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.report import reproduction_section
     from fslstm_plugin.reproduction.trainings import describe

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from fslstm_plugin.errors import RunError, UsageError
 from fslstm_plugin.registry import BACKBONES, DATASETS
 from fslstm_plugin.reproduction import shipped
 
 from . import evaluation, options, terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.reproduction.engine import Part, Request
     from fslstm_plugin.reproduction.specification import Reproduction
     from fslstm_plugin.reproduction.trainings import Identity
@@ -33,25 +31,18 @@ def reproduce(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(
-            help=f"{', '.join(shipped.names())}, or all.",
-            autocompletion=lambda incomplete: [
-                each for each in [*shipped.names(), "all"] if each.startswith(incomplete)
-            ],
-        ),
+        typer.Argument(help=f"{', '.join(shipped.names())}, or all.", autocompletion=lambda: [*shipped.names(), "all"]),
     ],
     dataset: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="Repeat it for several. Default: those of the paper that are prepared.",
-            autocompletion=options.complete(DATASETS),
+            help="Repeat it for several. Default: those of the paper that are prepared.", autocompletion=DATASETS.names
         ),
     ] = None,
     backbone: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="Repeat it for several. Default: those that the paper has there.",
-            autocompletion=options.complete(BACKBONES),
+            help="Repeat it for several. Default: those that the paper has there.", autocompletion=BACKBONES.names
         ),
     ] = None,
     shots: Annotated[
@@ -106,7 +97,6 @@ def reproduce(
     Trains what is missing, by the recipes at the given scale. A run with the same configuration is reused; one with a
     different configuration never is.
     """
-    from fslstm_plugin.errors import UsageError
     from fslstm_plugin.reproduction import beside, engine, measurements, outputs, support, trainings
     from fslstm_plugin.reproduction.specification import find
     from fslstm_plugin.runs.folder import Run
@@ -125,7 +115,6 @@ def reproduce(
     reproductions = find(name, output if redraw else shipped.folder())
     if episodes is not None and all(each.specification.shows_tasks for each in reproductions):
         raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
-    console = terminal.for_sentences()
     request = engine.Request(
         scale=trainings.find_scale(scale),
         runs=runs,
@@ -140,12 +129,13 @@ def reproduce(
         resume=resume,
         data_root=data_root,
         device=terminal.join_ranks().device(device),
+        console=terminal.for_sentences(),
         batch_episodes=batch_episodes,
-        tell=partial(terminal.progress, console),
+        tell=terminal.progress,
     )
     parts = {}
     if not redraw:
-        parts = _plan(reproductions, request, console)
+        parts = _plan(reproductions, request)
         reproductions = [each for each in reproductions if each.name in parts]
         if dry_run:
             _say([each.within(output) for each in reproductions], parts, request)
@@ -157,7 +147,7 @@ def reproduce(
     for reproduction in reproductions:
         if not redraw:
             measure = support.measure if reproduction.specification.shows_tasks else engine.measure
-            measure(reproduction, parts[reproduction.name], request, console)
+            measure(reproduction, parts[reproduction.name], request)
         with naming_damage(reproduction.folder):
             outputs.write(reproduction)
         typer.echo(f"{reproduction.name}: see {reproduction.folder / 'table.md'}")
@@ -166,9 +156,8 @@ def reproduce(
             typer.echo(beside.sentence(beside.shipped_pairs(reproduction.name, measured)))
 
 
-def _plan(reproductions: Sequence[Reproduction], request: Request, console: Console) -> dict[str, list[Part]]:
+def _plan(reproductions: Sequence[Reproduction], request: Request) -> dict[str, list[Part]]:
     """What to evaluate for each; of several, those that there is no run for are left out."""
-    from fslstm_plugin.errors import RunError
     from fslstm_plugin.reproduction import engine
 
     parts = {}
@@ -178,7 +167,7 @@ def _plan(reproductions: Sequence[Reproduction], request: Request, console: Cons
         except engine.NothingToMeasureError as error:
             if len(reproductions) == 1:
                 raise
-            terminal.say(console, str(error))
+            terminal.say(str(error))
     if not parts:
         raise RunError("There is nothing to measure for any of the reproductions.")
     return parts
@@ -192,7 +181,7 @@ def _say(reproductions: Sequence[Reproduction], parts: Mapping[str, Sequence[Par
     total = 0.0
     for reproduction in reproductions:
         typer.echo(f"{reproduction.name}: {reproduction.specification.title}")
-        steps = list(planned_steps(reproduction, parts[reproduction.name], request, planned))
+        steps = list(planned_steps(parts[reproduction.name], request, planned))
         for line in (line for step in steps for line in step.lines):
             typer.echo(f"  {line}")
         timed = [(step.name, step.seconds) for step in steps if step.seconds is not None]

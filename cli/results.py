@@ -12,7 +12,7 @@ import typer
 from fslstm_plugin.errors import StorageError
 
 from . import options
-from .terminal import for_sentences, for_tables, join_ranks, say
+from .terminal import for_tables, join_ranks, say
 
 if TYPE_CHECKING:
     from fslstm_plugin.evaluation.rows import Row
@@ -25,23 +25,11 @@ class Output:
 
     verbose: Annotated[bool, typer.Option("--verbose", help="Print paired differences one by one in words.")] = False
     json: options.Json = None
-    csv: Annotated[
-        Optional[Path],
-        typer.Option(help="Also write the rows to this CSV file.", dir_okay=False, callback=options.output("CSV file")),
-    ] = None
-    latex: Annotated[
-        Optional[Path],
-        typer.Option(
-            help="Also write a booktabs table to this file.", dir_okay=False, callback=options.output("LaTeX table")
-        ),
-    ] = None
+    csv: Annotated[Optional[Path], options.output("Also write the rows to this CSV file.", "CSV file")] = None
+    latex: Annotated[Optional[Path], options.output("Also write a booktabs table to this file.", "LaTeX table")] = None
     chart: Annotated[
         Optional[Path],
-        typer.Option(
-            help="Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.",
-            dir_okay=False,
-            callback=options.output("chart"),
-        ),
+        options.output("Also draw the accuracies with their intervals into this file: .svg, .png or .pdf.", "chart"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -63,16 +51,18 @@ class Output:
 
         What cannot be written, as on a full disk, stops nothing else, and is reported in the end.
         """
+        from fslstm_plugin.reporting.results import json_content
+
         if join_ranks().rank > 0:
             return
         self._show(rows, notes, further)
-        content = content_of(rows, notes, further)
+        content = json_content(rows, notes, **further)
         faults = self._write(rows, notes, content)
         for run in runs:
             try:
                 run.save_evaluation(kind, content)
             except (StorageError, OSError) as error:
-                say(for_sentences(), f"The evaluation could not be saved in {run.path}: {error}")
+                say(f"The evaluation could not be saved in {run.path}: {error}")
         if faults:
             raise faults[0]
 
@@ -84,7 +74,7 @@ class Output:
         console = for_tables()
         console.print(ResultsTable(rows, notes))
         for sentence in statements(rows) if self.verbose else verdict(rows):
-            say(console, sentence)
+            typer.echo(sentence)
         for name, measured in further.items():
             console.print(TABLES[name](measured))
 
@@ -122,11 +112,3 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
     from fslstm_plugin.storage import files
 
     files.write_json(file, {**made_now(), **content})
-
-
-def content_of(rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Any]) -> dict[str, Any]:
-    """What a JSON file of the rows holds."""
-    from fslstm_plugin.reporting.provenance import made_now
-    from fslstm_plugin.reporting.results import json_content
-
-    return json_content(rows, **made_now(), notes=notes, **further)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -11,8 +12,6 @@ from fslstm_plugin.errors import DataError, listed, printable
 from . import evaluation, gathering, options, pictures, predict, terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures.score import Score
 
@@ -54,8 +53,7 @@ def score(
 
     kind = options.coverage_kind(coverage, coverage_kind)
     options.require_apart(model, labelled, json)
-    console = terminal.for_sentences()
-    found = pictures.labelled(labelled, console)
+    found = pictures.labelled(labelled)
     classifier = pictures.load(model, device, weights)
     names = [printable(str(each)) for each in classifier.classes_.tolist()]
     if not any(printable(str(each.label)) in names for each in found):
@@ -66,7 +64,7 @@ def score(
     guarantee = None if coverage is None else Guarantee(coverage, kind)
     if guarantee is not None:
         guarantee.require(classifier)
-    gathered = _unseen(gathering.gather(found, classifier.open_backbone(), console), classifier, console)
+    gathered = _unseen(gathering.gather(found, classifier.open_backbone()), classifier)
     if not any(printable(str(each.label)) in names for each in gathered.pictures):
         raise DataError(f"All pictures of {labelled} that can be read are in {model} itself: name others.")
     labels = [str(each.label) for each in gathered.pictures]
@@ -79,14 +77,14 @@ def score(
         pictures.write_json(json, {**content, "rows": rows})
 
 
-def _unseen(gathered: Gathered, classifier: Classifier, console: Console) -> Gathered:
+def _unseen(gathered: Gathered, classifier: Classifier) -> Gathered:
     """The pictures that the classifier was not fitted to, each once."""
     given = _unlabelled(gathered)
     once, _ = gathering.without_copies(given, _unlabelled(gathering.held(classifier)))
     kept = {id(each) for each in once.pictures}  # a list may have one path twice
     places = [place for place, each in enumerate(given.pictures) if id(each) in kept]
     if left := len(gathered.pictures) - len(places):
-        terminal.say(console, f"{pictures.count_of(left)} left out: in the classifier itself, or given twice.")
+        terminal.say(f"{pictures.count_of(left)} left out: in the classifier itself, or given twice.")
     return gathered.at(places)
 
 
@@ -140,13 +138,8 @@ def _show_table(result: Score, names: list[str]) -> None:
 
 
 def _show_commonest(result: Score) -> None:
-    wrong = [
-        (count, label, name)
-        for label, counts in result.confusions.items()
-        for name, count in counts.items()
-        if name != label
-    ]
-    wrong.sort(key=lambda each: -each[0])
-    commonest = [f"{label} as {name} ({count})" for count, label, name in wrong[:_MOST_NAMED]]
+    pairs = ((label, *each) for label, counts in result.confusions.items() for each in counts.items())
+    wrong = Counter({(label, name): count for label, name, count in pairs if name != label})
+    commonest = [f"{label} as {name} ({count})" for (label, name), count in wrong.most_common(_MOST_NAMED)]
     if commonest:
         typer.echo(printable(f"Most often confused: {'; '.join(commonest)}."))

@@ -40,11 +40,12 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
     for name, number in expected.pictures.items():
         table.add_row(Text(printable(name)), f"{number:,}")
     terminal.for_tables().print(table)
+    sets = "" if content.set_method in (None, expected.method) else f"; prediction sets by {content.set_method}"
     for sentence in (
         *([] if content.made is None else [f"Made on {content.made.date} by fslstm {content.made.version}."]),
         *_origin(content.pictures),
         f"Backbone: {_of_backbone(content.backbone)}.",
-        f"Method: {expected.method}{_for_sets(content.set_method, expected.method)}.",
+        f"Method: {expected.method}{sets}.",
         *sentences(expected),
     ):
         typer.echo(printable(sentence))
@@ -83,7 +84,3 @@ def _of_backbone(identity: BackboneIdentity | None) -> str:
     more = [f"pooling {identity.pooling}"] if identity.pooling else []
     more += [f"views {identity.views}"] if identity.views else []
     return ", ".join([f"{_near(identity.name)} ({height} x {width} pixels)", *more, f"weights {identity.digest[:12]}"])
-
-
-def _for_sets(method: str | None, usual: str) -> str:
-    return "" if method in (None, usual) else f"; prediction sets by {method}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -16,8 +15,6 @@ from . import gathering, pictures, terminal
 from .pictures import BackboneName, Pooling, Weights
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.evaluation.session import Session
 
 PANEL = "In place of a run"
@@ -66,39 +63,32 @@ class Source:
             raise UsageError(f"{self.option} takes the place of a run and its data set: leave out --run and --dataset.")
         return True
 
-    def session(self, runs: Path, device: str, console: Console, views: str | None = None) -> Session:
+    def session(self, runs: Path, device: str, views: str | None = None) -> Session:
         """The features, those of pictures computed first; `runs` has the runs that can be the backbone."""
         from fslstm_plugin.evaluation.feature_file import open_feature_file
 
         if self.pictures is not None:
-            return self._embedded(self.pictures, runs, device, console, views)
+            return self._embedded(self.pictures, runs, device, views)
         assert self.features is not None
         if views is not None:
             raise UsageError("--features are made, and --views says how: leave it out.")
         ranks = terminal.join_ranks()
-        return open_feature_file(self.features, ranks.device(device), ranks, partial(terminal.progress, console))
+        return open_feature_file(self.features, ranks.device(device), ranks, terminal.progress)
 
-    def _embedded(self, source: Path, runs: Path, device: str, console: Console, views: str | None) -> Session:
+    def _embedded(self, source: Path, runs: Path, device: str, views: str | None) -> Session:
         import numpy as np
 
         from fslstm_plugin.backbones.views import on_views
         from fslstm_plugin.evaluation.feature_session import FeatureSession
         from fslstm_plugin.pictures import labelled
 
-        found = labelled(source, partial(terminal.say, console))
+        found = labelled(source, terminal.say)
         network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device, views)
-        gathered, copies = gathering.without_copies(gathering.gather(found, network, console))
+        gathered, copies = gathering.without_copies(gathering.gather(found, network))
         for sentence in gathering.on_copies(copies):
-            terminal.say(console, sentence)
+            terminal.say(sentence)
         name = Path(network.name).name  # of a run, whose name is its place
-        return FeatureSession.of(
-            source.resolve().name,
-            "pictures",
-            gathered.features,
-            np.array([each.label for each in gathered.pictures]),
-            name,
-            network.device,
-            terminal.join_ranks(),
-            partial(terminal.progress, console),
-            notes=[*([_IMAGENET.format(name=name)] if network.imagenet else []), *on_views(views)],
-        )
+        labels = np.array([each.label for each in gathered.pictures])
+        notes = [*([_IMAGENET.format(name=name)] if network.imagenet else []), *on_views(views)]
+        what = source.resolve().name, "pictures", gathered.features, labels, name, network.device
+        return FeatureSession.of(*what, terminal.join_ranks(), terminal.progress, notes=notes)

@@ -24,7 +24,6 @@ fslstm suggest birds.fslstm pictures/ --count 25 --json next.json
 fslstm suggest pictures/ --count 25  (which to label first)
 """
 
-
 ModelOrPictures = Annotated[
     Path,
     typer.Argument(metavar="MODEL|PICTURES", help="What 'fslstm fit' wrote; or pictures, of which none is labelled."),
@@ -55,7 +54,7 @@ def suggest(
     json: options.Json = None,
     label_studio: Annotated[
         Optional[Path],
-        pictures.output(
+        options.output(
             "Tasks for Label Studio, in this order; 'fslstm update --add' reads its export.", "Label Studio file"
         ),
     ] = None,
@@ -70,7 +69,6 @@ def suggest(
     from rich.text import Text
 
     options.require_apart(model, source, json, label_studio)
-    console = terminal.for_sentences()
     choose: Callable[[Tensor, int], list[Suggestion]]
     if source is None:
         from fslstm_plugin.classifier.suggestions import suggest_first
@@ -78,12 +76,12 @@ def suggest(
         source = model
         if source.is_file() and source.suffix.lower() == ".fslstm":
             raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {shlex.quote(str(source))} PICTURES'.")
-        new = pictures.drawn(pictures.unlabelled(source, console), seed)
+        new = pictures.drawn(pictures.unlabelled(source), seed)
         network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), suggest_first
     else:
         allowed = {*context.params} - {"backbone", "pooling", "views", "runs", "seed"}
         options.refuse_beside(context, "MODEL", allowed, "a classifier has a backbone and a seed of its own")
-        found = pictures.unlabelled(source, console)
+        found = pictures.unlabelled(source)
         classifier = pictures.load(model, device, weights)
         known = set(classifier.pictures_)
         new = [each for each in pictures.drawn(found, classifier.seed) if each.name not in known]
@@ -94,7 +92,7 @@ def suggest(
         network, choose = classifier.open_backbone(), classifier.suggest
     if label_studio is not None:
         pictures.refuse_boxes(new, "--label-studio")
-    gathered = gathering.gather(new, network, console)
+    gathered = gathering.gather(new, network)
     rows = [(gathered.pictures[each.place].name, each.reason) for each in choose(gathered.features, count)]
     table = Table("", "Picture", "Why")
     for number, (path, reason) in enumerate(rows, start=1):

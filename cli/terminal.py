@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from math import nan
 from typing import TYPE_CHECKING
@@ -35,19 +35,20 @@ def is_first() -> bool:
 
 
 @contextmanager
-def progress(console: Console, description: str, total: int) -> Iterator[Callable[[int, int], None]]:
+def progress(description: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """A progress bar with the time left; see `_lines` for where no terminal is attached."""
     from rich.progress import Progress
 
+    console = for_sentences()
     if not console.is_terminal:
-        yield _lines(console, description)
+        yield _lines(description)
         return
     with Progress(console=console, transient=True, disable=not is_first()) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _lines(console: Console, description: str) -> Callable[[int, int], None]:
+def _lines(description: str) -> Callable[[int, int], None]:
     """Progress as a line at most every half minute, for a log."""
     last = time.monotonic()
 
@@ -55,19 +56,20 @@ def _lines(console: Console, description: str) -> Callable[[int, int], None]:
         nonlocal last
         if time.monotonic() - last >= _PATIENCE:
             last = time.monotonic()
-            say(console, f"{description}: {done:,} of {total:,}")
+            say(f"{description}: {done:,} of {total:,}")
 
     return tell
 
 
-def say(console: Console, sentence: str) -> None:
+def say(sentence: str) -> None:
     """A sentence on a line of its own, by the first process only."""
     if is_first():
-        console.print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
+        for_sentences().print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
 
 
+@cache
 def for_sentences() -> Console:
-    """Standard error, for all that is no result."""
+    """Standard error, for all that is no result: one console, whose sentences stand above its progress bar."""
     from rich.console import Console
 
     return Console(stderr=True)
@@ -83,7 +85,7 @@ def for_tables() -> Console:
 
 
 @contextmanager
-def running(console: Console, total: int) -> Iterator[Callable[..., None]]:
+def running(total: int) -> Iterator[Callable[..., None]]:
     """The accuracies so far above a progress bar; see `_lines` for where no terminal is attached."""
     from rich.console import Group
     from rich.live import Live
@@ -91,27 +93,23 @@ def running(console: Console, total: int) -> Iterator[Callable[..., None]]:
 
     from fslstm_plugin.reporting.terminal import running_table
 
+    console = for_sentences()
     counts: dict[tuple[int, str], int] = {}
-    if not console.is_terminal:
-        tell = _lines(console, "Episodes")
-
-        def count(shots: int, methods: Sequence[str], done: int, _: Sequence[float]) -> None:
-            counts[shots, methods[0]] = done
-            tell(sum(counts.values()), total)
-
-        yield count
-        return
     columns: dict[int, dict[str, float]] = {}
-    bar = Progress(console=console)
+    bar, tell = Progress(console=console), _lines("Episodes")
     task = bar.add_task("Episodes", total=total)
-    with Live(bar, console=console, transient=True) as live:
 
-        def show(shots: int, methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
-            columns.setdefault(shots, {}).update(zip(methods, accuracies, strict=True))
-            counts[shots, methods[0]] = done
-            bar.update(task, completed=sum(counts.values()))
-            names = list(dict.fromkeys(name for column in columns.values() for name in column))
-            numbers = {count: [column.get(name, nan) for name in names] for count, column in columns.items()}
-            live.update(Group(running_table(names, numbers), bar))
+    def show(shots: int, methods: Sequence[str], done: int, accuracies: Sequence[float]) -> None:
+        counts[shots, methods[0]] = done
+        if not console.is_terminal:
+            tell(sum(counts.values()), total)
+            return
+        columns.setdefault(shots, {}).update(zip(methods, accuracies, strict=True))
+        bar.update(task, completed=sum(counts.values()))
+        names = list(dict.fromkeys(name for column in columns.values() for name in column))
+        numbers = {count: [column.get(name, nan) for name in names] for count, column in columns.items()}
+        live.update(Group(running_table(names, numbers), bar))
 
+    live = Live(bar, console=console, transient=True)
+    with live if console.is_terminal else nullcontext():
         yield show

@@ -32,8 +32,7 @@ torchrun --nproc-per-node 4 -m fslstm_cli train --dataset mini --devices 4 --str
 def train(
     context: typer.Context,
     dataset: Annotated[
-        Optional[str],
-        typer.Option(help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=options.complete(DATASETS)),
+        Optional[str], typer.Option(help="mini, cifar-fs, glyphs, or a registered one.", autocompletion=DATASETS.names)
     ] = None,
     backbone: options.Backbone = "conv4",
     algorithm: Annotated[

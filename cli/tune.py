@@ -9,13 +9,10 @@ import typer
 from fslstm_plugin.errors import UsageError, listed
 
 from . import evaluation, options, terminal
-from .results import content_of
 from .signatures import split, with_fields
 from .sources import PANEL, Source
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.evaluation.session import Session
     from fslstm_plugin.methods.base import Method
 
@@ -52,28 +49,28 @@ def tune(
     later, the choices are only printed.
     """
     from fslstm_plugin.evaluation import tuning
+    from fslstm_plugin.reporting.results import json_content
     from fslstm_plugin.runs.folder import Run
     from fslstm_plugin.storage.files import write_json
 
     from .compare import PAPERS_HEADS
 
-    console = terminal.for_sentences()
     source, rest = split(Source, more)
     asked = evaluation.Evaluation(**rest, split=tuning.SPLIT)
     session: Session
     if source.replaces(run, asked.dataset):
-        session = source.session(asked.runs, asked.device, console, asked.views)
+        session = source.session(asked.runs, asked.device, asked.views)
     else:
-        session = asked.session(Run.find(run, asked.runs), console)
+        session = asked.session(Run.find(run, asked.runs))
     kept_in = None if asked.views else session.run  # other views make other features
     if kept_in is not None:
         tuning.load_tuning(kept_in)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
-    wanted = _with_variants(wanted, console)
-    families = {str(method): evaluation.possible(session, tuning.candidates(method), console) for method in wanted}
+    wanted = _with_variants(wanted)
+    families = {str(method): evaluation.possible(session, tuning.candidates(method)) for method in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
-    terminal.say(console, f"Candidates of {', '.join(families)}: {len(built):,}, on {asked.episodes:,} episodes each.")
-    rows = asked.measure([(session, built)], console)
+    terminal.say(f"Candidates of {', '.join(families)}: {len(built):,}, on {asked.episodes:,} episodes each.")
+    rows = asked.measure([(session, built)])
     if terminal.join_ranks().rank > 0:
         return
     choices = tuning.choose(families, rows)
@@ -89,10 +86,10 @@ def tune(
                 typer.echo(f"Not used by eval and compare, since named with arguments: {listed(as_named)}.")
     finally:
         if json is not None:
-            write_json(json, content_of(rows, session.notes, {}))
+            write_json(json, json_content(rows, session.notes))
 
 
-def _with_variants(methods: list[Method], console: Console) -> list[Method]:
+def _with_variants(methods: list[Method]) -> list[Method]:
     """Those that have something to choose, of which there must be one; the others are named."""
     found = [method for method in methods if method.variants()]
     if len(found) == len(methods):
@@ -101,5 +98,5 @@ def _with_variants(methods: list[Method], console: Console) -> list[Method]:
     sentence = f"There is nothing to tune in {fixed}: compare values that you name with 'fslstm compare'."
     if not found:
         raise UsageError(sentence)
-    terminal.say(console, sentence)
+    terminal.say(sentence)
     return found

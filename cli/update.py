@@ -11,11 +11,9 @@ import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError, listed, printable
 
-from . import evaluation, gathering, pictures, terminal
+from . import evaluation, gathering, options, pictures, terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
 
@@ -43,7 +41,7 @@ def update(
     ] = None,
     output: Annotated[
         Optional[Path],
-        pictures.output("File of the updated classifier. Default: the old one is replaced.", None, "--output", "-o"),
+        options.output("File of the updated classifier. Default: the old one is replaced.", None, "--output", "-o"),
     ] = None,
     groups: pictures.Groups = None,
     weights: pictures.Moved = None,
@@ -62,20 +60,19 @@ def update(
         raise UsageError("There is nothing to update: give --add, --remove or --forget.")
     if groups is not None and add is None:
         raise UsageError("--groups is of the pictures of --add: give --add too.")
-    console = terminal.for_sentences()
     changes: list[str] = []
-    with pictures.claimed(output or model, console):
+    with pictures.claimed(output or model):
         if output is not None:
             pictures.require_replaceable(output)
         classifier = pictures.load(model, device, weights)
         gone = {*_rows_of_classes(classifier, forget or []), *_rows_of_pictures(classifier, remove or [])}
         if add is not None:
-            gone |= _add(classifier, add, groups, gone, console, changes)
+            gone |= _add(classifier, add, groups, gone, changes)
         if gone:
             classifier.remove(sorted(gone))  # last, since those that stay may be of one class without the added ones
         classifier.save(output or model)
     for sentence in changes:  # only what is true now
-        terminal.say(console, sentence)
+        terminal.say(sentence)
     expected = expectations(classifier)
     number = sum(expected.pictures.values())
     typer.echo(
@@ -85,14 +82,7 @@ def update(
         typer.echo(sentence)
 
 
-def _add(
-    classifier: Classifier,
-    source: Path,
-    groups: str | None,
-    gone: set[int],
-    console: Console,
-    changes: list[str],
-) -> set[int]:
+def _add(classifier: Classifier, source: Path, groups: str | None, gone: set[int], changes: list[str]) -> set[int]:
     """Add the pictures that are not in it yet, but for rows that go; of one that is, the new label counts.
 
     A sentence on each kind of change is appended to the changes.
@@ -108,7 +98,7 @@ def _add(
 
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
-    labelled, none = pictures.examples(source, console, groups)
+    labelled, none = pictures.examples(source, groups)
     refused = _refused(classifier, none, changes)
     if not labelled:
         return refused
@@ -116,8 +106,8 @@ def _add(
     held = gathering.held(classifier).at(stay)
     classes = {class_name(str(each.label)): each.label for each in held.pictures}
     if any(classifier.groups_) and groups is None:
-        terminal.say(console, "Each new picture is a group of its own, since no --groups are given.")
-    given = gathering.gather(labelled, classifier.open_backbone(), console)
+        terminal.say("Each new picture is a group of its own, since no --groups are given.")
+    given = gathering.gather(labelled, classifier.open_backbone())
     spelled = [each._replace(label=str(classes.get(str(each.label), each.label))) for each in given.pictures]
     given = given._replace(pictures=spelled)
     gathering.without_copies(given)

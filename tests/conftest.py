@@ -67,12 +67,14 @@ def dots(data_root):
 @pytest.fixture
 def fslstm(monkeypatch, capsys, data_root):
     """Calls the command line in this process, through the entry point that a user calls."""
+    from fslstm_cli import terminal
     from fslstm_cli.main import run
 
     monkeypatch.setenv("FSLSTM_DATA_ROOT", str(data_root))
     monkeypatch.setenv("COLUMNS", "200")
 
     def call(*arguments: object) -> Outcome:
+        terminal.for_sentences.cache_clear()  # as in a process of its own
         monkeypatch.setattr(sys, "argv", ["fslstm", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
             run()

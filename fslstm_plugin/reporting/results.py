@@ -14,6 +14,7 @@ from ..evaluation.rows import Row
 from ..grammar import value_text
 from ..storage.files import csv_lines
 from ..storage.plain import to_plain
+from .provenance import made_now
 from .statements import statements
 
 
@@ -32,20 +33,10 @@ class Results(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     open: list[OpenRow] | UnsetType = UNSET
 
 
-def json_content(
-    rows: Sequence[Row], command: str, version: str, date: str, notes: Sequence[str] = (), **further: Any
-) -> dict[str, Any]:
+def json_content(rows: Sequence[Row], notes: Sequence[str] = (), **further: Any) -> dict[str, Any]:
     """Content of a JSON file of results, as plain data, see `Results`, whose last fields are the further ones."""
-    results = Results(
-        command=command,
-        version=version,
-        date=date,
-        rows=list(rows),
-        statements=statements(rows),
-        notes=list(notes),
-        **further,
-    )
-    return dict(to_plain(results))
+    said: dict[str, Any] = {**made_now(), "statements": statements(rows), "notes": list(notes), **further}
+    return dict(to_plain(Results(rows=list(rows), **said)))
 
 
 def csv_text(rows: Sequence[Row]) -> str:

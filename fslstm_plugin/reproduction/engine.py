@@ -11,6 +11,7 @@ import torch
 from msgspec.structs import asdict
 from rich.console import Console
 
+from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError
@@ -43,6 +44,7 @@ class Request:
     runs: Path
     # Where to evaluate; and where it is the CPU, to train, instead of on all that Lightning finds.
     device: torch.device
+    console: Console  # Where what is done is said.
     datasets: tuple[str, ...] = ()  # Only these; those of the specification that are prepared, if none.
     backbones: tuple[str, ...] = ()  # Only these; those of the specification, if none.
     # Only episodes with so many support images per class, and what is trained for them; all if none.
@@ -62,6 +64,7 @@ class Request:
 class Part:
     """Methods to evaluate on one trained model."""
 
+    specification: Specification
     source: Run | Training  # The run, or the training that makes it.
     methods: tuple[str, ...]
     shots: tuple[int, ...]
@@ -70,6 +73,10 @@ class Part:
     def config(self) -> Config:
         """Configuration of the run."""
         return self.source.config
+
+    def split(self, request: Request) -> Split:
+        """Where its episodes come from."""
+        return load_split(self.config.dataset or "", self.specification.split, request.data_root)
 
 
 def plan(reproduction: Reproduction, request: Request) -> list[Part]:
@@ -88,7 +95,7 @@ def _given_parts(reproduction: Reproduction, runs: Sequence[Run], shots: tuple[i
         if run.config.dataset is None:
             raise UsageError(f"{run.path} was pretrained on a folder of images, which has no test classes.")
     _require_told_apart(runs)
-    parts = [Part(run, _suiting(specification, run.config), shots) for run in runs]
+    parts = [Part(specification, run, _suiting(specification, run.config), shots) for run in runs]
     parts = [part for part in parts if part.methods]
     if not parts:
         own = _algorithms(specification.methods, specification.trainings)
@@ -121,7 +128,7 @@ def _planned_parts(specification: Specification, request: Request, test_shots: I
                     # Only on miniImageNet does the training depend on the shots of the test.
                     key = trainings.wanted_identity(training), methods
                     earlier = merged[key].shots if key in merged else ()
-                    merged[key] = Part(training, methods, (*earlier, shots))
+                    merged[key] = Part(specification, training, methods, (*earlier, shots))
     return list(merged.values())
 
 
@@ -211,8 +218,9 @@ def _trained_parts(method: str) -> tuple[str, tuple[str, ...]]:
     return head, tuple(name for name in rest if name in ADAPTERS.names())
 
 
-def settings(specification: Specification, part: Part, request: Request) -> list[Setting]:
+def settings(part: Part, request: Request) -> list[Setting]:
     """The episodes of every column of a part's results."""
+    specification = part.specification
     known = {"iam", BATCH_NORM, *(parse(rival)[0].name for rival in specification.rivals)}
     slow = any(known & {each.name for each in parse(method)} for method in part.methods)
     episodes = request.episodes or (request.scale.episodes if slow else request.scale.episodes_without_iam)
@@ -233,13 +241,12 @@ class Model:
     steps: int  # Steps in the run's checkpoint.
 
     @classmethod
-    def of(cls, part: Part, specification: Specification, request: Request, console: Console) -> Model:
+    def of(cls, part: Part, request: Request) -> Model:
         """The model of a part, trained now if it has to be."""
         run = part.source
         if isinstance(run, Training):
-            run = trainings.ensure(run, request.runs, request.data_root, request.resume, console)
-        split = load_split(run.config.dataset or "", specification.split, request.data_root)
-        note = partial(trainings.say, console)
+            run = trainings.ensure(run, request.runs, request.data_root, request.resume, request.console)
+        split, note = part.split(request), partial(trainings.say, request.console)
         session = RunSession(run, split, request.device, data_root=request.data_root, note=note, tell=request.tell)
         return cls(session, trainings.describe(run.config), trainings.steps_done(run))
 
@@ -253,20 +260,19 @@ class Answers:
     backbone_seconds: float | None  # From the images to the features of all episodes; None where nothing is timed.
 
 
-def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
+def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request) -> None:
     """Train what is missing, evaluate, and keep the measurements, those of a setting as soon as they are there."""
-    specification = reproduction.specification
     where = provenance(request)
     answers: dict[tuple[str, str, Setting], list[Answers]] = {}
     for part in parts:
-        model = Model.of(part, specification, request, console)
+        model = Model.of(part, request)
         session, backbone = model.session, part.config.backbone
         store = OutcomeStore(session.run, session.split, request.device, where, session.note)
         methods = dict(zip(part.methods, session.methods(part.methods), strict=True))
-        for setting in settings(specification, part, request):
+        for setting in settings(part, request):
             known = request.resume and all(store.answered(name, setting) == setting.episodes for name in methods)
             seconds = None
-            if backbone == specification.timed:
+            if backbone == reproduction.specification.timed:
                 each = backbone_seconds(session.model.backbone, session.split, setting, request.device)
                 seconds = each * setting.episodes
             same = answers.setdefault((session.split.dataset, backbone, setting), [])
@@ -274,7 +280,7 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request,
             same.append(Answers(model, found, seconds))
             measurements.add(reproduction.folder, _measurements(same, setting))
             done = "measured already" if known else listed(part.methods)
-            trainings.say(console, f"{describe(setting)}: {done} on {session.run.name}.")
+            trainings.say(request.console, f"{describe(setting)}: {done} on {session.run.name}.")
 
 
 def provenance(request: Request) -> Provenance:

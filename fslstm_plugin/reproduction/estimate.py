@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from ..data.root import load_split
 from ..evaluation.setting import Setting
 from ..grammar import BATCH_NORM, parse
 from ..reporting.words import listed
@@ -17,7 +16,6 @@ from . import trainings
 from .engine import Part, Request, describe, provenance, settings
 from .outcomes import OutcomeStore
 from .probes import seconds_per_episode, seconds_per_feature, seconds_per_step
-from .specification import Reproduction, Specification
 from .support import tasks_each
 from .trainings import Identity, Training
 
@@ -32,21 +30,18 @@ class Step(NamedTuple):
     seconds: Callable[[], float] | None = None  # Measures, which takes a while, how long it takes; None: no time.
 
 
-def planned_steps(
-    reproduction: Reproduction, parts: Sequence[Part], request: Request, planned: set[Identity]
-) -> Iterator[Step]:
+def planned_steps(parts: Sequence[Part], request: Request, planned: set[Identity]) -> Iterator[Step]:
     """What would be done, with times from measured steps and a few measured episodes.
 
     Trainings that are planned stand in earlier plans; these ones are added to them.
     """
-    specification = reproduction.specification
     for part in parts:
         yield from _training_steps(part, request, planned)
-        if specification.shows_tasks:
+        if part.specification.shows_tasks:
             what = f"draw {tasks_each(parts)} tasks"
-            yield Step([what], what, partial(_forward_seconds, specification, part, request, ()))
+            yield Step([what], what, partial(_forward_seconds, part, request, ()))
         else:
-            yield _evaluation_step(specification, part, request)
+            yield _evaluation_step(part, request)
 
 
 def _training_steps(part: Part, request: Request, planned: set[Identity]) -> list[Step]:
@@ -63,28 +58,26 @@ def _training_steps(part: Part, request: Request, planned: set[Identity]) -> lis
     return steps
 
 
-def _evaluation_step(specification: Specification, part: Part, request: Request) -> Step:
-    left = _passes_left(specification, part, request)
+def _evaluation_step(part: Part, request: Request) -> Step:
+    left = _passes_left(part, request)
     if not left:
         return Step(["everything is measured already"])
 
     def seconds() -> float:
-        forward = _forward_seconds(specification, part, request, left)
-        each = (_episode_seconds(specification, part, *one, request) * one[1].episodes for one in left)
-        return forward + sum(each)
+        each = (_episode_seconds(part, names, one, request) * one.episodes for names, one in left)
+        return _forward_seconds(part, request, left) + sum(each)
 
     lines = [f"evaluate {listed(names, most=3)}: {describe(each)}" for names, each in left]
     return Step(lines, f"evaluation of {part.source.name}", seconds)
 
 
-def _passes_left(specification: Specification, part: Part, request: Request) -> list[Pass]:
+def _passes_left(part: Part, request: Request) -> list[Pass]:
     """What is evaluated: all, but to continue only the episodes that are not measured yet."""
-    every = settings(specification, part, request)
+    every = settings(part, request)
     run = trainings.finished(part.source, request.runs, request.data_root) if request.resume else None
     if run is None:
         return [(part.methods, each) for each in every]
-    split = load_split(run.config.dataset or "", specification.split, request.data_root)
-    store = OutcomeStore(run, split, request.device, provenance(request))
+    store = OutcomeStore(run, part.split(request), request.device, provenance(request))
     left: list[Pass] = []
     for each in every:
         counts = {name: each.episodes - store.answered(name, each) for name in part.methods}
@@ -94,8 +87,8 @@ def _passes_left(specification: Specification, part: Part, request: Request) -> 
     return left
 
 
-def _forward_seconds(specification: Specification, part: Part, request: Request, left: Sequence[Pass]) -> float:
-    images = len(load_split(part.config.dataset or "", specification.split, request.data_root).labels)
+def _forward_seconds(part: Part, request: Request, left: Sequence[Pass]) -> float:
+    images = len(part.split(request).labels)
     for names, each in left:
         if any(BATCH_NORM in (word.name for word in parse(name)) for name in names):
             # No features to keep: each episode has its own.
@@ -115,13 +108,11 @@ def _training_step(training: Training, request: Request) -> Step:
     return Step([what], training.name, lambda: (steps - done) * seconds_per_step(training.config, request.device))
 
 
-def _episode_seconds(
-    specification: Specification, part: Part, names: tuple[str, ...], setting: Setting, request: Request
-) -> float:
+def _episode_seconds(part: Part, names: tuple[str, ...], setting: Setting, request: Request) -> float:
     shape = Setting(setting.ways, setting.shots, setting.queries, episodes=2)  # The balance takes no time.
-    split = load_split(part.config.dataset or "", specification.split, request.data_root)
+    split = part.split(request)
     model = part.config.backbone, part.config.image_size
-    if part.methods[0] in specification.rivals:  # which may be built for the shots
+    if part.methods[0] in part.specification.rivals:  # which may be built for the shots
         names = (trainings.algorithm_of(part.config),)
     key = model, names, shape, split.dataset, split.name, request.device
     if key not in _known:
@@ -130,8 +121,6 @@ def _episode_seconds(
 
 
 _known: dict[Hashable, float] = {}  # What was measured once is the same in every estimate.
-
-
 _ROUND = (1, 2, 3, 5, 10, 15, 20, 30, 45)
 _UNITS = (("s", 1, _ROUND), ("min", 60, _ROUND), ("h", 3600, _ROUND[:-1]), ("days", 86400, (2, 3, 5, 10, 20, 50, 100)))
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from msgspec import Struct
-from rich.console import Console
 
 from ..errors import DataError
 from ..evaluation.setting import Setting
@@ -36,12 +35,12 @@ def read(folder: Path) -> Tasks | None:
     return read_plain(file, Tasks, DataError) if file.is_file() else None
 
 
-def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request, console: Console) -> None:
+def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request) -> None:
     """Keep the first episodes of each run with IAM, in the plane: four in all, or one of each of more runs."""
-    specification, tasks = reproduction.specification, []
+    tasks = []
     for part in parts:
-        model = Model.of(part, specification, request, console)
-        setting = Setting(shots=specification.shots[0], seed=request.seed)
+        model = Model.of(part, request)
+        setting = Setting(shots=reproduction.specification.shots[0], seed=request.seed)
         tasks += [_task(model, part.methods[0], setting, episode) for episode in range(tasks_each(parts))]
     found = Tasks(provenance=provenance(request), seed=request.seed, tasks=tuple(tasks))
     write_json(reproduction.folder / "measured.json", to_plain(found), follow_links=False)

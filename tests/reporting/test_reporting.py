@@ -270,7 +270,7 @@ def test_a_running_table_shows_what_is_not_known_yet():
 
 
 def test_a_json_file_says_what_made_its_rows():
-    content = json_content(compared(), "fslstm compare", "1.0", "2026-01-01", ["slow"])
+    content = json_content(compared(), ["slow"])
     assert json.loads(json.dumps(content)) == content
     assert list(content) == ["command", "version", "date", "rows", "statements", "notes"]
     assert content["statements"] == statements(compared())
@@ -363,6 +363,10 @@ class Page(HTMLParser):
         return [text for name, its, text in self.found if name == tag and kind in (None, its)]
 
 
+def content_of(rows, command, version, date, notes=()):
+    return json_content(rows, notes) | {"command": command, "version": version, "date": date}
+
+
 @pytest.fixture
 def run(tmp_path):
     """A run folder with two evaluations and learning curves."""
@@ -373,9 +377,9 @@ def run(tmp_path):
     (place / "metrics.csv").write_text("\n".join(lines))
     run = Run.open(place)
     older = [replace(each, accuracy=each.accuracy - 20, query_balance="dirichlet:2") for each in compared(5)]
-    run.save_evaluation("eval", json_content(older, "fslstm eval", "1.0", "2026-01-01"))
+    run.save_evaluation("eval", content_of(older, "fslstm eval", "1.0", "2026-01-01"))
     newer = [replace(each, accuracy=each.accuracy + 0.25) for each in compared(5)]
-    run.save_evaluation("compare", json_content([*compared(1), *newer], "fslstm compare", "1.0", "2026-01-02"))
+    run.save_evaluation("compare", content_of([*compared(1), *newer], "fslstm compare", "1.0", "2026-01-02"))
     return run
 
 
@@ -412,7 +416,7 @@ def test_the_tables_of_a_page_hold_every_number_once_and_mark_the_best(run):
 
 def test_the_page_of_a_run_tells_the_error_of_the_class_shares(run):
     assert "shares" not in Page(page_of(run)).texts("th")
-    run.save_evaluation("compare", json_content(sharing(compared(1)), "fslstm compare", "1.0", "2026-01-03"))
+    run.save_evaluation("compare", content_of(sharing(compared(1)), "fslstm compare", "1.0", "2026-01-03"))
     found = Page(page_of(run))
     assert found.texts("th").count("shares") == 1
     assert "6.8" in found.texts("td")
@@ -449,7 +453,7 @@ def test_untrusted_names_are_shown_not_obeyed(run):
     config = {**CONFIG, "dataset": name}
     (run.path / "config.json").write_text(json.dumps(config))
     rows = [replace(each, run=name, dataset=name, backbone=name) for each in compared()]
-    run.save_evaluation("eval", json_content(rows, name, name, name))
+    run.save_evaluation("eval", content_of(rows, name, name, name))
     text = page_of(Run.open(run.path.rename(run.path.with_name("<script>b"))))
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 4
@@ -490,7 +494,7 @@ def test_a_damaged_or_foreign_file_of_a_run_is_named_in_one_sentence(run, file, 
 
 @pytest.mark.parametrize("change", [{"seconds": 1e308}, {"iterations": 10**30}])
 def test_an_evaluation_with_impossible_numbers_is_shown_or_named(run, change):
-    content = json_content(compared(), "x", "1", "2026-02-01")
+    content = content_of(compared(), "x", "1", "2026-02-01")
     content["rows"][1].update(change)
     (run.path / "evaluations" / "eval-7.json").write_text(json.dumps(content))
     try:
@@ -510,7 +514,7 @@ def test_an_evaluation_with_impossible_numbers_is_shown_or_named(run, change):
     ],
 )  # fmt: skip
 def test_a_row_out_of_its_bounds_is_refused_by_its_name(run, change):
-    content = json_content(compared(), "x", "1", "2026-02-01")
+    content = content_of(compared(), "x", "1", "2026-02-01")
     content["rows"][1].update(change)
     (run.path / "evaluations" / "eval-7.json").write_text(json.dumps(content))
     with pytest.raises(FSLSTMError, match=rf"eval-7.json is damaged: rows\[1\].{next(iter(change))} must be") as caught:
@@ -519,7 +523,7 @@ def test_a_row_out_of_its_bounds_is_refused_by_its_name(run, change):
 
 
 def test_a_row_of_before_the_class_shares_were_measured_is_read(run):
-    content = json_content(compared(), "x", "1", "2026-02-01")
+    content = content_of(compared(), "x", "1", "2026-02-01")
     for each in content["rows"]:
         del each["share_error"]
     (run.path / "evaluations" / "eval-7.json").write_text(json.dumps(content))

@@ -192,8 +192,8 @@ def test_a_table_in_two_commands_is_the_same_as_in_one(trained, reproduce, folde
 
 def test_rivals_that_are_trained_for_other_shots_are_left_out(tmp_path):
     wanted = engine.Request(
-        scale=trainings.find_scale("cpu"), runs=tmp_path, device=torch.device("cpu"), datasets=("cifar-fs",),
-        backbones=("conv4",), shots=(1,),
+        scale=trainings.find_scale("cpu"), runs=tmp_path, device=torch.device("cpu"), console=Console(quiet=True),
+        datasets=("cifar-fs",), backbones=("conv4",), shots=(1,),
     )  # fmt: skip
     parts = engine.plan(Reproduction.read(REPRODUCTIONS / "table1"), wanted)
     trained = {part.config.algorithm: part.config.recipe.shots for part in parts}
