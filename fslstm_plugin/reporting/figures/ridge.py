@@ -96,7 +96,5 @@ def _best(tried: Iterable[_Tried]) -> str:
     best = max(known, key=lambda each: each.gain, default=None)
     if best is None:
         return NOTHING
-    text = signed(best.gain, best.gain_ci95)
-    if best.constant is None:
-        return text
-    return f"{text} ({best.letter} = {best.constant:g})"
+    constant = "" if best.constant is None else f" ({best.letter} = {best.constant:g})"
+    return f"{signed(best.gain, best.gain_ci95)}{constant}"
