@@ -45,6 +45,7 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
             "cautious": each.cautious,
             "calibrated": each.calibrated,
             "familiarity": each.familiarity,
+            "probabilities": dict(zip(labeller.classes, each.probabilities, strict=False)) or None,
             "set": each.labels,
             "sure": each.sure,
             "nearest": path_beside(file, each.nearest),

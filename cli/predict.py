@@ -121,7 +121,7 @@ def predict(
         typer.Option(help="Say which labels have at least this probability, such as 0.9.", show_default=False),
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add a column for each class's probability to the table.")
+        bool, typer.Option("--probabilities", help="Add each class's probability to the table and to the JSON.")
     ] = False,
     accept: Accept = None,
     new: Annotated[
@@ -146,8 +146,8 @@ def predict(
     if sure is not None and sure.guaranteed:
         coverage = _coverage_within(sure, coverage)
     kind = options.coverage_kind(coverage, coverage_kind)
-    if probabilities and csv is None:
-        raise UsageError("--probabilities adds columns to the table: give --csv too.")
+    if probabilities and csv is None and json is None:
+        raise UsageError("--probabilities adds to the table and to the JSON: give --csv or --json too.")
     if transductive and coverage is not None:
         option = "--guaranteed" if guaranteed else "--coverage"
         raise UsageError(

@@ -492,13 +492,22 @@ def test_classes_have_columns_of_their_own_where_they_are_asked_for(fslstm, tmp_
     assert (done.code, "other columns than are written now (probability of blue)" in done.err) == (2, True)
 
 
+def test_json_has_the_probabilities_that_are_asked_for(fslstm, tmp_path: Path, model, new) -> None:
+    assert fslstm("predict", model, new, "--json", tmp_path / "out.json", "--probabilities").code == 0
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [*rows[0]["probabilities"]] == ["blue", "green", "red"]
+    assert all(each["probabilities"][each["likeliest"]] == each["probability"] for each in rows)
+    assert fslstm("predict", model, new, "--json", tmp_path / "out.json").code == 0
+    assert {each["probabilities"] for each in json.loads((tmp_path / "out.json").read_text())["rows"]} == {None}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("--guaranteed",), "give --wrong-at-most too"),
         (("--above", 0.9, "--wrong-at-most", 0.1), "leave out one of the two"),
         (("--wrong-at-most", 1), "--wrong-at-most must be a finite number above 0 and below 1, but got 1"),
-        (("--above", 0.9, "--probabilities"), "--probabilities adds columns to the table: give --csv too"),
+        (("--above", 0.9, "--probabilities"), "--probabilities adds to the table and to the JSON: give --csv or --json too"),
         (("--transductive", "--wrong-at-most", 0.1, "--guaranteed"), "--guaranteed cannot be kept with --transductive"),
         (("--above", 2), "--above must be a finite number of at least 0 and at most 1, but got 2"),
         (
@@ -989,7 +998,7 @@ def test_pictures_whose_names_become_one_text_are_both_predicted(fslstm, tmp_pat
 def test_json_of_many_predictions_takes_little_memory(tmp_path: Path) -> None:
     table = PredictionTable(tmp_path / "out.csv", "m")
     table.append([Prediction(f"/{number}.png", "a", "a", 0.5, 1.0, None, "") for number in range(5000)])
-    labeller = SimpleNamespace(sets=None, accepted=1.0, why_uncalibrated=None)
+    labeller = SimpleNamespace(classes=["a"], sets=None, accepted=1.0, why_uncalibrated=None)
     asked = Asked(table, table.done)
     tracemalloc.start()
     write_json(tmp_path / "out.json", asked, labeller, None)  # type: ignore[arg-type]
