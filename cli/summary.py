@@ -25,7 +25,8 @@ class _Count:
     pictures: int = 0
     single: int = 0
     sure: int = 0
-    probability: float = 0.0
+    predicted: int = 0  # Pictures whose label nobody corrected.
+    probability: float = 0.0  # The sum of theirs.
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ class Summary:
             count.pictures += 1
             count.single += each.labels is not None and len(each.labels) == 1
             count.sure += bool(each.sure)
-            count.probability += each.probability
+            if not each.is_corrected:
+                count.predicted += 1
+                count.probability += each.probability
         return cls({**{name: each for name, each in counts.items() if name != NONE}, NONE: counts.get(NONE, _Count())})
 
     @property
@@ -66,7 +69,7 @@ class Summary:
             )
             for each in predictions:
                 label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
-                cells = [pictures.shown(each.path, source), label, f"{100 * each.probability:.0f}"]
+                cells = [pictures.shown(each.path, source), label, _percent(each.probability, not each.is_corrected)]
                 cells += [] if each.labels is None else [", ".join(each.labels)]
                 cells += ["yes" if each.sure else "look"] if sure else []
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
@@ -75,10 +78,15 @@ class Summary:
             shown = Table("Label", right("Pictures"), right(f"mean {percent}"), *single)
             for name, count in self.counts.items():
                 if count.pictures:
-                    cells = [name, f"{count.pictures:,}", f"{100 * count.probability / count.pictures:.0f}"]
+                    cells = [name, f"{count.pictures:,}", _percent(count.probability, count.predicted)]
                     cells += [f"{count.single:,}"] if sets else []
                     shown.add_row(*(Text(printable(cell)) for cell in cells))
         terminal.for_tables().print(shown)
+
+
+def _percent(probability: float, pictures: int) -> str:
+    """A mean from a sum; of a label that is no prediction there is none."""
+    return f"{100 * probability / pictures:.0f}" if pictures else "–"
 
 
 def on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:

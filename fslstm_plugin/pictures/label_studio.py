@@ -36,7 +36,8 @@ def task(file: Path, path: str, prediction: Prediction | None = None, model: str
     if prediction is not None and prediction.label != NONE:
         value = {"choices": [prediction.label]}
         choice = {"from_name": "choice", "to_name": "image", "type": "choices", "value": value}
-        found["predictions"] = [{"model_version": model, "score": prediction.probability, "result": [choice]}]
+        score = {} if prediction.is_corrected else {"score": prediction.probability}
+        found["predictions"] = [{"model_version": model, **score, "result": [choice]}]
     return found
 
 

@@ -47,6 +47,11 @@ class Prediction(NamedTuple):
     probabilities: tuple[float, ...] = ()  # Of all classes, in their order.
     cautious: float = 0.0  # The probability for a promise, see `certainty.cautious`.
 
+    @property
+    def is_corrected(self) -> bool:
+        """Whether somebody wrote another class into the table as the label, of which no probability is known."""
+        return self.label not in (self.likeliest, NONE)
+
 
 class Batch(NamedTuple):
     """Predictions of some pictures, how many were looked at for them, and what is to be said of these."""

@@ -685,6 +685,25 @@ def test_what_was_asked_for_is_summed_up(fslstm, tmp_path: Path, model, new) -> 
     assert (done.code, "None of the pictures can be read." in done.err) == (1, True)
 
 
+def test_a_label_that_was_corrected_has_no_probability(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+    out = tmp_path / "out.csv"
+    assert fslstm("predict", model, new, "--csv", out, "--accept", 1).code == 0
+    first, *others = rows_of(out)
+    assert {each["label"] for each in (first, *others)} == {*painted.COLOURS}
+    out.write_text(out.read_text().replace(f"{first['path']},{first['label']},", f"{first['path']},grey,"))
+    files = ("--label-studio", tmp_path / "tasks.json")
+    done = fslstm("predict", model, new, "--csv", out, "--accept", 1, *files)
+    assert done.code == 0, done.err
+    assert re.search(rf"{Path(first['path']).name} +│ grey \({first['label']}\) +│ +– │", done.out), done.out
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    assert ["score" in each["predictions"][0] for each in tasks] == [False] + [True] * 11
+    monkeypatch.setattr("fslstm_cli.summary._LISTED", 0)
+    done = fslstm("predict", model, new, "--csv", out, "--accept", 1)
+    same = [100 * float(each["probability"]) for each in others if each["label"] == first["label"]]
+    assert re.search(rf"{first['label']} +│ +3 │ +{np.mean(same):.0f} │", done.out), done.out
+    assert re.search(r"grey +│ +1 │ +– │", done.out), done.out
+
+
 def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("path,label\na,b\n")
