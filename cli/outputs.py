@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,8 +66,17 @@ def write_tasks(file: Path, found: Iterable[tuple[str, Prediction | None]], mode
     pictures.written(file)
 
 
-def write_sidecars(asked: Asked) -> StorageError | None:
-    """XMP sidecars with the labels as keywords, of sure ones where that was asked; why some could not be written."""
+def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead: Sequence[str]) -> None:
+    """The page of all pictures, with sentences on top."""
+    from fslstm_plugin.reporting.gallery import gallery
+    from fslstm_plugin.storage.files import write_text
+
+    write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
+    pictures.written(file)
+
+
+def write_sidecars(asked: Asked) -> None:
+    """XMP sidecars with the labels as keywords, of sure ones where that was asked."""
     from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.tables import path_of
@@ -82,11 +91,10 @@ def write_sidecars(asked: Asked) -> StorageError | None:
     done = write_sidecars(keywords)
     left = f" Left as before, made or changed by others: {done.left:,}." if done.left else ""
     typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
-    if not done.failed:
-        return None
-    others = pictures.count_of(len(done.failed) - 1, "other XMP sidecar")
-    more = f" {others} could not be written either." if done.failed[1:] else ""
-    return StorageError(f"{done.failed[0]}{more}")
+    if done.failed:
+        others = pictures.count_of(len(done.failed) - 1, "other XMP sidecar")
+        more = f" {others} could not be written either." if done.failed[1:] else ""
+        raise StorageError(f"{done.failed[0]}{more}")
 
 
 def sort(folder: Path, asked: Asked, summary: Summary, link: bool) -> None:

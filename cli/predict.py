@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -16,6 +17,7 @@ from fslstm_plugin.errors import DataError, StorageError, UsageError, printable
 
 from . import evaluation, gathering, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, Labeller
+from .results import attempt
 from .summary import Summary, doubted, on_likeness, on_sets, on_sure
 
 if TYPE_CHECKING:
@@ -140,7 +142,6 @@ def predict(
     """
     from fslstm_plugin.pictures.acceptance import accepting
     from fslstm_plugin.pictures.predictions import Asked, PredictionTable
-    from fslstm_plugin.storage.files import write_text
 
     sure = _sureness(above, wrong_at_most, guaranteed)
     if sure is not None and sure.guaranteed:
@@ -157,7 +158,7 @@ def predict(
     _check_sorting(source, sort_into, link)
     options.require_apart(model, source, csv, json, html, label_studio)
     if html is not None:
-        from fslstm_plugin.reporting.gallery import gallery  # what it needs is missed before anything is computed
+        import fslstm_plugin.reporting.gallery  # noqa: F401  # what it needs is missed before anything is computed
     found = pictures.unlabelled(source)
     if label_studio is not None:
         pictures.refuse_boxes(found, "--label-studio")
@@ -208,19 +209,20 @@ def predict(
             more = len(table) - summary.total
             further = f", which has {pictures.count_of(more, 'further picture')}" if more else ""
             typer.echo(f"Written: {printable(str(csv))}{further}.")
+        writes: list[Callable[[], None]] = []
         if json is not None:
-            outputs.write_json(json, asked, labeller, tested)
+            writes.append(partial(outputs.write_json, json, asked, labeller, tested))
         if label_studio is not None:
-            outputs.write_tasks(label_studio, ((each.path, each) for each in asked), model.name)
+            tasks = ((each.path, each) for each in asked)
+            writes.append(partial(outputs.write_tasks, label_studio, tasks, model.name))
         if html is not None:
             title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
-            write_text(html, gallery(asked, labeller.classes, title, lead, html, labeller.labelled, labeller.identity))
-            pictures.written(html)
-        fault = outputs.write_sidecars(asked) if xmp else None
+            writes.append(partial(outputs.write_gallery, html, asked, labeller, title, lead))
+        if xmp:
+            writes.append(partial(outputs.write_sidecars, asked))
         if sort_into is not None:
-            outputs.sort(sort_into, asked, summary, link)
-        if fault is not None:
-            raise fault
+            writes.append(partial(outputs.sort, sort_into, asked, summary, link))
+        attempt(*writes)
 
 
 @contextmanager

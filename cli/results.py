@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import StorageError
+from fslstm_plugin.errors import FSLSTMError, StorageError
 
 from . import options
 from .terminal import for_tables, join_ranks, say
@@ -57,14 +58,12 @@ class Output:
             return
         self._show(rows, notes, further)
         content = json_content(rows, notes, **further)
-        faults = self._write(rows, notes, content)
         for run in runs:
             try:
                 run.save_evaluation(kind, content)
             except (StorageError, OSError) as error:
                 say(f"The evaluation could not be saved in {run.path}: {error}")
-        if faults:
-            raise faults[0]
+        self._write(rows, notes, content)
 
     def _show(self, rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]]) -> None:
         from fslstm_plugin.reporting.further import TABLES
@@ -78,25 +77,34 @@ class Output:
         for name, measured in further.items():
             console.print(TABLES[name](measured))
 
-    def _write(self, rows: Sequence[Row], notes: Sequence[str], content: Mapping[str, Any]) -> list[StorageError]:
-        """Write the files; why some could not be written."""
+    def _write(self, rows: Sequence[Row], notes: Sequence[str], content: Mapping[str, Any]) -> None:
         from fslstm_plugin.reporting.latex import latex_text
         from fslstm_plugin.reporting.results import csv_text
         from fslstm_plugin.storage.files import write_json, write_text
 
-        faults = []
-        for file, write in (
+        files: tuple[tuple[Path | None, Callable[[Path], object]], ...] = (
             (self.json, lambda file: write_json(file, content)),
             (self.csv, lambda file: write_text(file, csv_text(rows))),
             (self.latex, lambda file: write_text(file, latex_text(rows, notes))),
             (self.chart, lambda file: _draw(rows, file)),
-        ):
-            try:
-                if file is not None:
-                    write(file)
-            except StorageError as error:
-                faults.append(error)
-        return faults
+        )
+        attempt(*(partial(write, file) for file, write in files if file is not None))
+
+
+def attempt(*writes: Callable[[], object]) -> None:
+    """Do all of these; what stops some of them, as a full disk, stops no other, and is all raised in the end."""
+    faults: list[FSLSTMError] = []
+    for write in writes:
+        try:
+            write()
+        except FSLSTMError as error:
+            faults.append(error)
+        except OSError as error:
+            faults.append(StorageError(f"Cannot write {error.filename}: {error.strerror or error}."))
+    if len(faults) > 1:
+        raise StorageError(" ".join(map(str, faults)))
+    if faults:
+        raise faults[0]
 
 
 def _draw(rows: Sequence[Row], file: Path) -> None:

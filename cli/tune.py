@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -9,12 +11,15 @@ import typer
 from fslstm_plugin.errors import UsageError, listed
 
 from . import evaluation, options, terminal
+from .results import attempt
 from .signatures import split, with_fields
 from .sources import PANEL, Source
 
 if TYPE_CHECKING:
+    from fslstm_plugin.evaluation.rows import Row
     from fslstm_plugin.evaluation.session import Session
     from fslstm_plugin.methods.base import Method
+    from fslstm_plugin.runs.folder import Run
 
 EXAMPLES = """
 fslstm tune
@@ -76,17 +81,23 @@ def tune(
     choices = tuning.choose(families, rows)
     for sentence in (*tuning.evidence(choices, rows), *session.notes):
         typer.echo(sentence)
-    try:
-        if kept_in is not None:
-            tuning.save_choices(kept_in, choices, rows)
-            typer.echo(f"Saved the choices in {kept_in.path / 'tuned.json'}.")
-            own = str(session.method)
-            as_named = [name for name in choices if tuning.tuned_name(choices, name, own) != choices[name]]
-            if as_named:
-                typer.echo(f"Not used by eval and compare, since named with arguments: {listed(as_named)}.")
-    finally:
-        if json is not None:
-            write_json(json, json_content(rows, session.notes))
+    writes: list[Callable[[], object]] = []
+    if kept_in is not None:
+        writes.append(partial(_keep, kept_in, choices, rows, str(session.method)))
+    if json is not None:
+        writes.append(partial(write_json, json, json_content(rows, session.notes)))
+    attempt(*writes)
+
+
+def _keep(run: Run, choices: dict[str, str], rows: list[Row], own: str) -> None:
+    """Save the choices in the run, and say which of them nothing uses."""
+    from fslstm_plugin.evaluation import tuning
+
+    tuning.save_choices(run, choices, rows)
+    typer.echo(f"Saved the choices in {run.path / 'tuned.json'}.")
+    as_named = [name for name in choices if tuning.tuned_name(choices, name, own) != choices[name]]
+    if as_named:
+        typer.echo(f"Not used by eval and compare, since named with arguments: {listed(as_named)}.")
 
 
 def _with_variants(methods: list[Method]) -> list[Method]:

@@ -626,6 +626,10 @@ def test_what_cannot_be_kept_is_said_and_stops_nothing(trained, fslstm, tmp_path
     assert (result.code, "is a link" in result.err) == (1, True), result.err
     assert result.out.startswith("nn: ")
     assert len(rows_of(tmp_path / "t.json")) == 2 * 4
+    (tmp_path / "t.json").unlink()
+    (tmp_path / "t.json").symlink_to("/dev/full")
+    result = fslstm("tune", "nn", "--run", tmp_path / "run", *FEW, "--json", tmp_path / "t.json")
+    assert (result.code, "is a link" in result.err, f"Cannot write {tmp_path}/t.json" in result.err) == (1, True, True)
     assert not list(elsewhere.iterdir())
 
 

@@ -70,6 +70,15 @@ def test_a_full_disk_under_what_is_printed_is_named():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_all_files_that_cannot_be_written_are_named(command, fslstm, tmp_path):
+    (tmp_path / "link").symlink_to("/dev/full")
+    done = fslstm(*command, "--json", "/dev/full", "--csv", tmp_path / "link", "--latex", tmp_path / "t.tex")
+    full = [f"Cannot write {place}: No space left on device." for place in ("/dev/full", tmp_path / "link")]
+    assert (done.code, done.err) == (1, f"fslstm: {' '.join(full)}\n")
+    assert (tmp_path / "t.tex").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_files_are_written_although_nothing_can_be_printed(tmp_path):
     arguments = [sys.executable, "-m", "fslstm_cli"]
     printed = {"stdout": subprocess.DEVNULL, "check": True, "cwd": tmp_path}

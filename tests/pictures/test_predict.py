@@ -507,7 +507,7 @@ def test_json_has_the_probabilities_that_are_asked_for(fslstm, tmp_path: Path, m
         (("--guaranteed",), "give --wrong-at-most too"),
         (("--above", 0.9, "--wrong-at-most", 0.1), "leave out one of the two"),
         (("--wrong-at-most", 1), "--wrong-at-most must be a finite number above 0 and below 1, but got 1"),
-        (("--above", 0.9, "--probabilities"), "--probabilities adds to the table and to the JSON: give --csv or --json too"),
+        (("--above", 0.9, "--probabilities"), "adds to the table and to the JSON: give --csv or --json too"),
         (("--transductive", "--wrong-at-most", 0.1, "--guaranteed"), "--guaranteed cannot be kept with --transductive"),
         (("--above", 2), "--above must be a finite number of at least 0 and at most 1, but got 2"),
         (

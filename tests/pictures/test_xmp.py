@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -79,3 +80,9 @@ def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path) -> None:
     assert done.err.strip().endswith(f"{'a' * 248}.png.xmp: File name too long.")
     assert "Written: 11 XMP sidecars." in done.out
     assert len(list((tmp_path / "sorted").rglob("*.png"))) == 12
+    if Path("/dev/full").exists():  # a disk that is full
+        shutil.rmtree(tmp_path / "sorted")
+        files = ("--json", "/dev/full", "--xmp", "--sort-into", tmp_path / "sorted")
+        done = fslstm("predict", model, new, "--accept", 1, *files)
+        assert (done.code, done.err.splitlines()[-1].count("Cannot write")) == (1, 2), done.err
+        assert len(list((tmp_path / "sorted").rglob("*.png"))) == 12
