@@ -12,6 +12,7 @@ from fslstm_plugin.recipes import Augmentation, MetaRecipe
 from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.runs.configuration import Validation
 from fslstm_plugin.stopping import stoppable
+from fslstm_plugin.storage.plain import from_plain
 
 from . import options, terminal
 from .signatures import only_given, split, with_fields, with_recipe
@@ -92,7 +93,7 @@ def train(
             seed=seed,
             precision=asked.precision,
             accelerator=asked.accelerator,
-            validation=Validation(**validation),
+            validation=from_plain(Validation, validation, prefix="val_"),
             test_shots=test_shots,
             given=given,
         )

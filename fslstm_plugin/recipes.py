@@ -46,7 +46,7 @@ class Augmentation(Struct, frozen=True, forbid_unknown_fields=True):
             UsageError: If the padding is not less than the image's side in pixels.
         """
         if self.padding >= image_size:
-            raise UsageError(f"Padding must be less than the images' {image_size} pixels, but got {self.padding}.")
+            raise UsageError(f"`padding` must be less than the images' {image_size} pixels, but got {self.padding}.")
 
     @classmethod
     def published(cls, image_size: int) -> Augmentation:
@@ -122,7 +122,7 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if len(self.milestones) != len(self.factors) or list(self.milestones) != sorted(self.milestones):
             raise UsageError(
-                f"Milestones must ascend, with a factor for each, but got {self.milestones} and {self.factors}."
+                f"`milestones` must ascend, with as many `factors`, but got {self.milestones} and {self.factors}."
             )
 
     def factor(self, progress: float) -> float:
@@ -183,7 +183,9 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"{self.sizes} and shares {self.shares}."
             )
         if list(self.freeze) != sorted(self.freeze):
-            raise UsageError(f"A block cannot be frozen before the one below it, but got freeze {self.freeze}.")
+            raise UsageError(
+                f"`freeze` must ascend, since no block is frozen before the one below it, but got {self.freeze}."
+            )
 
     def sides(self, full: int) -> tuple[int, ...]:
         """The sizes in pixels, of images whose whole side is ``full``; none below 16."""

@@ -15,8 +15,8 @@ from .files import require_regular
 T = TypeVar("T")
 
 
-def from_plain(kind: type[T] | Any, values: Any) -> T:
-    """The struct or dataclass that plain data describe.
+def from_plain(kind: type[T] | Any, values: Any, prefix: str = "") -> T:
+    """The struct or dataclass that plain data describe; in messages its fields have the prefix.
 
     Raises:
         UsageError: If a field is missing, unknown, of another type or out of its range; or as the class itself raises.
@@ -35,7 +35,7 @@ def from_plain(kind: type[T] | Any, values: Any) -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(_sentence(error, mark="`")) from error
+        raise UsageError(_sentence(error, f"`{prefix}{{}}`")) from error
 
 
 def to_plain(value: Any) -> Any:
@@ -70,11 +70,12 @@ _KINDS = {
 }
 
 
-def _sentence(error: Exception, mark: str = "") -> str:
-    """A reader's words, the place first: ``recipe.lr must be a number > 0.0.``."""
+def _sentence(error: Exception, argument: str | None = None) -> str:
+    """A reader's words, the place first: ``recipe.lr must be a number > 0.0.``; that of an argument in its form."""
     text, _, place = str(error).rstrip(".").partition(" - at `$")
     where = place.rstrip("`").removeprefix(".")
-    where = f"{mark}{where}{mark}" if where.isidentifier() else where  # an argument, and no place in a file
+    name = where.partition("[")[0]  # without which of its values it is
+    where = argument.format(name) if argument and name.isidentifier() else where
     match = re.fullmatch(r"Expected `([^`]+)`(?: ([<>]=? \S+))?(?:, got `([^`]+)`)?", text)
     if match:
         wanted, bound, got = match.groups()

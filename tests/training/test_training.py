@@ -362,7 +362,7 @@ def test_a_damaged_configuration_is_named(change, words, tmp_path):
         ({"augmentation": 3}, "recipe.augmentation must be a group of fields, but got a whole number"),
         ({"augmentation": {"padding": 4, "flop": 1}}, "recipe.augmentation: .*contains unknown field `flop`"),
         ({"milestones": [0.1, None, 0.2]}, "recipe.milestones.* must be a number, but got null"),
-        ({"milestones": [0.1]}, "Milestones must ascend"),
+        ({"milestones": [0.1]}, "`milestones` must ascend"),
     ],
 )
 def test_a_damaged_recipe_is_named(change, words, tmp_path):
@@ -661,7 +661,7 @@ def test_frozen_blocks_learn_no_more_and_the_others_do(tmp_path, data_root, monk
 
 
 def test_what_cannot_be_frozen_is_refused(tmp_path, data_root):
-    with pytest.raises(UsageError, match=r"frozen before the one below it, but got freeze \(0.5, 0.25\)"):
+    with pytest.raises(UsageError, match=r"frozen before the one below it, but got \(0.5, 0.25\)"):
         pretrain_run(tmp_path / "run", backbone="conv4", freeze=[0.5, 0.25])
     run = pretrain_run(tmp_path / "run", freeze=[0.5])
     with pytest.raises(UsageError, match="TinyBackbone has 0 blocks that can be frozen, but `freeze`"):
