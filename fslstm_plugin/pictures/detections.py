@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from ..storage.damage import text_of
 from .boxes import Box
 
 _ANIMAL = "animal"  # MegaDetector also finds persons and vehicles.
@@ -50,8 +51,8 @@ def detections(content: Any) -> Detections | None:
 
 
 def _of_coco(content: dict[str, Any]) -> Detections:
-    names = {each["id"]: str(each["name"]) for each in content["categories"]}
-    files = {each["id"]: str(each["file_name"]) for each in content["images"]}
+    names = {each["id"]: text_of(each["name"], "the name of a category") for each in content["categories"]}
+    files = {each["id"]: text_of(each["file_name"], "the file_name of an image") for each in content["images"]}
     single = [each for each in content["annotations"] if not each.get("iscrowd")]
     for each in single:
         for key, known, what in (("image_id", files, "images"), ("category_id", names, "categories")):
@@ -75,7 +76,7 @@ def _of_batches(content: dict[str, Any]) -> Detections:
     names = content["detection_categories"]
     found = content.get("info", {}).get("detector_metadata", {}).get("typical_detection_threshold", _CONFIDENCE)
     boxes = [
-        (str(image["file"]), names[each["category"]], each["conf"], _of_shares(*map(float, each["bbox"])))
+        (_file(image), names[each["category"]], each["conf"], _of_shares(*map(float, each["bbox"])))
         for image in content["images"]
         for each in image.get("detections") or ()
     ]
@@ -84,11 +85,15 @@ def _of_batches(content: dict[str, Any]) -> Detections:
 
 def _of_corners(content: list[dict[str, Any]]) -> Detections:
     boxes = [
-        (str(image["file"]), each["category"], each["confidence"], _of_pixels(*map(float, each["bbox"])))
+        (_file(image), each["category"], each["confidence"], _of_pixels(*map(float, each["bbox"])))
         for image in content
         for each in image["detections"]
     ]
     return _of_animals(boxes, _CONFIDENCE, {category for _, category, *_ in boxes})
+
+
+def _file(image: dict[str, Any]) -> str:
+    return text_of(image["file"], "the file of an image")
 
 
 def _of_shares(x: float, y: float, width: float, height: float) -> Box:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from ..errors import DataError
+from ..storage.damage import text_of
 from .predictions import NONE, Prediction, path_beside
 from .tables import path_of
 
@@ -54,7 +55,7 @@ def labelled_in(file: Path, content: Any) -> Iterator[tuple[Path, str]]:
 
 
 def _image(task: dict[str, Any]) -> str:
-    return str(task["data"]["image"] if "data" in task else task["image"])
+    return text_of(task["data"]["image"] if "data" in task else task["image"], "the image of a task")
 
 
 def _label(task: dict[str, Any], file: Path) -> str | None:
@@ -70,7 +71,7 @@ def _label(task: dict[str, Any], file: Path) -> str | None:
             f"{file} has several choices for {_image(task)} ({', '.join(map(str, chosen))}): choose one of them in "
             "Label Studio, and export again."
         )
-    return str(chosen[0]) if chosen else None
+    return text_of(chosen[0], f"the choice for {_image(task)}") if chosen else None
 
 
 def _path(image: str, file: Path) -> str:

@@ -107,9 +107,7 @@ def in_json(file: Path, report: Report) -> list[Picture]:
     with naming_damage(file):
         tasks = [Picture(path, class_name(label)) for path, label in labelled_in(file, content)]
     if content and not tasks:
-        raise DataError(
-            f"None of the {len(content):,} tasks in {file} is labelled: label some in Label Studio, and export them."
-        )
+        raise DataError(f"No task in {file} is labelled: label some in Label Studio, and export them.")
     return tasks
 
 

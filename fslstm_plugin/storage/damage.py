@@ -23,6 +23,22 @@ def without_advice(message: str) -> str:
     return refused.partition(". Please use")[0] if refused else message
 
 
+def text_of(value: object, what: str) -> str:
+    """A value of a file that is to be text, or a number as text; anything else is damage, for `naming_damage`.
+
+    Example:
+        >>> text_of("1.png", "a file"), text_of(7, "a class")
+        ('1.png', '7')
+        >>> text_of(None, "a file")
+        Traceback (most recent call last):
+        ...
+        ValueError: a file must be text, but is None
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
+        raise ValueError(f"{what} must be text, but is {value!r}")
+    return str(value)
+
+
 @contextmanager
 def naming_damage(file: Path) -> Iterator[None]:
     """Turn whatever the untrusted content of a file leads to in the block into a `DataError` that names the file.

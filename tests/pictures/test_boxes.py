@@ -152,7 +152,7 @@ def test_coco(tmp_path: Path) -> None:
     assert said == ["Boxes left out: 1, of crowds."]
 
 
-def batches(files: dict[str, list[tuple[str, float, tuple[float, ...]]]]) -> dict[str, Any]:
+def batches(files: dict[Any, list[tuple[str, float, tuple[float, ...]]]]) -> dict[str, Any]:
     """MegaDetector's output of a batch: category, confidence, box."""
     images: list[dict[str, Any]] = [
         {"file": file, "detections": [{"category": kind, "conf": conf, "bbox": box} for kind, conf, box in boxes]}
@@ -182,6 +182,9 @@ def test_both_forms_of_megadetector(tmp_path: Path) -> None:
         labelled(tmp_path / "b.json", said.append)
 
 
+BOXES = [{"category": "animal", "confidence": 0.9, "bbox": [0, 0, 9, 9]}]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -191,6 +194,11 @@ def test_both_forms_of_megadetector(tmp_path: Path) -> None:
         ([{"file": "a", "detections": [{"category": "animal"}]}], "is damaged or has an unexpected format"),
         ({"images": []}, "must be Label Studio's export, COCO's annotations or MegaDetector's output"),
         ({**coco([("https://a/b.png", "a", (1, 1, 1, 1))])}, "web address"),
+        (coco([(None, "a", (1, 1, 1, 1))]), "the file_name of an image must be text, but is None"),
+        (coco([("", "a", (1, 1, 1, 1))]), "the file_name of an image must be text, but is ''"),
+        (coco([("a.png", None, (1, 1, 1, 1))]), "the name of a category must be text, but is None"),
+        (batches({None: [("1", 0.9, (0, 0, 1, 1))]}), "the file of an image must be text, but is None"),
+        ([{"file": ["a"], "detections": BOXES}], r"the file of an image must be text, but is \['a'\]"),
     ],
 )
 def test_damaged_lists_are_named(content: Any, words: str, tmp_path: Path) -> None:

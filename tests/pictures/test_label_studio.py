@@ -107,8 +107,10 @@ def test_several_choices_for_a_picture_are_refused(tmp_path: Path, task: dict) -
         ("", "must be JSON, but cannot be read"),
         ('{"a": 1}', "must be Label Studio"),
         ("[]", "There are no pictures in"),
-        ('[{"data": {"image": "1.png"}}]', "None of the 1 tasks in"),
+        ('[{"data": {"image": "1.png"}}]', "No task in .* is labelled"),
         ('[{"image": "/data/upload/1/1.png", "choice": "owl"}]', "which Label Studio holds itself"),
+        ('[{"image": null, "choice": "owl"}]', "the image of a task must be text, but is None"),
+        ('[{"image": "1.png", "choice": {"choices": [null]}}]', "the choice for 1.png must be text, but is None"),
         ('[{"image": "http://a/1.png", "choice": "owl"}]', "which Label Studio holds itself"),
     ],
 )
