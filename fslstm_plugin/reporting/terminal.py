@@ -27,7 +27,7 @@ class ResultsTable:
 
     def __init__(self, rows: Sequence[Row], further: Sequence[str] = ()) -> None:
         self.rows, self.further = rows, further
-        self.several_runs = several_runs(rows)
+        self.several_runs, self.any_transductive = several_runs(rows), any(row.transductive for row in rows)
         self.columns = {name: text for name, text in columns(rows).items() if name != "gain"}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -67,7 +67,8 @@ class ResultsTable:
         if self.several_runs:
             table.add_column("run", overflow="fold", min_width=6)
         table.add_column("method", overflow="fold", min_width=6)
-        table.add_column("T", no_wrap=True)
+        if self.any_transductive:
+            table.add_column("T", no_wrap=True)
         return table
 
     def _add_numbers(self, table: Table, over: str) -> None:
@@ -76,7 +77,8 @@ class ResultsTable:
 
     def _names(self, row: Row) -> list[Text]:
         run = [Text(printable(row.run))] if self.several_runs else []
-        return [*run, Text(display_name(row.method)), Text("T" if row.transductive else "")]
+        marks = [Text("T" if row.transductive else "")] if self.any_transductive else []
+        return [*run, Text(display_name(row.method)), *marks]
 
     def _numbers(self, row: Row) -> list[Text]:
         accuracy, *others = (close(text(row)) for text in self.columns.values())

@@ -181,6 +181,14 @@ def test_runs_are_told_apart_where_there_are_several():
     assert not re.search(r"run +method", text_of(ResultsTable(rows[:2]), 80))
 
 
+@pytest.mark.parametrize("width", [80, 60])
+def test_the_column_of_what_is_transductive_is_there_with_its_legend(width):
+    for rows in (compared(), [row("nn"), row("rr")]):
+        told = any(each.transductive for each in rows)
+        text = text_of(ResultsTable(rows), width)
+        assert (bool(re.search(r"method +T ", text)), "T: transductive" in " ".join(text.split())) == (told, told)
+
+
 # The terminal.
 
 
@@ -412,6 +420,12 @@ def test_the_tables_of_a_page_hold_every_number_once_and_mark_the_best(run):
         *("41.75 ± 0.50", "42.00 ± 0.50"),
     ]
     assert sum("dirichlet:2" in caption for caption in found.texts("p", "soft")) == 1
+
+
+def test_each_evaluation_of_a_page_begins_a_line_of_its_own(run):
+    run.save_evaluation("compare", json_content(compared(1), "c", "v", "2026-01-01"))
+    headings = re.findall(r'<div class="block whole">\s*<h3>(.*?)</h3>', page_of(run))
+    assert sorted(headings) == sorted(file.stem for file in (run.path / "evaluations").iterdir())
 
 
 def test_the_page_of_a_run_tells_the_error_of_the_class_shares(run):
