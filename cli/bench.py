@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fslstm_plugin.checks import one_of
-from fslstm_plugin.errors import UsageError
+from fslstm_plugin.errors import UsageError, count_of
 from fslstm_plugin.registry import BACKBONES
 
 from . import evaluation, options
@@ -114,7 +114,7 @@ def bench(
 
             vectors, labels = _features(chosen, dim, seed, data_root)
             if table3_episodes:
-                say(f"heads: Table 3, {table3_episodes:,} episodes")
+                say(f"heads: Table 3, {count_of(table3_episodes, 'episode')}")
                 results += bench_table3(vectors, labels, table3_episodes, seed)
             results += bench_heads(vectors, labels, shots, rounds, seed, say)
         elif group == "transduction":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, UsageError, printable
+from fslstm_plugin.errors import DataError, UsageError, count_of, printable
 
 from . import options, pictures, terminal
 
@@ -83,7 +83,7 @@ def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None
         terminal.say(f"Not checked with: {faults[0]}{more}")
     difference = export_onnx(classifier, onnx, images)
     typer.echo(
-        f"Saved in {printable(str(onnx))}; on {pictures.count_of(len(images))} its probabilities are those of the "
+        f"Saved in {printable(str(onnx))}; on {count_of(len(images), 'picture')} its probabilities are those of the "
         f"classifier, to within {difference:.1g}."
     )
 

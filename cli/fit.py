@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, UsageError, listed, printable
+from fslstm_plugin.errors import DataError, UsageError, count_of, listed, printable
 
 from . import evaluation, gathering, options, pictures, terminal
 
@@ -97,9 +97,9 @@ def fit(
     said = expectations(classifier)
     with pictures.claimed(output):  # an update of it may be under way
         classifier.save(output)
-    lost = f"; {pictures.count_of(len(once.unreadable))} could not be read" if once.unreadable else ""
+    lost = f"; {count_of(len(once.unreadable), 'picture')} could not be read" if once.unreadable else ""
     fitted = [
-        f"{pictures.count_of(len(labels))}, {len(said.pictures)} classes{lost}.",
+        f"{count_of(len(labels), 'picture')}, {len(said.pictures)} classes{lost}.",
         *gathering.on_copies(copies),
         f"Method: {said.method}{'' if method else _reason(said)}.",
     ]

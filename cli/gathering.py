@@ -65,7 +65,7 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone) -> Gathered:
     say_remarks([each for batch in batches for each in batch.remarks])
     found = [each for batch in batches for each in batch.pictures]
     if not found:
-        raise DataError(f"None of the {len(pictures):,} pictures can be read.")
+        raise DataError("None of the pictures can be read.")
     return Gathered(found, torch.cat([batch.features for batch in batches]), unreadable)
 
 

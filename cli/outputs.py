@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fslstm_plugin.errors import StorageError, printable
+from fslstm_plugin.errors import StorageError, count_of, printable
 
 from . import pictures, terminal
 from .labellers import Labeller
@@ -90,9 +90,9 @@ def write_sidecars(asked: Asked) -> None:
             mine[each.label] = None
     done = write_sidecars(keywords)
     left = f" Left as before, made or changed by others: {done.left:,}." if done.left else ""
-    typer.echo(f"Written: {pictures.count_of(done.written, 'XMP sidecar')}.{left}")
+    typer.echo(f"Written: {count_of(done.written, 'XMP sidecar')}.{left}")
     if done.failed:
-        others = pictures.count_of(len(done.failed) - 1, "other XMP sidecar")
+        others = count_of(len(done.failed) - 1, "other XMP sidecar")
         more = f" {others} could not be written either." if done.failed[1:] else ""
         raise StorageError(f"{done.failed[0]}{more}")
 

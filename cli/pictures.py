@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, RunError, UsageError, printable
+from fslstm_plugin.errors import DataError, RunError, UsageError, count_of, printable
 
 from . import results, terminal
 
@@ -161,7 +161,7 @@ def examples(source: Path, groups: str | None = None) -> tuple[list[Picture], li
         )
     kept, none = ([each for each in pictures if (each.label == NONE) is of_none] for of_none in (False, True))
     if none:
-        terminal.say(f'{count_of(len(none))} of "{NONE}" left out, which needs no examples.')
+        terminal.say(f'{count_of(len(none), "picture")} of "{NONE}" left out, which needs no examples.')
     return kept, none
 
 
@@ -232,8 +232,3 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 def written(file: Path) -> None:
     """Say that a file was written."""
     typer.echo(f"Written: {printable(str(file))}.")
-
-
-def count_of(number: int, noun: str = "picture") -> str:
-    """A number with its noun: ``1 picture``, ``1,200 pictures``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, StorageError, UsageError, printable
+from fslstm_plugin.errors import DataError, StorageError, UsageError, count_of, printable
 
 from . import evaluation, gathering, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, Labeller
@@ -193,8 +193,8 @@ def predict(
             table.mark(asked)
         summary = Summary.of(asked, labeller.classes)
         summary.show(asked, labeller.sets is not None, sure is not None, source, labeller.why_uncalibrated is None)
-        left_out = f"; {pictures.count_of(unreadable)} could not be read" if unreadable else ""
-        typer.echo(f"{pictures.count_of(summary.total)}{left_out}.")
+        left_out = f"; {count_of(unreadable, 'picture')} could not be read" if unreadable else ""
+        typer.echo(f"{count_of(summary.total, 'picture')}{left_out}.")
         tested = None if labeller.likeness is None else labeller.likeness.test()
         lead = [
             *on_sets(labeller.sets, tested),
@@ -207,7 +207,7 @@ def predict(
             typer.echo(sentence)
         if csv is not None:
             more = len(table) - summary.total
-            further = f", which has {pictures.count_of(more, 'further picture')}" if more else ""
+            further = f", which has {count_of(more, 'further picture')}" if more else ""
             typer.echo(f"Written: {printable(str(csv))}{further}.")
         writes: list[Callable[[], None]] = []
         if json is not None:
@@ -216,7 +216,7 @@ def predict(
             tasks = ((each.path, each) for each in asked)
             writes.append(partial(outputs.write_tasks, label_studio, tasks, model.name))
         if html is not None:
-            title = f"{pictures.count_of(summary.total)} by {printable(model.name)}"
+            title = f"{count_of(summary.total, 'picture')} by {printable(model.name)}"
             writes.append(partial(outputs.write_gallery, html, asked, labeller, title, lead))
         if xmp:
             writes.append(partial(outputs.write_sidecars, asked))
@@ -308,7 +308,7 @@ def _new_ones(found: Sequence[Picture], labeller: Labeller) -> list[Picture]:
     if not left:
         raise DataError("The classifier was fitted to all of these pictures: leave out --new, or name others.")
     if known := len(found) - len(left):
-        terminal.say(f"{pictures.count_of(known)} left out: in the classifier itself.")
+        terminal.say(f"{count_of(known, 'picture')} left out: in the classifier itself.")
     return left
 
 
@@ -325,7 +325,7 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
     """Predict what is not in the table yet; the number of pictures that cannot be read."""
     new = [each for each in once.values() if each.name not in table]
     if len(new) < len(once):
-        terminal.say(f"Continued: {pictures.count_of(len(once) - len(new))} of {len(once):,} are already done.")
+        terminal.say(f"Continued: {count_of(len(once) - len(new), 'picture')} of {len(once):,} are already done.")
     if labeller.likeness is not None:
         labeller.likeness.choose([*once.values()])
     done, unreadable = 0, 0

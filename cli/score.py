@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, listed, printable
+from fslstm_plugin.errors import DataError, count_of, listed, printable
 
 from . import evaluation, gathering, options, pictures, predict, terminal
 
@@ -84,7 +84,7 @@ def _unseen(gathered: Gathered, classifier: Classifier) -> Gathered:
     kept = {id(each) for each in once.pictures}  # a list may have one path twice
     places = [place for place, each in enumerate(given.pictures) if id(each) in kept]
     if left := len(gathered.pictures) - len(places):
-        terminal.say(f"{pictures.count_of(left)} left out: in the classifier itself, or given twice.")
+        terminal.say(f"{count_of(left, 'picture')} left out: in the classifier itself, or given twice.")
     return gathered.at(places)
 
 
@@ -96,7 +96,7 @@ def _show(result: Score, names: list[str], uncalibrated: str | None) -> None:
     from fslstm_plugin.pictures.predictions import NONE
 
     typer.echo(
-        f"{pictures.count_of(result.pictures)}: {100 * result.accuracy:.1f} % have the right likeliest class (95 % "
+        f"{count_of(result.pictures, 'picture')}: {100 * result.accuracy:.1f} % have the right likeliest class (95 % "
         f"interval {100 * result.low:.1f} to {100 * result.high:.1f} %)."
     )
     lost = sum(counts.get(NONE, 0) for counts in result.confusions.values())
@@ -120,7 +120,7 @@ def _show(result: Score, names: list[str], uncalibrated: str | None) -> None:
         number = sum(result.unknown.values())
         counts = listed((f"{name} {count}" for name, count in result.unknown.items()), _MOST_NAMED)
         typer.echo(
-            f"Of classes that the classifier does not have: {pictures.count_of(number)} ({printable(counts)}), of "
+            f"Of classes that the classifier does not have: {count_of(number, 'picture')} ({printable(counts)}), of "
             f'which {result.unknown_refused:,} are taken for "{NONE}".'
         )
 

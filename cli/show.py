@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fslstm_plugin.errors import printable
+from fslstm_plugin.errors import count_of, printable
 
 from . import options, pictures, terminal
 
@@ -68,7 +68,7 @@ def _origin(names: tuple[str, ...]) -> list[str]:
     if not places:
         return []
     folder = _near(os.path.commonpath([os.path.dirname(each) for each in places]))
-    return [f"Fitted to {pictures.count_of(len(names))} in {folder}."]
+    return [f"Fitted to {count_of(len(names), 'picture')} in {folder}."]
 
 
 def _near(path: str) -> str:

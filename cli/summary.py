@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fslstm_plugin.errors import printable
+from fslstm_plugin.errors import count_of, printable
 
 from . import options, pictures, terminal
 
@@ -108,7 +108,7 @@ def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = Non
     if sure is None:
         return []
     number = sum(count.sure for count in summary.counts.values())
-    told = f"Sure: {number:,} of {pictures.count_of(summary.total)}; look at the other {summary.total - number:,}."
+    told = f"Sure: {number:,} of {count_of(summary.total, 'picture')}; look at the other {summary.total - number:,}."
     if sure.wrong_at_most is None:
         return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
     if not number:
@@ -134,7 +134,7 @@ def on_likeness(tested: Tested | None) -> list[str]:
     """Whether the pictures are like the labelled ones, as every promise assumes; none where that was not tested."""
     if tested is None:
         return []
-    test = f"a permutation test of {pictures.count_of(tested.pictures)}"
+    test = f"a permutation test of {count_of(tested.pictures, 'picture')}"
     if not tested.withdrawn:
         return [
             f"What is promised assumes pictures like the labelled ones: {test} finds no difference (p = "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import UnknownNameError, UsageError, listed, printable
+from fslstm_plugin.errors import UnknownNameError, UsageError, count_of, listed, printable
 
 from . import evaluation, gathering, options, pictures, terminal
 
@@ -76,7 +76,7 @@ def update(
     expected = expectations(classifier)
     number = sum(expected.pictures.values())
     typer.echo(
-        f"{pictures.count_of(number)}, {len(expected.pictures)} classes, saved in {printable(str(output or model))}."
+        f"{count_of(number, 'picture')}, {len(expected.pictures)} classes, saved in {printable(str(output or model))}."
     )
     for sentence in sentences(expected):
         typer.echo(sentence)
@@ -139,7 +139,7 @@ def _not_held(given: Gathered, held: Gathered, source: Path, changes: list[str])
     rest = given.at([place for place, each in enumerate(given.pictures) if id(each) not in before])
     new, copies = gathering.without_copies(rest, held)
     if again := len(rest.pictures) - len(new.pictures):
-        changes.append(f"Already in the classifier, or given twice: {pictures.count_of(again)} of {source}.")
+        changes.append(f"Already in the classifier, or given twice: {count_of(again, 'picture')} of {source}.")
     renamed = [group for group in copies if len({each.name for each in group}) > 1]
     changes += gathering.on_copies([group for group in renamed if not before.issuperset(map(id, group))])
     return new
@@ -192,4 +192,4 @@ def _rows_of_pictures(classifier: Classifier, names: Sequence[str]) -> list[int]
 def _on_corrections(pairs: Sequence[tuple[Picture, Picture]]) -> str:
     """A sentence on pictures that have another label now."""
     told = listed(f"{now.path} ({before.label}, now {now.label})" for before, now in pairs)
-    return printable(f"The new label counts for {pictures.count_of(len(pairs))}: {told}.")
+    return printable(f"The new label counts for {count_of(len(pairs), 'picture')}: {told}.")

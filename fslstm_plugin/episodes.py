@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .checks import require
-from .errors import UsageError
+from .errors import UsageError, count_of
 
 
 @dataclass  # not frozen: Lightning moves the fields to the device in place
@@ -65,7 +65,8 @@ class Episodes:
             raise UsageError(f"The task was expected to have {ways} classes, but it has {len(classes)}.")
         if int(counts.min()) <= shots:
             raise UsageError(
-                f"With {shots} shots each class needs at least {shots + 1} samples, but one has {int(counts.min())}."
+                f"With {count_of(shots, 'shot')} each class needs at least {shots + 1} samples, but one has "
+                f"{int(counts.min())}."
             )
         by_class = torch.argsort(labels, stable=True)
         starts = counts.cumsum(0) - counts

@@ -29,6 +29,18 @@ def listed(names: Iterable[object], most: int = 5, separator: str = ", ") -> str
     return separator.join(every[:most]) + (f" and {len(every) - most:,} more" if len(every) > most else "")
 
 
+def count_of(number: int | str, noun: str) -> str:
+    """A number with its noun; of several by the words for the number.
+
+    Example:
+        >>> count_of(1, "class"), count_of(1200, "query"), count_of("1 to 2", "group")
+        ('1 class', '1,200 queries', '1 to 2 groups')
+    """
+    text = number if isinstance(number, str) else f"{number:,}"
+    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ss") else f"{noun}s"
+    return f"{text} {noun if text == '1' else several}"
+
+
 class FSLSTMError(Exception):
     """A failure that the user can fix; the command line prints it and exits with its code.
 

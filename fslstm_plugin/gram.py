@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .errors import UsageError
+from .errors import UsageError, count_of
 from .kernels import RBF, TINY, FarAwayWarning, Kernel, Linear
 from .tracing import values_known
 
@@ -214,8 +214,8 @@ class EpisodeGram:
             alone = int((values.detach() == 0).all(-1).sum())
             if alone:
                 warnings.warn(
-                    f"{alone} queries are so far from every support point that {kernel} is 0 for all of them, and says "
-                    "nothing about their class: normalise the features, or give a smaller scale, as in "
+                    f"Too far from every support point: {count_of(alone, 'query')}. There {kernel} is 0 and says "
+                    "nothing about the class: normalise the features, or give a smaller scale, as in "
                     f"rbf(scale={0.1 / float(torch.linalg.diagonal(self.support).mean()):.1g}).",
                     FarAwayWarning,
                     stacklevel=2,

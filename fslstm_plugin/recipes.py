@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from .errors import UsageError
+from .errors import UsageError, count_of
 from .storage.plain import from_plain, to_plain
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
@@ -221,7 +221,7 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         if images < self.batch_size:
             raise UsageError(
-                f"There are {images} images, fewer than one batch of {self.batch_size}: give a smaller `batch_size`."
+                f"{count_of(images, 'image')} cannot fill a batch of {self.batch_size}: give a smaller `batch_size`."
             )
         return images // self.batch_size
 

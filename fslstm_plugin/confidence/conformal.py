@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..checks import require
-from ..errors import UnknownNameError, UsageError, listed
+from ..errors import UnknownNameError, UsageError, count_of, listed
 from ..features import EpisodeFeatures
 from ..heads.margins import Margins, WithQueries
 from ..methods.base import Method
@@ -224,7 +224,7 @@ def require_attainable(
 def _too_few(targets: Tensor, kind: str, enough: int, names: Sequence[str] | None, unit: str) -> str:
     """The labelled points that are too few, as the subject of a sentence."""
     points = _ranked(targets, kind)
-    images = f"{points} labelled {unit}{'s' if points > 1 else ''}"
+    images = count_of(points, f"labelled {unit}")
     counts = targets.sum(-2).view(-1, targets.shape[-1]).amin(0).int().tolist()
     if kind == MARGINAL or min(counts) == max(counts):
         return f"{images}{' per class' if kind == PER_CLASS else ''}"

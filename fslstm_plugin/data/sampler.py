@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..checks import require
-from ..errors import UsageError
+from ..errors import UsageError, count_of
 from .balance import BALANCED, QueryBalance
 
 
@@ -57,14 +57,14 @@ class EpisodeSampler:
         require("seed", seed, least=0, most=sys.maxsize, whole=True)
         counts = torch.bincount(labels)
         if ways > len(counts):
-            found = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
+            found = count_of(len(counts), "class")
             raise UsageError(f"{ways} ways were asked for, but the split has only {found}.")
         fewest = int(counts.argmin())
         most = balance.most(ways, queries)
         if shots + most > int(counts[fewest]):
             name = class_names[fewest] if class_names else fewest
             raise UsageError(
-                f"{shots} shot{'' if shots == 1 else 's'} and {'' if most == queries else 'up to '}{most} queries need "
+                f"{count_of(shots, 'shot')} and {'' if most == queries else 'up to '}{count_of(most, 'query')} need "
                 f"{shots + most} images per class, but class '{name}' has {int(counts[fewest])}: take fewer shots or "
                 "queries."
             )

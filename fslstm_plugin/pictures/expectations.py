@@ -14,7 +14,7 @@ from ..classifier.inspection import confused_classes, near_duplicates, odd_label
 from ..classifier.selection import expected_accuracy
 from ..confidence.calibration import probabilities
 from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
-from ..errors import UsageError, listed, printable
+from ..errors import UsageError, count_of, listed, printable
 from .predictor import independent_counts
 
 if TYPE_CHECKING:
@@ -170,24 +170,24 @@ def _of_accuracy(found: Expectations) -> str:
     if found.accuracy is None:
         return "How many new pictures will be predicted correctly cannot be estimated from these pictures alone."
     proportions = ", in the same proportions," if len(set(found.pictures.values())) > 1 else ""
-    unit, beside = "pictures", "together with one of each other class"
+    unit, beside = "picture", "together with one of each other class"
     if found.groups is not None:
         fewest, most = min(found.groups.values()), max(found.groups.values())
         numbers = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         unit, beside = (
-            "groups",
-            f"with its whole group and groups of the other classes; the classes have {numbers} groups",
+            "group",
+            f"with its whole group and groups of the other classes; the classes have {count_of(numbers, 'group')}",
         )
     alone = f" That is {found.judged_by} alone, without the other pictures." if found.judged_by else ""
     later = ""
     if found.with_more is not None:
         more, *shares = structs.astuple(found.with_more)
         accuracy, low, high = (f"{100 * each:.0f}" for each in shares)
-        later = f" With {more} more {unit} of each class about {accuracy} % ({low} to {high} %)."
+        later = f" With {count_of(more, f'more {unit}')} of each class about {accuracy} % ({low} to {high} %)."
     return (
         f"Expect about {100 * found.accuracy:.0f} % of new pictures like these{proportions} to be predicted correctly "
-        f"(95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from {found.judged} pictures, "
-        f"each left out in turn {beside}).{alone}{later}"
+        f"(95 % interval {100 * found.low:.0f} to {100 * found.high:.0f} %, estimated from "
+        f"{count_of(found.judged, 'picture')}, each left out in turn {beside}).{alone}{later}"
     )
 
 
@@ -198,7 +198,7 @@ def _of_coverage(found: Expectations) -> list[str]:
     fewest = min(numbers, key=lambda name: numbers[name])
     number = numbers[fewest]
     counted = "" if found.independent == found.groups else " (a group of several classes counts for one)"
-    limit = f"{number} {unit}{'' if number == 1 else 's'} of {fewest}{counted}"
+    limit = f"{count_of(number, unit)} of {fewest}{counted}"
     return [
         f"Prediction sets can guarantee a coverage of up to {_floored(found.coverage_per_class)} for each class, "
         f"limited by the {limit}; on average over the classes, if labelled and new pictures are drawn alike, "

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..classifier.fitted import FittedMethod
-from ..errors import RunError, UsageError, is_out_of_memory
+from ..errors import RunError, UsageError, count_of, is_out_of_memory
 from ..extras import needs_extra
 from ..storage.files import replaceable, replacing
 from .acceptance import acceptance
@@ -148,8 +148,8 @@ def export_onnx(classifier: Classifier, file: Path, pictures: Sequence[Image.Ima
         difference = float(np.abs(_run(temporary, images.numpy()) - expected).max())
         if not difference <= _TOLERANCE:
             raise RunError(
-                f"The graph is not kept: on {len(pictures)} pictures its probabilities differ from the classifier's by "
-                f"up to {difference:.2g}, more than {_TOLERANCE:g}."
+                f"The graph is not kept: on {count_of(len(pictures), 'picture')} its probabilities differ from the "
+                f"classifier's by up to {difference:.2g}, more than {_TOLERANCE:g}."
             )
     return difference
 

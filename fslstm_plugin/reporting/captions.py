@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..data.prepared import SPLITS
-from ..errors import FSLSTMError, printable
+from ..errors import FSLSTMError, count_of, printable
 from ..evaluation.rows import Row
 from ..registry import DATASETS
 from .words import NOTHING, are_compared, listed, number, several_runs, share, signed
@@ -30,11 +30,10 @@ def setting(rows: Sequence[Row]) -> str:
     """The images and the episodes."""
     row = rows[0]
     backbones = listed(list(dict.fromkeys(row.backbone for row in rows)))
-    queries = "1 query" if row.queries == 1 else f"{row.queries} queries"
     balance = "" if row.query_balance == "uniform" else f" on average ({row.query_balance})"
     return printable(
-        f"{dataset_title(row.dataset)} {row.split}, {backbones}, {row.ways}-way, {queries} per class{balance}, "
-        f"{row.episodes:,} episodes, seed {row.seed}"
+        f"{dataset_title(row.dataset)} {row.split}, {backbones}, {row.ways}-way, "
+        f"{count_of(row.queries, 'query')} per class{balance}, {row.episodes:,} episodes, seed {row.seed}"
     )
 
 
@@ -73,7 +72,7 @@ def iterations(rows: Sequence[Row]) -> str:
         for row in rows
         if row.iterations is not None and row.modules and row.method.endswith(f"+{row.modules[-1]}")
     }
-    return ", ".join(f"{count} iterations of {name.upper()}" for name, count in counts.items())
+    return ", ".join(f"{count_of(count, 'iteration')} of {name.upper()}" for name, count in counts.items())
 
 
 def columns(rows: Sequence[Row]) -> dict[str, Callable[[Row], str]]:

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..confidence.conformal import MARGINAL, PER_CLASS
+from ..errors import count_of
 from ..evaluation.calibration import CalibrationRow
 from ..evaluation.coverage import CoverageRow
 from ..evaluation.open_set import OpenRow
@@ -70,7 +71,7 @@ def open_table(rows: Sequence[OpenRow]) -> RenderableType:
         "of each episode's known queries accepted: how many of these are correctly predicted, and how many "
         "unknown ones are refused."
     )
-    return _table(f"Queries of {rows[0].open_ways} unknown classes among the others", columns, rows, note)
+    return _table(f"Queries of {count_of(rows[0].open_ways, 'unknown class')} among the others", columns, rows, note)
 
 
 TABLES: dict[str, Callable[[Sequence[Any]], RenderableType]] = {

@@ -14,7 +14,7 @@ from rich.console import Console
 from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
-from ..errors import DataError, UsageError
+from ..errors import DataError, UsageError, count_of
 from ..evaluation.rows import Measured, Row, rows_of
 from ..evaluation.runner import Outcome
 from ..evaluation.session import RunSession, Tell, quiet
@@ -338,5 +338,5 @@ def _reference(
 
 def describe(setting: Setting) -> str:
     """The episodes of a setting, in words."""
-    queries = "1 query" if setting.queries == 1 else f"{setting.queries} queries"
+    queries = count_of(setting.queries, "query")
     return f"{setting.shots}-shot, {queries}, {setting.query_balance}, {setting.episodes:,} episodes"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from ..errors import count_of
 from ..evaluation.setting import Setting
 from ..grammar import BATCH_NORM, parse
 from ..reporting.words import listed
@@ -38,7 +39,7 @@ def planned_steps(parts: Sequence[Part], request: Request, planned: set[Identity
     for part in parts:
         yield from _training_steps(part, request, planned)
         if part.specification.shows_tasks:
-            what = f"draw {tasks_each(parts)} tasks"
+            what = f"draw {count_of(tasks_each(parts), 'task')}"
             yield Step([what], what, partial(_forward_seconds, part, request, ()))
         else:
             yield _evaluation_step(part, request)
@@ -102,7 +103,7 @@ def _training_step(training: Training, request: Request) -> Step:
     done = trainings.steps_done(run) if run else 0
     if run is not None and done >= steps:
         return Step([f"use {run.path}: {trainings.describe(run.config)}"])
-    what = f"train {training.name} ({trainings.algorithm_of(training.config)}), {steps:,} steps"
+    what = f"train {training.name} ({trainings.algorithm_of(training.config)}), {count_of(steps, 'step')}"
     if run is not None:
         what = f"continue {run.path} at step {done:,} of {steps:,}"
     return Step([what], training.name, lambda: (steps - done) * seconds_per_step(training.config, request.device))

@@ -17,7 +17,7 @@ from torch.distributed import is_torchelastic_launched
 from ..arguments import options
 from ..checks import one_of
 from ..data.root import load_split
-from ..errors import RunError, StorageError
+from ..errors import RunError, StorageError, count_of
 from ..grammar import Part, parse
 from ..recipes import MetaRecipe, PretrainRecipe, base_class_pretraining
 from ..registry import METHODS
@@ -318,9 +318,9 @@ def describe(config: Config) -> str:
     recipe, limit = config.recipe, config.max_steps
     whole = recipe.epochs * recipe.steps_per_epoch
     amount = f"{limit:,} of {whole:,}" if limit and limit < whole else f"{whole:,}"
-    episodes = "1 episode" if recipe.episodes_per_step == 1 else f"{recipe.episodes_per_step} episodes"
+    episodes = count_of(recipe.episodes_per_step, "episode")
     images = f"{recipe.shots} + {recipe.queries} images per class"
-    own = f"{config.algorithm}, {amount} steps of {episodes} with {images}"
+    own = f"{config.algorithm}, {count_of(amount, 'step')} of {episodes} with {images}"
     if not config.pretrained:
         return own
     folder = Path(config.pretrained)
@@ -334,8 +334,8 @@ def describe(config: Config) -> str:
 def _describe_pretraining(config: PretrainConfig) -> str:
     recipe, usual = config.recipe, base_class_pretraining(config.image_size)
     images = "base classes" if config.dataset else "Places365" if config.places else "a folder of images"
-    epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
-    words = [images, f"at most {config.max_steps:,} steps" if config.max_steps else epochs]
+    epochs = count_of(recipe.epochs, "epoch")
+    words = [images, f"at most {count_of(config.max_steps, 'step')}" if config.max_steps else epochs]
     if config.dataset and recipe.batch_size != usual.batch_size:
         words.append(f"batches of {recipe.batch_size}")
     if config.dataset and recipe.weight_decay != usual.weight_decay:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..backbones.base import Backbone
 from ..data.base import Split
-from ..errors import UsageError
+from ..errors import UsageError, count_of
 from ..model import FewShotModel
 from ..normalization import Normalization
 from ..recipes import PretrainRecipe
@@ -100,8 +100,8 @@ class Classification(Replayable):
         self.blocks = list(backbone.blocks) if isinstance(backbone, Backbone) else []
         if len(recipe.freeze) > len(self.blocks):
             raise UsageError(
-                f"{type(backbone).__name__} has {len(self.blocks)} blocks that can be frozen, but `freeze` was given "
-                f"{len(recipe.freeze)} times."
+                f"{type(backbone).__name__} has {count_of(len(self.blocks), 'block')} that can be frozen, but "
+                f"`freeze` was given {len(recipe.freeze)} times."
             )
         self.classifier = nn.Linear(width, classes)
         self.recipe, self.total_steps, self.distance = recipe, total_steps, distance

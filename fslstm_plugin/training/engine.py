@@ -26,7 +26,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError, is_out_of_memory
+from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError, count_of, is_out_of_memory
 from ..evaluation.processes import forget_stale
 from ..runs.folder import Run
 from ..stopping import Interrupted, listen, listening
@@ -201,7 +201,7 @@ class FiniteLoss(pl.Callback):
 class TrainingProgress(pl.Callback):
     """A Rich progress bar over the whole training; plain lines where no terminal is attached.
 
-    The rate counts units such as ``"episodes"``, of which a step processes ``units_per_step``.
+    The rate counts units such as ``"episode"``, of which a step processes ``units_per_step``.
     """
 
     def __init__(self, unit: str, units_per_step: int, console: Console) -> None:
@@ -227,8 +227,8 @@ class TrainingProgress(pl.Callback):
         self.progress.update(self.task, total=trainer.max_steps, completed=trainer.global_step)
         begun = f", from step {trainer.global_step:,} on" if trainer.global_step else ""
         self.console.print(
-            f"{trainer.max_steps:,} steps of {self.units_per_step:,} {self.unit}, "
-            f"{trainer.max_steps / trainer.num_training_batches:.4g} epochs{begun}.",
+            f"{count_of(trainer.max_steps, 'step')} of {count_of(self.units_per_step, self.unit)}, "
+            f"{count_of(f'{trainer.max_steps / trainer.num_training_batches:.4g}', 'epoch')}{begun}.",
             highlight=False,
         )
         if self.console.is_terminal:
@@ -245,7 +245,7 @@ class TrainingProgress(pl.Callback):
         metrics = trainer.callback_metrics
         formats = {"train_loss": "loss {:.3f}", "train_accuracy": "accuracy {:.1%}"}
         values = [text.format(metrics[name].item()) for name, text in formats.items() if name in metrics]
-        numbers = "  ".join([*values, f"{rate:.1f} {self.unit}/s"])
+        numbers = "  ".join([*values, f"{rate:.1f} {self.unit}s/s"])
         self.progress.update(self.task, completed=trainer.global_step, numbers=numbers)
         if not self.console.is_terminal:
             self.console.print(f"step {trainer.global_step}/{trainer.max_steps}  {numbers}", highlight=False)
@@ -404,7 +404,7 @@ def fit(
             raise UsageError(f"Lightning cannot train like this: {' '.join(str(error).split())}") from error
         if progress.units_per_step % trainer.world_size:
             raise UsageError(
-                f"{progress.units_per_step} {progress.unit} per step cannot be shared equally by "
+                f"{count_of(progress.units_per_step, progress.unit)} per step cannot be shared equally by "
                 f"{trainer.world_size} devices."
             )
         first = is_first()

@@ -141,7 +141,7 @@ def train(
         steps_per_epoch=steps_per_epoch,
         seed=seed,
         options=options,
-        progress=TrainingProgress("episodes", recipe.episodes_per_step, console),
+        progress=TrainingProgress("episode", recipe.episodes_per_step, console),
         callbacks=[KeepBest(run, val_split, config.validation, seed, console)],
         resume=resume,
         data_digest=f"{train_split.digest}/{val_split.digest}",

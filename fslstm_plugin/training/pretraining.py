@@ -79,7 +79,7 @@ def pretrain(
         steps_per_epoch=len(batches),
         seed=config.seed,
         options=_one_device(options) if recipe.freeze else options,
-        progress=TrainingProgress("images", recipe.batch_size, console),
+        progress=TrainingProgress("image", recipe.batch_size, console),
         callbacks=[SaveWeights(run), *callbacks],
         resume=resume,
         data_digest=digest,

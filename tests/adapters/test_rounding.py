@@ -32,5 +32,5 @@ def test_queries_that_a_kernel_says_nothing_about_are_pointed_out() -> None:
     """All logits are equal there, so that the first class would win without a word."""
     points = 1e3 * torch.randn(8, 20, generator=torch.Generator().manual_seed(0))
     features = EpisodeFeatures(points[:3], points[3:], torch.arange(3))
-    with pytest.warns(FarAwayWarning, match="5 queries are so far .* normalise the features, or give a smaller scale"):
+    with pytest.warns(FarAwayWarning, match="5 queries. .* normalise the features, or give a smaller scale"):
         parse_method("rr(kernel=rbf)").logits(features)

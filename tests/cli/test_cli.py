@@ -306,6 +306,7 @@ def test_tuned_constants_are_kept_with_their_evidence_and_used(trained, fslstm, 
 def test_a_registered_head_can_be_trained_and_compared(trained, fslstm):
     result = fslstm(*TRAIN, "--algorithm", "centroid+iam", "--max-steps", 1, "--val-episodes", 5, "--runs", trained)
     assert result.code == 0, result.err
+    assert re.search(r"^1 step of \d+ episodes", result.err, re.MULTILINE), result.err
     assert (trained / "train-dots-tiny-centroid+iam" / "model.safetensors").is_file()
     result = fslstm("compare-heads", "--head", "centroid", "--run", "base", "--runs", trained, *FEW)
     assert result.code == 0, result.err
@@ -375,7 +376,11 @@ WRONG = [
         2,
         "'linear' is not one of 'one-cycle', 'steps'",
     ),
-    (("pretrain", "--dataset", "dots", "--backbone", "tiny", "--batch-size", 500), 2, "240 images, fewer than"),
+    (
+        ("pretrain", "--dataset", "dots", "--backbone", "tiny", "--batch-size", 500),
+        2,
+        "240 images cannot fill a batch of 500: give a smaller --batch-size",
+    ),
     (("eval",), 1, "fslstm demo"),
     (("compare-heads",), 1, "fslstm demo"),
     (("eval", "--run", "nope"), 1, "There is no run at"),
