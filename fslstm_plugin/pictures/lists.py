@@ -17,7 +17,7 @@ from .boxes import Box, boxed
 from .detections import Listed, detections
 from .label_studio import labelled_in
 from .picture import Picture
-from .tables import path_of, rows, unguarded
+from .tables import number_in, path_of, rows, unguarded
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -31,7 +31,7 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
     if not os.path.exists(file):
         raise DataError(f"There is no folder of pictures or CSV file at {file}.")
     sides: Sequence[str] | None = None
-    for line, cells in rows(file, columns if group is None else (*columns, group), also=(*_CORNERS, *_SIDES)):
+    for line, cells in rows(file, columns if group is None else (*columns, group), also=(_CORNERS, _SIDES)):
         sides = _columns_of_boxes([*cells], file) if sides is None else sides
         place, *label = (cells[name].strip() for name in columns)
         if not all((place, *label)):
@@ -76,7 +76,7 @@ def _box_of(cells: Mapping[str, str], columns: Sequence[str], where: str) -> Box
     if not any(texts):
         return None
     try:
-        first, second, third, fourth = (float(each.replace(",", ".")) for each in texts)
+        first, second, third, fourth = map(number_in, texts)
     except ValueError:
         raise DataError(f"{where} must have a number in each of {', '.join(columns)}, or in none of them.") from None
     if not all(map(math.isfinite, (first, second, third, fourth))):

@@ -18,7 +18,7 @@ from ..checks import require
 from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replaceable, replacing
-from .tables import Row, guarded, path_of, path_text, rows, unguarded
+from .tables import Row, guarded, header, number_in, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
     from .decoding import Remark
@@ -108,6 +108,7 @@ class PredictionTable:
         self.done: set[str] = set()
         self.marked = False
         self._folders: dict[str, str] = {}
+        self._separator = ","  # Or as a spreadsheet saved it.
         self._status: os.stat_result | None = None
         if file.exists() and not file.is_file():
             raise UsageError(f"{file} is no file in which a table can be continued: name another.")
@@ -121,16 +122,16 @@ class PredictionTable:
         with self.file.open("rb") as lines:
             begins = next(lines).removeprefix(codecs.BOM_UTF8)  # which a spreadsheet puts first
         try:
-            header = next(csv.reader([begins.decode(errors="replace")]), [])
+            names, self._separator = header(begins.decode(errors="replace"), _COLUMNS)
         except csv.Error:  # ends of lines that are none here, as after UTF-16
-            header = []
-        if header[: len(_COLUMNS)] != list(_COLUMNS):
+            names = []
+        if names[: len(_COLUMNS)] != list(_COLUMNS):
             raise DataError(
                 f"{self.file} already exists, and is not a table as 'fslstm predict' writes it: name another file."
             )
-        if header != self._columns:
-            both = {*header} & {*self._columns}
-            other = next((each for each in [*header, *self._columns] if each not in both), "in another order")
+        if names != self._columns:
+            both = {*names} & {*self._columns}
+            other = next((each for each in [*names, *self._columns] if each not in both), "in another order")
             raise UsageError(
                 f"{self.file} has other columns than are written now ({other}), and is not continued: name another "
                 "file."
@@ -171,7 +172,7 @@ class PredictionTable:
         """Say of some predictions whether their labels are sure, and of the others no more."""
         marked = {self.entry(each.path): each.sure for each in asked}
         with replacing(replaceable(self.file)) as temporary, temporary.open("w", encoding="utf-8", newline="") as text:
-            lines = csv.writer(text, lineterminator="\r\n")
+            lines = csv.writer(text, delimiter=self._separator, lineterminator="\r\n")
             lines.writerow(self._columns)
             lines.writerows(self._cells(each._replace(sure=marked.get(self.entry(each.path)))) for each in self)
         self._status = self.file.stat()
@@ -207,7 +208,7 @@ class PredictionTable:
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\r\n").writerows(rows)
+        csv.writer(text, delimiter=self._separator, lineterminator="\r\n").writerows(rows)
         content = memoryview(text.getvalue().encode())
         try:
             with self.file.open("rb+" if self._status else "ab", buffering=0) as file:
@@ -240,14 +241,14 @@ class PredictionTable:
             self._path(row["path"]),
             unguarded(row["label"]),
             unguarded(row["likeliest"]),
-            float(row["probability"]),
-            float(row["familiarity"]),
+            number_in(row["probability"]),
+            number_in(row["familiarity"]),
             _set_of(unguarded(row["set"])),
             row["nearest"] and self._path(row["nearest"]),
             row["calibrated"] == _YES[True],
             _KNOWN[row["sure"]],
-            tuple(float(row[name]) for name in self._of_classes),
-            float(row["cautious"]),
+            tuple(number_in(row[name]) for name in self._of_classes),
+            number_in(row["cautious"]),
         )
 
     def _path(self, cell: str) -> str:

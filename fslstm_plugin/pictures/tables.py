@@ -11,7 +11,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,9 @@ class Row(NamedTuple):
     cells: dict[str, str]
 
 
-def rows(file: Path, columns: Sequence[str], size: int | None = None, also: Sequence[str] = ()) -> Iterator[Row]:
+def rows(
+    file: Path, columns: Sequence[str], size: int | None = None, also: Sequence[Sequence[str]] = ()
+) -> Iterator[Row]:
     r"""The rows of a CSV file in UTF-8, one at a time, however a spreadsheet wrote it.
 
     It may begin with a byte order mark or with ``sep=;``, and its cells be separated by commas, semicolons or tabs: by
@@ -44,9 +46,9 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None, also: Sequ
 
     Args:
         file: The file.
-        columns: Columns that it must have.
+        columns: Columns that it must have, each once.
         size: Bytes of it that are read. Default None: all.
-        also: Columns that it may have; like the others, each once. Default none.
+        also: Groups of columns that it may have; of a group that is whole, each once. Default none.
 
     Example:
         >>> import tempfile
@@ -62,11 +64,12 @@ def rows(file: Path, columns: Sequence[str], size: int | None = None, also: Sequ
             above, line = 1, next(lines, "")
             while line and _BEFORE_HEADER.fullmatch(line):
                 above, line = above + 1, next(lines, "")
-            names, separator = _header(line, columns, also)
+            names, separator = header(line, columns, [*chain(*also)])
             if not set(columns) <= set(names):
                 found = f"begins with: {listed(names, 10)}" if any(names) else "is empty"
                 raise DataError(f"{file} must be {form}, separated by commas, semicolons or tabs, but {found}.")
-            for name in (*columns, *also):
+            whole = (group for group in also if set(group) <= set(names))
+            for name in chain(columns, *whole):
                 if names.count(name) > 1:
                     raise DataError(f"{file} has the column {name} twice: leave one of them out.")
             reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
@@ -94,8 +97,8 @@ def _lines(content: io.BufferedReader, size: int | None) -> Iterator[str]:
         yield line
 
 
-def _header(line: str, columns: Sequence[str], also: Sequence[str]) -> tuple[list[str], str]:
-    """Names of the columns, and what separates them."""
+def header(line: str, columns: Sequence[str], also: Sequence[str] = ()) -> tuple[list[str], str]:
+    """Names of the columns in a table's first line, and what separates them; see `rows`."""
     found = [(_split(line, separator, (*columns, *also)), separator) for separator in _SEPARATORS]
     return next((each for each in found if set(columns) <= set(each[0])), found[0])
 
@@ -103,6 +106,11 @@ def _header(line: str, columns: Sequence[str], also: Sequence[str]) -> tuple[lis
 def _split(line: str, separator: str, columns: Sequence[str]) -> list[str]:
     cells = [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), [])]
     return [cell if cell in columns or cell.lower() not in columns else cell.lower() for cell in cells]
+
+
+def number_in(cell: str) -> float:
+    """The number in a cell, with a point or, as some spreadsheets write it, with a comma."""
+    return float(cell.replace(",", "."))
 
 
 def _and(names: Sequence[str]) -> str:

@@ -119,7 +119,9 @@ def test_columns_that_are_nearly_those_of_boxes_are_refused(head: str, words: st
         pictures_in(tmp_path / "a.csv")
 
 
-@pytest.mark.parametrize("head", ["x,y,place,note", "width,height,min,max", "min,max,mean,median"])
+@pytest.mark.parametrize(
+    "head", ["x,y,place,note", "width,note,Width,place", "width,height,min,max", "min,max,mean,median"]
+)
 def test_other_columns_are_ignored(head: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"path,{head}\na.png,1,2,3,4\n")
     assert names(pictures_in(tmp_path / "a.csv")) == [("a.png", None)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.pictures import Picture, class_names, labelled, pictures_in
-from fslstm_plugin.pictures.predictions import Prediction, PredictionTable
+from fslstm_plugin.pictures.predictions import Asked, Prediction, PredictionTable
 from fslstm_plugin.pictures.tables import guarded, path_of, path_text, unguarded
 
 NAMES = ["-1", "+1", "=x", "@home", "'tis", "''", "'-1", "cat"]
@@ -70,8 +70,15 @@ def test_an_own_table_saved_by_a_spreadsheet_is_continued(tmp_path: Path) -> Non
     assert table.done == {first.path}
     table.append([second])
     assert list(PredictionTable(file, "m")) == [first, second]
-    file.write_bytes(file.read_bytes().replace(b",", b";"))
+    file.write_bytes(file.read_bytes().replace(b",", b";").replace(b"0.5", b"0,5"))
     assert class_names(labelled(file)) == ["-1"]
+    third = predicted(tmp_path / "3,3.png", "a,b")._replace(labels=("a,b", "c;d"))
+    PredictionTable(file, "m").append([third])
+    table = PredictionTable(file, "m")
+    assert list(table) == [first, second, third]
+    table.mark(Asked(table, table.done, sure=lambda each: True))
+    assert [each.sure for each in PredictionTable(file, "m")] == [True] * 3
+    assert file.read_bytes().startswith(b"path;label;")
 
 
 def test_backslashes_of_windows_are_followed_where_nothing_has_the_name(tmp_path: Path) -> None:
