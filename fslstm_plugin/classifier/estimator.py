@@ -58,6 +58,10 @@ class FewShotClassifier(ClassifierMixin, Classifier, BaseEstimator):
         array(['tit'], dtype='<U4')
     """
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """What `check_is_fitted` asks: not after a fit that failed, which leaves attributes."""
+        return hasattr(self, "_fitted_")
+
     def _require_fitted(self) -> None:
         check_is_fitted(self)
 

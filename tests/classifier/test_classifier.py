@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 import fslstm_plugin
 from fslstm_plugin import EpisodeFeatures, FewShotClassifier, Method, parse_method
 from fslstm_plugin.classifier import fitted
+from fslstm_plugin.classifier.classifier import Classifier
 from fslstm_plugin.classifier.fitted import FittedMethod
 from fslstm_plugin.confidence.calibration import temperature_of
 from fslstm_plugin.errors import DataError, RunError, SingularError, UnknownNameError, UsageError
@@ -559,6 +561,14 @@ def test_it_is_exported() -> None:
 def test_wrong_settings_are_named_at_fit(settings: dict[str, object], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         FewShotClassifier(**{"method": "lssvm(center)", **settings}).fit(np.eye(4), list("abab"))
+
+
+def test_after_a_fit_that_failed_it_is_not_fitted() -> None:
+    for classifier, unfitted in ((FewShotClassifier("none"), NotFittedError), (Classifier("none"), UsageError)):
+        with pytest.raises(UnknownNameError):
+            classifier.fit(np.eye(4), list("abab"))
+        with pytest.raises(unfitted, match="fit"):
+            classifier.predict(np.eye(4))
 
 
 def test_a_class_that_no_file_can_hold(tmp_path: Path) -> None:
