@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import require
+from ..errors import RunError
 from ..pretrained.backbone import PictureBackbone
 from .decoding import Problem, Remark, decoded
 from .picture import Picture
@@ -32,6 +33,16 @@ def features_of(
         pictures: The pictures; an iterator is read only a little ahead.
         backbone: On the device where it shall compute.
         batch_size: Pictures at a time. Default None: `PictureBackbone.batch_size`.
+
+    Raises:
+        RunError: If a feature is infinite or not a number.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from fslstm_plugin.pretrained import open_backbone
+        >>> for batch in features_of([Picture(Path("missing.png"))], open_backbone()):
+        ...     print(len(batch.pictures), tuple(batch.features.shape), batch.problems[0].reason)
+        0 (0, 1280) Cannot read the image missing.png: No such file or directory.
     """
     if batch_size is None:
         batch_size = backbone.batch_size
@@ -41,4 +52,14 @@ def features_of(
         features = torch.zeros(0, backbone.out_features)
         if found.pixels:
             features = backbone(torch.stack(found.pixels).to(backbone.device)).cpu()
+        _require_finite(found.pictures, features, backbone.name)
         yield Batch(found.pictures, features, found.problems, found.remarks)
+
+
+def _require_finite(pictures: Sequence[Picture], features: Tensor, backbone: str) -> None:
+    finite = features.isfinite().all(-1)
+    if not finite.all():
+        raise RunError(
+            f"Features of {pictures[finite.tolist().index(False)].path} are infinite or not numbers: the weights of "
+            f"the backbone {backbone} are damaged, or its training diverged."
+        )

@@ -18,7 +18,7 @@ from torchvision.transforms.functional import to_tensor
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.backbones import Normalization
-from fslstm_plugin.errors import DataError, UsageError
+from fslstm_plugin.errors import DataError, RunError, UsageError
 from fslstm_plugin.pictures import Picture, class_names, decoding, labelled, pictures_in
 from fslstm_plugin.pictures.decoding import CENTRE, Remark
 from fslstm_plugin.pictures.duplicates import corrections, duplicates
@@ -91,6 +91,20 @@ def test_the_same_photograph_in_every_format(tmp_path: Path, thumbnails: Picture
     for picture, features in zip(batch.pictures, batch.features, strict=True):
         wanted = thumbnails(thumbnails.preprocess(luma)[None])[0] if "-16" in picture.path.name else expected
         assert (features - wanted).abs().mean() < 0.02, picture.path.name
+
+
+def test_features_that_are_no_numbers_are_refused_with_the_picture(tmp_path: Path) -> None:
+    class Inverse(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            return 1 / images.flatten(1)
+
+    backbone = PictureBackbone(Inverse(), CentreCrop(16, WHOLE), "inverse", (16, 16))
+    shaded = numbered(tmp_path, 3)
+    assert len(all_of(features_of(shaded[1:], backbone)).pictures) == 2
+    with pytest.raises(
+        RunError, match=r"^Features of .*000\.png are infinite or not numbers: the weights of .* inverse"
+    ):
+        all_of(features_of(shaded, backbone))
 
 
 def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, thumbnails: PictureBackbone) -> None:
