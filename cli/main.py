@@ -16,7 +16,7 @@ import typer
 from fslstm_plugin import __version__
 from fslstm_plugin.errors import FSLSTMError
 from fslstm_plugin.evaluation.processes import forget_stale
-from fslstm_plugin.stopping import listening
+from fslstm_plugin.stopping import STOPPED, listening
 
 from . import (
     bench,
@@ -43,7 +43,6 @@ from .command import Command, epilog
 from .memory import keep_freed_memory
 
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-_STOPPED = "Stopped; nothing was left half-written."
 
 app = typer.Typer(
     name="fslstm",
@@ -141,12 +140,10 @@ def run() -> None:
             app()
     except SystemExit as stop:
         if stop.code in (_INTERRUPTED, _TERMINATED):
-            print(f"fslstm: {_STOPPED}", file=sys.stderr)
+            print(f"fslstm: {STOPPED}", file=sys.stderr)
         if not stop.code and output is not None:
             _require_printed(output)
         raise
-    except KeyboardInterrupt:  # before Typer listens for it, while it puts the commands together
-        _fail(_STOPPED, _INTERRUPTED)
     except FSLSTMError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 from contextlib import suppress
 
-from .main import run
+from fslstm_plugin.stopping import STOPPED
 
 
 def start() -> None:
@@ -24,9 +25,15 @@ def start() -> None:
                 stream.flush()
         os._exit(code)
 
-    atexit.register(leave)  # The first that is registered is the last that is called.
+    atexit.register(leave)  # Before what imports register: the first that is registered is the last that is called.
     try:
+        from .main import run
+
         run()
+    except KeyboardInterrupt:  # before Typer listens for it, or after that
+        code = 128 + signal.SIGINT
+        print(f"fslstm: {STOPPED}", file=sys.stderr)
+        raise SystemExit(code) from None
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         raise

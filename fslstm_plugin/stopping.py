@@ -12,6 +12,7 @@ from .errors import FSLSTMError
 
 # Ctrl-C, and what schedulers send before they kill; Windows has no SIGUSR1.
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
+STOPPED = "Stopped; nothing was left half-written."
 
 
 class Interrupted(FSLSTMError):

@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
-# The command is replaced by one that leaves text in a buffer, a registered function and a thread.
+# The command is replaced by one that leaves text in a buffer, a registered function, a thread, and a log, whose own
+# function was registered while the command line was imported.
 ENDING = """
-import atexit, sys, threading, time
-from fslstm_cli import process
+import atexit, signal, sys, threading, time
+import typer
+from fslstm_cli.process import start
 
 class Destructor:
     def __del__(self):
@@ -18,14 +20,19 @@ class Destructor:
 
 kept = Destructor()
 
-def run():
+def command(_):
+    from logging import StreamHandler, getLogger
+    from logging.handlers import MemoryHandler
+
+    getLogger().addHandler(MemoryHandler(9, target=StreamHandler(sys.stdout)))
+    getLogger().warning("the log is written")
     threading.Thread(target=lambda: (time.sleep(0.2), print("the thread ended"))).start()
     atexit.register(print, "what was registered is done")
     print("the command ended")
     {ending}
 
-process.run = run
-process.start()
+typer.Typer.__call__ = command
+start()
 """
 
 
@@ -37,14 +44,27 @@ process.start()
         ("raise SystemExit(2)", 2),
         ("raise SystemExit('a sentence')", 1),
         ("raise RuntimeError('nobody expects it')", 1),
+        ("signal.raise_signal(signal.SIGINT)", 130),
+        # While what is left is printed.
+        (
+            "sys.stdout.flush = lambda: (delattr(sys.stdout, 'flush'), signal.raise_signal(signal.SIGINT))\n"
+            "    raise SystemExit",
+            130,
+        ),
     ],
 )
 def test_a_process_ends_with_its_code_once_all_is_written(ending, code):
     program = ENDING.format(ending=ending)
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert process.stdout.splitlines() == ["the command ended", "the thread ended", "what was registered is done"]
+    assert process.stdout.splitlines() == [
+        "the command ended",
+        "the thread ended",
+        "what was registered is done",
+        "the log is written",
+    ]
     assert process.returncode == code
     assert ("RuntimeError: nobody expects it" in process.stderr) == ("RuntimeError" in ending)
+    assert (process.stderr == "fslstm: Stopped; nothing was left half-written.\n") == (code == 130)
 
 
 def test_the_process_of_a_command_has_its_exit_code(spawn, tmp_path):

@@ -26,8 +26,8 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 sys.argv = ["fslstm", {command!r}, "--dataset", "glyphs", "--runs", {runs!r}]
-from fslstm_cli.main import run
-run()
+from fslstm_cli.process import start
+start()
 """
 
 
@@ -49,20 +49,14 @@ def test_a_signal_while_modules_are_imported_has_its_exit_code(command, number, 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_command_without_a_training_says_that_it_was_stopped(number, code, tmp_path):
-    program = STOPPED.format(command="compare", number=int(number), module="torch", runs=str(tmp_path / "runs"))
+@pytest.mark.parametrize(
+    ("number", "module", "code"),
+    [(signal.SIGINT, "torch", 130), (signal.SIGTERM, "torch", 143), (signal.SIGINT, "fslstm_cli.bench", 130)],
+)
+def test_a_command_without_a_training_says_that_it_was_stopped(number, module, code, tmp_path):
+    program = STOPPED.format(command="compare", number=int(number), module=module, runs=str(tmp_path / "runs"))
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (process.returncode, process.stderr) == (code, "fslstm: Stopped; nothing was left half-written.\n")
-
-
-def test_an_interrupt_while_the_commands_are_put_together_is_one_sentence(monkeypatch, capsys):
-    from fslstm_cli import main
-
-    monkeypatch.setattr(main, "app", lambda: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(SystemExit) as stopped:
-        main.run()
-    assert (stopped.value.code, capsys.readouterr().err) == (130, "fslstm: Stopped; nothing was left half-written.\n")
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
