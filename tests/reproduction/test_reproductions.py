@@ -734,6 +734,17 @@ def test_figures_say_against_what_the_gain_is_and_fit_a_page():
     assert figure.get_figheight() <= 9.5
 
 
+def test_a_line_that_one_panel_has_is_in_the_legend_and_a_panel_without_lines_is_empty():
+    places = [("upper", "left", "a"), ("upper", "right", "b"), ("lower", "left", "a"), ("lower", "left", "c")]
+    points = [Point(row, column, series, "∞", 1.0, 0.1, 50.0, 1.0) for row, column, series in places]
+    upper_left, upper_right, lower_left, empty = draw(Lines("x", "the head alone", points)).axes
+    legends = [[text.get_text() for text in panel.get_legend().get_texts()] for panel in (lower_left, empty)]
+    assert legends == [["a", "c"], ["b"]]
+    assert [panel.axison for panel in (upper_left, upper_right, lower_left, empty)] == [True, True, True, False]
+    assert not empty.lines
+    assert [panel.get_xlabel() for panel in (upper_left, upper_right, lower_left, empty)] == ["", "x", "x", ""]
+
+
 def test_the_papers_numbers_are_complete():
     tables = {name: Reproduction.read(REPRODUCTIONS / name).published.values for name in ("table1", "table2", "table3")}
     own = [value for value in tables["table1"] if value.method.startswith("LSSVM")]

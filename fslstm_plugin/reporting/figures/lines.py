@@ -15,6 +15,7 @@ from ..words import display_name
 
 with needs_extra("A figure", "report"):
     from matplotlib import rc_context
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, NullLocator
@@ -107,32 +108,40 @@ def draw(lines: Lines) -> Figure:
         for place, column in enumerate(columns):
             panel = axes[number, place]
             mine = [point for point in lines.points if (point.row, point.column) == (row, column)]
-            _panel(panel, mine, of_column[column] if apart else series, of_axis[column], lines.logarithmic)
+            if mine:
+                _panel(panel, mine, of_column[column] if apart else series, of_axis[column], lines.logarithmic)
+            else:  # measured elsewhere only
+                panel.set_axis_off()
             if number == 0:
                 panel.set_title(column)
             if place == 0:
                 # Above the names of the columns; it may reach over the next panels.
                 panel.set_title(f"{row}\n" if number == 0 else row, loc="left", fontweight="bold")
-            if number == len(rows) - 1:
+            if row == [point.row for point in lines.points if point.column == column][-1]:
                 panel.set_xlabel(lines.x_label)
+                panel.tick_params(labelbottom=True)
     letters = int((height + legend_height) * 72 / (0.5 * STYLE["axes.labelsize"]))  # along the side, of mean width
     label = textwrap.wrap(f"gain in points over {lines.over}", letters)
     figure.supylabel("\n".join(label), fontsize=STYLE["axes.labelsize"], multialignment="center")
     if apart:
-        for panel in axes[-1]:
-            below = panel.transAxes + ScaledTranslation(0, -AXIS_HEIGHT, figure.dpi_scale_trans)
-            panel.legend(
-                loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below, borderaxespad=0, handlelength=1.3,
-                handletextpad=0.5,
+        for name, panels in zip(columns, axes.T, strict=True):
+            below = panels[-1].transAxes + ScaledTranslation(0, -AXIS_HEIGHT, figure.dpi_scale_trans)
+            shown = _handles(panels)
+            panels[-1].legend(
+                [shown[each] for each in of_column[name]], of_column[name], loc="upper center", bbox_to_anchor=(0.5, 0),
+                bbox_transform=below, borderaxespad=0, handlelength=1.3, handletextpad=0.5,
             )  # fmt: skip
         return figure
-    shown = {
-        label: handle for panel in axes.flat for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
+    shown = _handles(axes.flat)
     most = max(2, len(columns))
     beside = -(-len(series) // -(-len(series) // most))  # as many in each line
     figure.legend([shown[name] for name in series], series, loc="outside upper center", ncols=beside)
     return figure
+
+
+def _handles(panels: Iterable[Axes]) -> dict[str, Artist]:
+    """What a legend shows of each line, which may not be in all of the panels."""
+    return {label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)}
 
 
 def _panel(
