@@ -33,11 +33,11 @@ def count_of(number: int | str, noun: str) -> str:
     """A number with its noun; of several by the words for the number.
 
     Example:
-        >>> count_of(1, "class"), count_of(1200, "query"), count_of("1 to 2", "group")
-        ('1 class', '1,200 queries', '1 to 2 groups')
+        >>> count_of(1, "class"), count_of(1200, "query"), count_of("1 to 2", "group"), count_of(2, "way")
+        ('1 class', '1,200 queries', '1 to 2 groups', '2 ways')
     """
     text = number if isinstance(number, str) else f"{number:,}"
-    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("ss") else f"{noun}s"
+    several = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith("ss") else f"{noun}s"
     return f"{text} {noun if text == '1' else several}"
 
 
