@@ -423,7 +423,7 @@ def test_the_tables_of_a_page_hold_every_number_once_and_mark_the_best(run):
 
 
 def test_each_evaluation_of_a_page_begins_a_line_of_its_own(run):
-    run.save_evaluation("compare", json_content(compared(1), "c", "v", "2026-01-01"))
+    run.save_evaluation("compare", json_content(compared(1)))
     headings = re.findall(r'<div class="block whole">\s*<h3>(.*?)</h3>', page_of(run))
     assert sorted(headings) == sorted(file.stem for file in (run.path / "evaluations").iterdir())
 
