@@ -72,14 +72,14 @@ def for_sentences() -> Console:
     """Standard error, for all that is no result: one console, whose sentences stand above its progress bar."""
     from rich.console import Console
 
-    return Console(stderr=True)
+    return Console(stderr=True, emoji=False)  # :cat: may be in a file's name
 
 
 def for_tables() -> Console:
     """Standard output; where it is too narrow for the words and numbers of a table, its lines go on in the next."""
     from rich.console import Console
 
-    console = Console()
+    console = Console(emoji=False)
     console.width = max(console.width, LEAST_COLUMNS)
     return console
 

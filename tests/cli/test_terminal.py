@@ -9,6 +9,7 @@ import sys
 import pytest
 from fslstm_cli import terminal
 from rich.console import Console
+from rich.table import Table
 
 
 @pytest.fixture
@@ -43,3 +44,14 @@ def test_a_sentence_needs_no_torch():
     program = "import sys; from fslstm_cli import terminal; terminal.say('Said.'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stderr, done.stdout) == ("Said.\n", "False\n")
+
+
+def test_a_name_between_colons_stays_as_it_is(capsys):
+    terminal.for_sentences.cache_clear()
+    terminal.say("Passed over: my:cat:.png.")
+    table = Table()
+    table.add_row("my:cat:.png")
+    terminal.for_tables().print(table)
+    out, err = capsys.readouterr()
+    assert err == "Passed over: my:cat:.png.\n"
+    assert "my:cat:.png" in out
