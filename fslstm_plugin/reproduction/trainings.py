@@ -292,11 +292,19 @@ def _train(
     if run is not None and not resume:
         raise RunError(f"{run.path} has this configuration but is not finished: continue it with `resume=True`.")
     again = run is not None
-    run = run or Run(new_run_folder(runs, None, training.name), config)
+    run = run or Run(_new_folder(runs, training.name), config)
     say(console, f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.")
     work = pretrain if isinstance(config, PretrainConfig) else train
     work(run, EngineOptions(training.accelerator), data_root=data_root, resume=again, console=console)
     return Run.open(run.path)
+
+
+def _new_folder(runs: Path, name: str) -> Path:
+    """A folder of this training's own, where trainings of one name, as with two seeds, begin at the same time."""
+    with exclusive(runs / name):
+        folder = new_run_folder(runs, None, name)
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def algorithm_of(config: Config) -> str:

@@ -37,7 +37,7 @@ from fslstm_plugin.reproduction.measurements import Measurement, Provenance
 from fslstm_plugin.reproduction.specification import Published, Reproduction, find
 from fslstm_plugin.reproduction.titles import model_titles
 from fslstm_plugin.runs.configuration import TrainConfig
-from fslstm_plugin.runs.folder import Run
+from fslstm_plugin.runs.folder import Run, new_run_folder
 from fslstm_plugin.storage.files import exclusive
 from fslstm_plugin.storage.plain import from_plain
 from fslstm_plugin.storage.weights import save_tensors
@@ -217,7 +217,13 @@ def test_two_processes_train_what_both_need_once(tmp_path, monkeypatch, data_roo
                 time.sleep(0.05)
             torch.save({"global_step": 10**9}, run.checkpoint)
 
+    def slowly(*arguments):
+        folder = new_run_folder(*arguments)
+        time.sleep(0.5)  # in which the others would choose it too
+        return folder
+
     monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", until_one_waits)
+    monkeypatch.setattr(trainings, "new_run_folder", slowly)
 
     def words(file):
         return " ".join(file.read_text().split()) if file.exists() else ""
