@@ -104,16 +104,12 @@ class Classifier:
         """
         self._backbone_: PictureBackbone | None = None
         X, y, names, groups = self._labelled(X, y, pictures, groups, reset=True)
-        classes, labels = np.unique(y, return_inverse=True)
-        require_two(classes)
+        require_two(np.unique(y))
         require("seed", self.seed, least=0, most=2**32 - 1, whole=True)
         if self.set_method is not None:
             require_prediction_sets(method_to_fit(self.set_method))
         mean = None if self.base_mean is None else _base_mean(self.base_mean, X.shape[1])
-        fitted = FittedMethod(
-            self._method(), torch.from_numpy(X), torch.from_numpy(labels), len(classes), mean, numbered(groups)
-        )
-        return self._keep(classes, labels, X, names, groups, fitted)
+        return self._keep(self._method(), mean, X, y, names, groups)
 
     def partial_fit(
         self,
@@ -124,8 +120,6 @@ class Classifier:
         groups: Sequence[Any] | None = None,
     ) -> Self:
         """Add labelled points, of known or of new classes, with the same result as fitting all anew in this order.
-
-        LSSVM and ridge regression are updated, see `UpdatableSystem`; others are fitted anew.
 
         Args:
             X: See `fit`.
@@ -146,9 +140,8 @@ class Classifier:
             return self.fit(X, y, pictures, groups)
         X, y, names, groups = self._labelled(X, y, pictures, groups, reset=False)
         require_alike(self.classes_, y)
-        kept = np.ones(len(self.support_), dtype=bool)
         y = np.concatenate([self.classes_[self.support_labels_], y])
-        return self._update(kept, X, y, [*self.pictures_, *names], [*self.groups_, *groups])
+        return self._update(np.concatenate([self.support_, X]), y, [*self.pictures_, *names], [*self.groups_, *groups])
 
     def forget(self, labels: Any) -> Self:
         """Take classes out with all their points, with the same result as fitting the others anew, in their order.
@@ -192,7 +185,7 @@ class Classifier:
         kept = np.ones(len(self.support_), dtype=bool)
         kept[self._rows(places)] = False
         names, groups = (list(compress(each, kept)) for each in (self.pictures_, self.groups_))
-        return self._update(kept, self.support_[:0], self.classes_[self.support_labels_[kept]], names, groups)
+        return self._update(self.support_[kept], self.classes_[self.support_labels_[kept]], names, groups)
 
     def relabel(self, places: int | Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
         """Correct labels of points, with the same result as fitting anew; a class without points is gone.
@@ -227,8 +220,7 @@ class Classifier:
         if pictures is not None:
             for row, name in zip(rows, pictures, strict=True):
                 names[row] = str(name)
-        kept = np.ones(len(self.support_), dtype=bool)
-        return self._update(kept, self.support_[:0], labels, names, self.groups_)
+        return self._update(self.support_, labels, names, self.groups_)
 
     def _rows(self, places: int | Sequence[int]) -> list[int]:
         """Rows of ``support_``, each once."""
@@ -239,25 +231,24 @@ class Classifier:
             raise UsageError("A row is named twice: name each once.")
         return rows
 
-    def _update(self, kept: np.ndarray, X: np.ndarray, y: np.ndarray, names: list[str], groups: list[str]) -> Self:
-        """Add features to points that are kept, and take the labels, names and groups of all of them."""
-        classes, labels = np.unique(y, return_inverse=True)
-        require_two(classes)
-        fitted = self._fitted_.updated(
-            torch.from_numpy(kept), torch.from_numpy(X), torch.from_numpy(labels), len(classes), numbered(groups)
-        )
-        return self._keep(classes, labels, np.concatenate([self.support_[kept], X]), names, groups, fitted)
+    def _update(self, X: np.ndarray, y: np.ndarray, names: list[str], groups: list[str]) -> Self:
+        """Take other labelled points."""
+        return self._keep(self._fitted_.method, self._fitted_.base_mean, X, y, names, groups)
 
     def _keep(
         self,
-        classes: np.ndarray,
-        labels: np.ndarray,
+        method: Method,
+        base_mean: Tensor | None,
         X: np.ndarray,
+        y: np.ndarray,
         names: list[str],
         groups: list[str],
-        fitted: FittedMethod,
     ) -> Self:
         # What can fail comes first, so that a refused update changes nothing.
+        classes, labels = np.unique(y, return_inverse=True)
+        require_two(classes)
+        points, places = torch.from_numpy(X), torch.from_numpy(labels)
+        fitted = FittedMethod(method, points, places, len(classes), base_mean, numbered(groups))
         require_distinct(classes)
         temperature = self._temperature_of(fitted)
         self.classes_, self.support_labels_, self.support_ = classes, labels, X

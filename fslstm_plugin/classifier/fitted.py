@@ -1,9 +1,8 @@
-"""A method with its labelled points, ready for queries in batches of any size, and for points to come and go."""
+"""A method with its labelled points, ready for queries in batches of any size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -23,7 +22,6 @@ from ..heads.validation import check_support
 from ..methods.base import Method, require_logits
 from ..methods.shared.leaving_out import moved_logits
 from .groups import folds, representatives
-from .incremental import UpdatableSystem, is_updatable
 
 _QUERIES = 4096  # Of one part.
 _RANKS = 10**6  # Of one part: queries times points.
@@ -33,8 +31,8 @@ _PAIRS = 4 * 10**6  # Of queries and points, in one part of prediction sets.
 class FittedMethod:
     """One episode whose support is known before its queries are.
 
-    A head without transduction is solved once, for all queries to come; LSSVM and ridge regression are updated where
-    points come and go. Everything else looks at support and queries together, each time.
+    A head without transduction is solved once, for all queries to come. Everything else looks at support and queries
+    together, each time.
 
     Args:
         method: The method.
@@ -47,7 +45,7 @@ class FittedMethod:
     Example:
         >>> from fslstm_plugin import parse_method
         >>> fitted = FittedMethod(parse_method("rr(ridge=1)"), torch.eye(2), torch.tensor([0, 1]), ways=2)
-        >>> fitted.logits(torch.tensor([[3.0, 1.0]]))
+        >>> fitted.logits(torch.tensor([[3.0, 1.0]])).round(decimals=6)
         tensor([[3., 1.]], dtype=torch.float64)
     """
 
@@ -67,51 +65,15 @@ class FittedMethod:
         self.labels, self.ways = check_support(support, labels, ways)
         self.method, self.support, self.groups = method.eval(), support.double(), groups
         self.base_mean = None if base_mean is None else base_mean.double()
-        # The head whose support can be solved before the queries are known.
+        self.targets = one_hot(self.labels, ways)
+        self._folds = None if groups is None else folds(self.labels, groups)
         self._head = method.fixed_head
-        self._system = None
-        if self._head is not None and is_updatable(self._head):
-            self._system = UpdatableSystem(self._head)
-            self._system.add(self.adapted(self.support))
-        self._solve()
-
-    def updated(
-        self, kept: Tensor, added: Tensor, labels: Tensor, ways: int, groups: Tensor | None = None
-    ) -> FittedMethod:
-        """The same method with points taken out and others added; this one stays as it is.
-
-        Args:
-            kept: Which of the points stay, bool ``(n,)``.
-            added: Features of the new ones ``(k, d)``.
-            labels: Classes of those that stay and of the new ones, in this order; int64, in [0, ways).
-            ways: Number of classes.
-            groups: As the labels.
-        """
-        other = copy(self)
-        for name in ("independent", "representatives"):
-            other.__dict__.pop(name, None)  # of the points before
-        if self._system is not None:
-            other._system = copy(self._system)  # whose tensors are replaced, never changed
-            other._system.remove((~kept).nonzero().flatten())
-            other._system.add(self.adapted(added.double()))
-        other.support = torch.cat([self.support[kept], added.double()])
-        other.labels, other.ways, other.groups = labels, ways, groups
-        other._solve()
-        return other
-
-    @torch.no_grad()
-    def _solve(self) -> None:
         seen = self.support if self._head is None else self.adapted(self.support)
         require_resolved(seen, torch.finfo(seen.dtype).eps)
-        self.targets = one_hot(self.labels, self.ways)
-        self._folds = None if self.groups is None else folds(self.labels, self.groups)
-        self._left_out_system: tuple[Tensor, EpisodeGram, SolvedSystem | None] | None = None  # solved when asked for
-        if self._system is not None:
-            self._dual = self._system.coefficients(self.targets)
-        elif self._head is not None:
-            self._points = seen
-            self._own = self._points @ self._points.mT
-            self._dual = self._head.learn(self._gram(self._points[:0]), self.targets)
+        if self._head is not None:  # whose support can be solved before the queries are known
+            self._points, self._own = seen, EpisodeGram.from_points(seen, len(seen))
+            with torch.no_grad():
+                self._dual = self._head.learn(self._own, self.targets)
 
     @torch.no_grad()
     def adapted(self, points: Tensor) -> Tensor:
@@ -121,7 +83,7 @@ class FittedMethod:
 
     def _gram(self, query: Tensor) -> EpisodeGram:
         """Of the points with queries after the adapters."""
-        return EpisodeGram(self._own, query @ self._points.mT, query.square().sum(-1), query.shape[-1])
+        return replace(self._own, cross=query @ self._points.mT, query_norms=query.square().sum(-1))
 
     def _episode(self, query: Tensor) -> EpisodeFeatures:
         return EpisodeFeatures(self.support, query, self.labels, self.ways, base_mean=self.base_mean)
@@ -155,8 +117,6 @@ class FittedMethod:
 
     def _decided(self, head: Head, query: Tensor) -> Tensor:
         """Logits of queries after the adapters."""
-        if self._system is not None:
-            return self._system.logits(query, self._dual)
         return head.decide(self._gram(query), self.targets, self._dual)
 
     def linear(self) -> tuple[Tensor, Tensor]:
@@ -170,13 +130,12 @@ class FittedMethod:
                 f"{self.method} has no weights of its own: what it predicts depends on the other queries, or it is no "
                 "head. Fit again with the method lssvm, rr or nn."
             )
-        points = self.adapted(self.support)
-        point = torch.zeros_like(points[:1]).requires_grad_()
+        point = torch.zeros_like(self._points[:1]).requires_grad_()
         logits = self._decided(self._head, point)[0]
         centred = logits - logits.mean()
         weights = torch.stack([torch.autograd.grad(each, point, retain_graph=True)[0][0] for each in centred], -1)
-        expected = self._decided(self._head, points)
-        found = points @ weights + centred.detach()
+        expected = self._decided(self._head, self._points)
+        found = self._points @ weights + centred.detach()
         if not torch.allclose(found, expected - expected.mean(-1, keepdim=True), rtol=1e-6, atol=1e-9):
             raise UsageError(f"{self.method} is not linear in its features: fit again with a linear kernel.")
         return weights, centred.detach()
@@ -189,8 +148,6 @@ class FittedMethod:
         transductive module, by the head alone. Other transductive methods need many queries at a time, and have no
         logits of single ones.
         """
-        if self._system is not None and self._folds is None:
-            return self._system.leave_one_out(self.targets)
         if (single := self.method.without_queries()) is None:
             return None
         episode = self._episode(self.support[:0])
@@ -231,8 +188,6 @@ class FittedMethod:
             return self.representatives.temperature(query)
         if self._folds is not None:
             return self.left_out_temperature(moved_logits(self.method, self._episode(query.double()), self._folds))
-        if self._system is not None:
-            return float(fit_temperature(self._system.leave_one_out(self.targets), self.targets))
         return float(temperature_of(self.method, self._episode(query.double())))
 
     def why_uncalibrated(self) -> str | None:
@@ -256,19 +211,10 @@ class FittedMethod:
         """See `Method.leave_one_out_with_queries`; what it needs of the points alone is solved once."""
         if self._head is None:
             return self.method.leave_one_out_with_queries(self._episode(query), of_own_class=of_own_class)
-        if self._left_out_system is None:
-            self._left_out_system = self._solved(self._head)
-        points, gram, solved = self._left_out_system
-        mine = self.adapted(query)
-        joined = replace(gram, cross=mine @ points.mT, query_norms=mine.square().sum(-1))
-        return self._head.leave_one_out_with_queries(joined, self.targets, of_own_class=of_own_class, system=solved)
+        joined = self._gram(self.adapted(query))
+        system = self._solved
+        return self._head.leave_one_out_with_queries(joined, self.targets, of_own_class=of_own_class, system=system)
 
-    def _solved(self, head: Head) -> tuple[Tensor, EpisodeGram, SolvedSystem | None]:
-        """The points after the adapters, their Gram matrix without queries, and what is solved of it."""
-        points = self.adapted(self.support)
-        solved = None if self._system is None else self._system.solved(self._dual)
-        if solved is not None:
-            norms = points.square().sum(-1)  # all that is needed of the products beside the inverse
-            return points, EpisodeGram(norms.diag_embed(), points[:0] @ points.mT, norms[:0], points.shape[-1]), solved
-        gram = EpisodeGram.from_points(points, len(points))
-        return points, gram, head.solved_system(gram, self.targets)
+    @cached_property
+    def _solved(self) -> SolvedSystem | None:
+        return None if self._head is None else self._head.solved_system(self._own, self.targets)
