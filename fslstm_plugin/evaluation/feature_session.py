@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -26,21 +25,25 @@ class FeatureSession(Session):
 
     Args:
         features: Features ``(N, d)``, float32, on the device.
-        made_by: What made the features, as far as that is known.
+        backbone: What made the features, as far as that is known.
         base_mean: Mean feature ``(d,)`` of other classes, float32. Default None: it is not known.
-        title: In tables, in place of the name of the data.
+        name: In tables. Default the name of the data.
     """
 
     features: Tensor
     split: Split
-    made_by: str
+    backbone: str
     device: torch.device
     ranks: Ranks = ALONE
     tell: Tell = quiet
     base_mean: Tensor | None = None
     notes: Sequence[str] = ()
-    title: str = ""
+    name: str = ""
     run: Run | None = None
+
+    def __post_init__(self) -> None:
+        self.name = self.name or self.split.dataset
+        self.method = parse_method("lssvm")  # It is not known what the features were trained for.
 
     @classmethod
     def of(
@@ -49,7 +52,7 @@ class FeatureSession(Session):
         kind: str,
         features: Tensor,
         labels: np.ndarray,
-        made_by: str,
+        backbone: str,
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
         tell: Tell = quiet,
@@ -77,22 +80,7 @@ class FeatureSession(Session):
         )
         mean = None if base_mean is None else base_mean.to(device)
         points = features[torch.from_numpy(order)].to(device)
-        return cls(points, split, made_by, torch.device(device), ranks, tell, mean, notes)
-
-    @property
-    def name(self) -> str:
-        """The title, or the name of the data."""
-        return self.title or self.split.dataset
-
-    @property
-    def backbone(self) -> str:
-        """What made the features."""
-        return self.made_by
-
-    @cached_property
-    def method(self) -> Method:
-        """LSSVM: it is not known what the features were trained for."""
-        return parse_method("lssvm")
+        return cls(points, split, backbone, torch.device(device), ranks, tell, mean, notes)
 
     def methods(self, names: Iterable[str | Method]) -> list[Method]:
         """Methods by name, each once, on the device; or those that are there.

@@ -39,7 +39,10 @@ class Session(ABC):
     """Features of the images of a split, and the methods that are evaluated on them.
 
     Attributes:
+        name: What distinguishes the rows of a table, where there are several sessions.
         split: The images, which may be empty, and their classes.
+        backbone: Name of what made the features.
+        method: The method that the backbone was trained for; ``lssvm`` if for none.
         device: Where to compute.
         run: The run whose backbone made the features and which keeps the evaluations; None without a run.
         ranks: The processes that evaluate together.
@@ -47,27 +50,15 @@ class Session(ABC):
         notes: What readers of a table must know about the features, in sentences.
     """
 
+    name: str
     split: Split
+    backbone: str
+    method: Method
     device: torch.device
     run: Run | None
     ranks: Ranks
     tell: Tell
     notes: Sequence[str] = ()
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What distinguishes the rows of a table, where there are several sessions."""
-
-    @property
-    @abstractmethod
-    def backbone(self) -> str:
-        """Name of what made the features."""
-
-    @property
-    @abstractmethod
-    def method(self) -> Method:
-        """The method that the backbone was trained for; ``lssvm`` if for none."""
 
     @abstractmethod
     def methods(self, names: Iterable[str]) -> list[Method]:
@@ -146,6 +137,9 @@ class RunSession(Session):
     tell: Tell = quiet
     note: Callable[[str], None] = silent
     views: str | None = None
+    name: str = field(init=False)
+    backbone: str = field(init=False)
+    method: Method = field(init=False)
     model: FewShotModel = field(init=False)
     _embedded: dict[str, Tensor] = field(init=False, default_factory=dict)
 
@@ -158,22 +152,8 @@ class RunSession(Session):
                 f"have {size}."
             )
         self.model = FewShotModel.from_run(self.run).to(self.device)
+        self.name, self.backbone, self.method = self.run.name, self.run.config.backbone, self.model.method
         self.notes = on_views(self.views)
-
-    @property
-    def name(self) -> str:
-        """Name of the run."""
-        return self.run.name
-
-    @property
-    def backbone(self) -> str:
-        """Registered name of its backbone."""
-        return self.run.config.backbone
-
-    @property
-    def method(self) -> Method:
-        """The method that it was trained with."""
-        return self.model.method
 
     def methods(self, names: Iterable[str]) -> list[Method]:
         """Methods by name, each once, with the run's trained parts, on the device.

@@ -40,5 +40,5 @@ def summed(sessions: Sequence[RunSession]) -> FeatureSession:
         first.ranks,
         first.tell,
         notes=[*first.notes, "Features of several runs side by side, each brought to one length."],
-        title="+".join(session.name for session in sessions),
+        name="+".join(session.name for session in sessions),
     )
