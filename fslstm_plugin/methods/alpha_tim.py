@@ -69,7 +69,7 @@ class AlphaTIM(InformationMethod):
         return self.descended(features, partial(self._slope, alpha), self.steps)
 
     def _slope(self, alpha: float, p: Tensor, log_p: Tensor) -> Tensor:
-        """See `descend`: of Tsallis' entropies."""
+        """See `descended`: of Tsallis' entropies."""
         power = alpha - 1
         marginal = self.marginal_weight * p.mean(-1, keepdim=True) ** power
         return (marginal - self.conditional_weight * p**power) * (alpha / power)

@@ -115,6 +115,6 @@ class TIM(InformationMethod):
         return (self.temperature * (products - norms / 2) - self.temperature / 2 * own)[..., n:].mT
 
     def _slope(self, p: Tensor, log_p: Tensor) -> Tensor:
-        """See `descend`: of Shannon's entropies, less what all classes share, which has no effect."""
+        """See `descended`: of Shannon's entropies, less what all classes share, which has no effect."""
         shares = p.mean(-1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
         return self.marginal_weight * shares.log() - self.conditional_weight * log_p

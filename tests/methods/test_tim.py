@@ -13,7 +13,6 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.features import EpisodeFeatures
 from fslstm_plugin.heads import one_hot
 from fslstm_plugin.methods.alpha_tim import AlphaTIM
-from fslstm_plugin.methods.shared.tim_gd import descend
 from fslstm_plugin.methods.tim import TIM
 from fslstm_plugin.naming import parse_method
 
@@ -149,16 +148,20 @@ def test_alpha_follows_the_mean_shots(shots, alpha):
     assert not torch.equal(AlphaTIM(steps=5).logits(features), other)
 
 
-@pytest.mark.parametrize("method", [TIM("gd"), AlphaTIM(alpha=3.0, support_weight=0.5, conditional_weight=0.2)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        TIM("gd", learning_rate=0.01),
+        AlphaTIM(alpha=3.0, support_weight=0.5, conditional_weight=0.2, learning_rate=0.01),
+    ],
+)
 def test_the_gradient_in_closed_form_is_the_derivative_of_the_loss(method):
     """Descended by automatic differentiation of the published loss, and PyTorch's own optimiser."""
     support, query, labels = episodes(7, 3)
     points = torch.nn.functional.normalize(torch.cat([support, query], -2), dim=-1)
     targets = one_hot(labels.expand(3, -1), 3)
     slope = method._slope if isinstance(method, TIM) else partial(method._slope, method.alpha)
-    found = descend(
-        points, targets, slope, steps=30, learning_rate=0.01, temperature=15.0, support_weight=method.support_weight
-    )
+    found = method._descend(slope, 30, points, targets)
     weights = torch.stack([points[:, :9][:, labels == c].mean(1) for c in range(3)], 1).requires_grad_()
     adam = torch.optim.Adam([weights], lr=0.01)
     logits = lambda: -7.5 * torch.cdist(points, weights).square()  # noqa: E731

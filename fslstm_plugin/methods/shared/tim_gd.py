@@ -51,61 +51,34 @@ class InformationMethod(Method):
         self.conditional_weight = require("conditional_weight", conditional_weight, least=0)
 
     def descended(self, features: EpisodeFeatures, slope: Slope, steps: int) -> Tensor:
-        """The logits ``(..., m, ways)`` after so many steps, see `descend`, of features of unit length."""
-        solve = partial(
-            descend,
-            slope=slope,
-            steps=steps,
-            learning_rate=self.learning_rate,
-            temperature=self.temperature,
-            support_weight=self.support_weight,
-        )
-        return in_chunks(solve, features.points, features.targets)
+        """The logits ``(..., m, ways)`` after so many steps of Adam on the prototypes, of features of unit length.
 
+        The loss is the support's cross entropy times its weight, and a function of the queries' probabilities. The
+        slope is, from these probabilities ``(episodes, ways, m)`` and their logarithms, m times the loss's derivative
+        with respect to each. Adam divides each coordinate by the size of its own gradients, so this needs the features
+        themselves: the same points turned in space, or their Gram matrix, give another result. Without gradients.
+        """
+        return in_chunks(partial(self._descend, slope, steps), features.points, features.targets)
 
-@torch.no_grad()
-def descend(
-    points: Tensor,
-    targets: Tensor,
-    slope: Slope,
-    *,
-    steps: int,
-    learning_rate: float,
-    temperature: float,
-    support_weight: float,
-) -> Tensor:
-    """The logits after so many steps of Adam, with its usual constants, on the prototypes.
-
-    The loss is the support's cross entropy times its weight, and a function of the queries' probabilities. Adam
-    divides each coordinate by the size of its own gradients, so this needs the features themselves: the same points
-    turned in space, or their Gram matrix, give another result.
-
-    Args:
-        points: Features ``(episodes, n + m, d)``, the support first.
-        targets: One-hot labels ``(episodes, n, ways)``.
-        slope: From the queries' probabilities ``(episodes, ways, m)`` and their logarithms to m times the loss's
-            derivative with respect to each probability.
-        steps: Number of steps.
-        learning_rate: Adam's.
-        temperature: The logits ``(episodes, m, ways)``, without a gradient, are ``-temperature / 2 ||x - w||^2``.
-        support_weight: Weight of the cross entropy.
-    """
-    labels = targets.mT.to(points.dtype)
-    n, m = labels.shape[-1], points.shape[-2] - labels.shape[-1]
-    weights = class_means(targets).to(points) @ points[..., :n, :]
-    first, second, count = torch.zeros_like(weights), torch.zeros_like(weights), points.new_zeros(())
-    for _ in range(steps):
-        log_p = _logits(points, weights, temperature).log_softmax(-2)
-        p = log_p.exp()
-        support, query = p.split([n, m], -1)
-        steep = slope(query, log_p[..., n:])
-        of_support = (support - labels) * (temperature * support_weight / n)
-        of_query = (steep - (query * steep).sum(-2, keepdim=True)) * query * (temperature / max(m, 1))
-        force = torch.cat([of_support, of_query], -1)  # The loss's derivative by w.x, of each class and point.
-        gradient = torch.baddbmm(weights * -force.sum(-1, keepdim=True), force, points)
-        adam([weights], [gradient], [first], [second], [], [count], lr=learning_rate, **_ADAM)
-    own = points[..., n:, :].square().sum(-1, keepdim=True)
-    return _logits(points, weights, temperature)[..., n:].mT - temperature / 2 * own
+    @torch.no_grad()
+    def _descend(self, slope: Slope, steps: int, points: Tensor, targets: Tensor) -> Tensor:
+        """Of features ``(episodes, n + m, d)``, the support first, and its one-hot labels ``(episodes, n, ways)``."""
+        labels, temperature = targets.mT.to(points.dtype), self.temperature
+        n, m = labels.shape[-1], points.shape[-2] - labels.shape[-1]
+        weights = class_means(targets).to(points) @ points[..., :n, :]
+        first, second, count = torch.zeros_like(weights), torch.zeros_like(weights), points.new_zeros(())
+        for _ in range(steps):
+            log_p = _logits(points, weights, temperature).log_softmax(-2)
+            p = log_p.exp()
+            support, query = p.split([n, m], -1)
+            steep = slope(query, log_p[..., n:])
+            of_support = (support - labels) * (temperature * self.support_weight / n)
+            of_query = (steep - (query * steep).sum(-2, keepdim=True)) * query * (temperature / max(m, 1))
+            force = torch.cat([of_support, of_query], -1)  # The loss's derivative by w.x, of each class and point.
+            gradient = torch.baddbmm(weights * -force.sum(-1, keepdim=True), force, points)
+            adam([weights], [gradient], [first], [second], [], [count], lr=self.learning_rate, **_ADAM)
+        own = points[..., n:, :].square().sum(-1, keepdim=True)
+        return _logits(points, weights, temperature)[..., n:].mT - temperature / 2 * own
 
 
 def _logits(points: Tensor, weights: Tensor, temperature: float) -> Tensor:
