@@ -16,9 +16,6 @@ class QueryBalance:
     The total stays ``ways * queries``. A class may get no query at all: it then keeps its support, so that the task
     still has all its ways and queries can be given to that class, but only wrongly.
 
-    Args:
-        concentration: The Dirichlet parameter A in (0, 1e6]; the smaller, the less balanced. None is balanced.
-
     Raises:
         UsageError: If the concentration is outside its range.
 
@@ -31,6 +28,7 @@ class QueryBalance:
         [15, 15, 15, 15, 15]
     """
 
+    # The Dirichlet parameter A in (0, 1e6]; the smaller, the less balanced. None is balanced.
     concentration: float | None = None
 
     def __post_init__(self) -> None:

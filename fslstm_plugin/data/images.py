@@ -18,21 +18,13 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 class Changes(NamedTuple):
-    """Random changes of images, drawn beforehand.
+    """Random changes of images, drawn beforehand."""
 
-    Args:
-        rows: From which row of the image each row comes, ``(..., H)``.
-        columns: From which column each column comes, ``(..., W)``.
-        row_inside: Whether that row is one of the image, or padding.
-        column_inside: Likewise.
-        factors: Of brightness, contrast and saturation, ``(..., 3)``; None without jitter.
-    """
-
-    rows: Tensor
-    columns: Tensor
-    row_inside: Tensor
-    column_inside: Tensor
-    factors: Tensor | None
+    rows: Tensor  # From which row of the image each row comes, ``(..., H)``.
+    columns: Tensor  # From which column each column comes, ``(..., W)``.
+    row_inside: Tensor  # Whether that row is one of the image, or padding.
+    column_inside: Tensor  # Likewise.
+    factors: Tensor | None  # Of brightness, contrast and saturation, ``(..., 3)``; None without jitter.
 
     def of(self, steps: slice) -> Changes:
         """Those of a part of the first dimension, one image after the other."""

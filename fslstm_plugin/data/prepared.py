@@ -29,18 +29,13 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class RawSplit:
-    """The images of one split as a source offers them, not yet decoded.
+    """The images of one split as a source offers them, not yet decoded."""
 
-    Args:
-        name: ``"train"``, ``"val"`` or ``"test"``.
-        classes: Class name to the images of that class, in any form that ``decode`` understands.
-        decode: One such image to uint8 ``(size, size, 3)``.
-        place: Where one such image is in the source, which is read in this order. Default: class after class.
-    """
-
-    name: str
+    name: str  # ``"train"``, ``"val"`` or ``"test"``.
+    # Class name to the images of that class, in any form that ``decode`` understands.
     classes: Mapping[str, Sequence[Any] | np.ndarray]
-    decode: Callable[[Any], np.ndarray]
+    decode: Callable[[Any], np.ndarray]  # One such image to uint8 ``(size, size, 3)``.
+    # Where one such image is in the source, which is read in this order. Default: class after class.
     place: Callable[[Any], int] = lambda _: 0
 
     def counts(self) -> dict[str, int]:

@@ -23,34 +23,21 @@ from .setting import Setting
 
 
 class Quality(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How good probabilities are; the smaller, the better.
+    """How good probabilities are; the smaller, the better."""
 
-    Args:
-        ece: Expected calibration error in percent, in 15 bins, of all episodes' queries together.
-        brier: Mean Brier score, 0 to 2.
-        nll: Mean negative log-likelihood.
-    """
-
-    ece: float
-    brier: float
-    nll: float
+    ece: float  # Expected calibration error in percent, in 15 bins, of all episodes' queries together.
+    brier: float  # Mean Brier score, 0 to 2.
+    nll: float  # Mean negative log-likelihood.
 
 
 class CalibrationRow(MethodRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the table of calibration.
+    """One line of the table of calibration."""
 
-    Args:
-        accuracy: Mean accuracy in percent.
-        before: Of the softmax of the logits.
-        after: Of the softmax of the logits over the temperature.
-        temperature: The median temperature.
-        uncalibrated: Why no labelled points confirm the temperature, see `why_uncalibrated`; None where they do.
-    """
-
-    accuracy: float
-    before: Quality
-    after: Quality
-    temperature: float
+    accuracy: float  # Mean accuracy in percent.
+    before: Quality  # Of the softmax of the logits.
+    after: Quality  # Of the softmax of the logits over the temperature.
+    temperature: float  # The median temperature.
+    # Why no labelled points confirm the temperature, see `why_uncalibrated`; None where they do.
     uncalibrated: str | None
 
 

@@ -26,25 +26,15 @@ from .setting import Setting
 
 
 class CoverageRow(MethodRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the table of prediction sets; all in percent but the size.
+    """One line of the table of prediction sets; all in percent but the size."""
 
-    Args:
-        kind: ``"per-class"`` or ``"marginal"``.
-        asked: The requested coverage.
-        guaranteed: The guaranteed coverage: the next step above it that this number of labelled images allows.
-        covered: Sets that contain the true label.
-        ci95: Half width of its 95 % interval.
-        size: Mean number of labels in a set.
-        singletons: Sets of one label, the predicted one.
-    """
-
-    kind: str
-    asked: float
-    guaranteed: float
-    covered: float
-    ci95: float
-    size: float
-    singletons: float
+    kind: str  # ``"per-class"`` or ``"marginal"``.
+    asked: float  # The requested coverage.
+    guaranteed: float  # The guaranteed coverage: the next step above it that this number of labelled images allows.
+    covered: float  # Sets that contain the true label.
+    ci95: float  # Half width of its 95 % interval.
+    size: float  # Mean number of labels in a set.
+    singletons: float  # Sets of one label, the predicted one.
 
 
 def require_coverage(methods: Sequence[Method], settings: Sequence[Setting], coverage: float, kind: str) -> None:

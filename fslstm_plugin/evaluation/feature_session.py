@@ -21,24 +21,17 @@ from .source import FeatureSource, indexed
 
 @dataclass(eq=False)
 class FeatureSession(Session):
-    """Features with their labels; there are no images and no trained methods; see also `Session`.
+    """Features with their labels; there are no images and no trained methods; see also `Session`."""
 
-    Args:
-        features: Features ``(N, d)``, float32, on the device.
-        backbone: What made the features, as far as that is known.
-        base_mean: Mean feature ``(d,)`` of other classes, float32. Default None: it is not known.
-        name: In tables. Default the name of the data.
-    """
-
-    features: Tensor
+    features: Tensor  # Features ``(N, d)``, float32, on the device.
     split: Split
-    backbone: str
+    backbone: str  # What made the features, as far as that is known.
     device: torch.device
     ranks: Ranks = ALONE
     tell: Tell = quiet
-    base_mean: Tensor | None = None
+    base_mean: Tensor | None = None  # Mean feature ``(d,)`` of other classes, float32. Default None: it is not known.
     notes: Sequence[str] = ()
-    name: str = ""
+    name: str = ""  # In tables. Default the name of the data.
     run: Run | None = None
 
     def __post_init__(self) -> None:

@@ -73,23 +73,15 @@ def cache_key(backbone: nn.Module, split: Split, precision: str) -> str:
 
 @dataclass(frozen=True)
 class FeatureStore:
-    """Features of splits, computed once and kept in a folder.
+    """Features of splits, computed once and kept in a folder."""
 
-    Args:
-        backbone: Maps images to vectors.
-        folder: The run's; its ``cache`` takes the files. None keeps nothing.
-        device: Where to compute.
-        precision: See `extract_features`.
-        kind: A word in the files' names, for features of another kind than a backbone's; default none.
-        note: Called with a sentence if the files cannot be kept, which is not an error.
-    """
-
-    backbone: nn.Module
-    folder: Path | None
-    device: torch.device | str = "cpu"
-    precision: str = "32"
+    backbone: nn.Module  # Maps images to vectors.
+    folder: Path | None  # The run's; its ``cache`` takes the files. None keeps nothing.
+    device: torch.device | str = "cpu"  # Where to compute.
+    precision: str = "32"  # See `extract_features`.
+    # A word in the files' names, for features of another kind than a backbone's; default none.
     kind: tuple[str, ...] = ()
-    note: Callable[[str], None] = silent
+    note: Callable[[str], None] = silent  # Called with a sentence if the files cannot be kept, which is not an error.
 
     def features(self, split: Split, progress: Progress = silent) -> Tensor:
         """Features of every image, float32 ``(N, d)``; a file that is damaged or holds something else is replaced.

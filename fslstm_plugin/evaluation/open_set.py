@@ -25,28 +25,18 @@ _SCORES = ("p-value", "probability", "distance")  # The first only of methods th
 
 
 class OpenRow(MethodRow, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the table of unknown classes; all in percent.
+    """One line of the table of unknown classes; all in percent."""
 
-    Args:
-        open_ways: Classes without support, with as many queries each as the others.
-        score: What known queries should have more of: ``"p-value"``, the greatest of the labels'; ``"probability"``,
-            the greatest; or ``"distance"``, less of it to the nearest class mean, see `familiarity`.
-        auroc: Pairs of a known and an unknown query of which the known one has the better score.
-        auroc_ci95: Half width of its 95 % interval.
-        accuracy: Correct predictions for those known queries that are accepted, the best 95 % of each episode.
-        accuracy_ci95: Half width of its 95 % interval.
-        refused: Unknown queries whose score is below what accepts these.
-        refused_ci95: Half width of its 95 % interval.
-    """
-
-    open_ways: int
+    open_ways: int  # Classes without support, with as many queries each as the others.
+    # What known queries should have more of: ``"p-value"``, the greatest of the labels'; ``"probability"``, the
+    # greatest; or ``"distance"``, less of it to the nearest class mean, see `familiarity`.
     score: str
-    auroc: float
-    auroc_ci95: float
-    accuracy: float
-    accuracy_ci95: float
-    refused: float
-    refused_ci95: float
+    auroc: float  # Pairs of a known and an unknown query of which the known one has the better score.
+    auroc_ci95: float  # Half width of its 95 % interval.
+    accuracy: float  # Correct predictions for those known queries that are accepted, the best 95 % of each episode.
+    accuracy_ci95: float  # Half width of its 95 % interval.
+    refused: float  # Unknown queries whose score is below what accepts these.
+    refused_ci95: float  # Half width of its 95 % interval.
 
 
 def with_unknown(setting: Setting, split: Split, open_ways: int) -> Setting:

@@ -19,21 +19,13 @@ from .devices import sent
 
 @dataclass(frozen=True)
 class FeatureSource:
-    """Where the features of episodes come from.
+    """Where the features of episodes come from."""
 
-    Args:
-        points: From image indices ``(batch, N)`` to features ``(batch, N, d)``.
-        map_shape: Shape of the maps that the features are made of, if they are.
-        base_mean: Mean feature ``(d,)`` of the base classes, for methods that need it.
-        reentrant: Whether it may be called from several threads.
-        bfloat16: Whether images go through networks in bfloat16, those of methods too.
-    """
-
-    points: Callable[[Tensor], Tensor]
-    map_shape: tuple[int, int, int] | None = None
-    base_mean: Tensor | None = None
-    reentrant: bool = True
-    bfloat16: bool = False
+    points: Callable[[Tensor], Tensor]  # From image indices ``(batch, N)`` to features ``(batch, N, d)``.
+    map_shape: tuple[int, int, int] | None = None  # Shape of the maps that the features are made of, if they are.
+    base_mean: Tensor | None = None  # Mean feature ``(d,)`` of the base classes, for methods that need it.
+    reentrant: bool = True  # Whether it may be called from several threads.
+    bfloat16: bool = False  # Whether images go through networks in bfloat16, those of methods too.
 
     def precision_of(self, method: Method, device: torch.device) -> torch.autocast:
         """In which a method's logits are computed."""

@@ -29,16 +29,12 @@ class Margins(NamedTuple):
 
 
 class WithQueries(NamedTuple):
-    """Margins of the points of a support that a query has joined, for some of the queries.
+    """Margins of the points of a support that a query has joined, for some of the queries."""
 
-    Attributes:
-        points: Of the support points: ``(..., m, n)`` with the query in the point's own class, or ``(..., m, n, ways)``
-            with the query in each class in turn.
-        query: Of the query as a point of each class ``(..., m, ways)``.
-    """
-
+    # Of the support points: ``(..., m, n)`` with the query in the point's own class, or ``(..., m, n, ways)`` with the
+    # query in each class in turn.
     points: Margins
-    query: Margins
+    query: Margins  # Of the query as a point of each class ``(..., m, ways)``.
 
 
 def margins(logits: Tensor, labels: Tensor) -> Margins:

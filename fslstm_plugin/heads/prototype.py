@@ -89,19 +89,12 @@ class PrototypeClassifier(Head):
 
 
 class _Sums(NamedTuple):
-    """Sums of points, and a point to be compared with their means; all broadcast.
+    """Sums of points, and a point to be compared with their means; all broadcast."""
 
-    Args:
-        counts: How many points were summed.
-        inner: Inner products of the sums with the point.
-        squares: Squared norms of the sums.
-        own: Squared norm of the point.
-    """
-
-    counts: Tensor
-    inner: Tensor
-    squares: Tensor
-    own: Tensor
+    counts: Tensor  # How many points were summed.
+    inner: Tensor  # Inner products of the sums with the point.
+    squares: Tensor  # Squared norms of the sums.
+    own: Tensor  # Squared norm of the point.
 
     def logits(self) -> Tensor:
         """Negative squared distances to the means; minus infinity to that of no points."""

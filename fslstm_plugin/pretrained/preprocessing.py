@@ -24,18 +24,14 @@ _CROP_FIRST = ("crop", "resize", "scale", "normalize")
 class CentreCrop:
     """Preprocessing of the plugin's own backbones, the same as that of prepared data sets.
 
-    Args:
-        image_size: The shorter side is resized to it (bicubic), and the centre of the longer one kept.
-        normalization: Of the pixels.
-
     Example:
         >>> crop = CentreCrop(32, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
         >>> crop(Image.new("RGB", (80, 60), "white")).shape
         torch.Size([3, 32, 32])
     """
 
-    image_size: int
-    normalization: Normalization
+    image_size: int  # The shorter side is resized to it (bicubic), and the centre of the longer one kept.
+    normalization: Normalization  # Of the pixels.
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
@@ -46,20 +42,15 @@ class CentreCrop:
 class ShorterSide:
     """Preprocessing as timm and torchvision do it: the shorter side is resized, and a square from the middle kept.
 
-    Args:
-        resize: To which the shorter side is resized (bicubic), in pixels.
-        image_size: Side of the square, at most as long.
-        normalization: Of the pixels.
-
     Example:
         >>> crop = ShorterSide(40, 32, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))
         >>> crop(Image.new("RGB", (80, 60), "white")).shape
         torch.Size([3, 32, 32])
     """
 
-    resize: int
-    image_size: int
-    normalization: Normalization
+    resize: int  # To which the shorter side is resized (bicubic), in pixels.
+    image_size: int  # Side of the square, at most as long.
+    normalization: Normalization  # Of the pixels.
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""

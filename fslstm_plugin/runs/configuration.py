@@ -23,23 +23,15 @@ class Validation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """The configuration shared by both kinds of training.
+    """The configuration shared by both kinds of training."""
 
-    Args:
-        backbone: Registered name.
-        image_size: Side of the images in pixels.
-        max_steps: Stop after this many steps; the schedule is scaled to them. None for all epochs.
-        seed: Seed of every random choice.
-        precision: Of the training.
-        format: Of the configuration.
-    """
-
-    backbone: str
-    image_size: ImageSize
+    backbone: str  # Registered name.
+    image_size: ImageSize  # Side of the images in pixels.
+    # Stop after this many steps; the schedule is scaled to them. None for all epochs.
     max_steps: Annotated[int, Meta(ge=1, le=10**12)] | None
-    seed: Seed
-    precision: Literal["32", "bf16"]
-    format: Literal[2] = 2
+    seed: Seed  # Seed of every random choice.
+    precision: Literal["32", "bf16"]  # Of the training.
+    format: Literal[2] = 2  # Of the configuration.
 
     @property
     def kind(self) -> str:
@@ -48,21 +40,13 @@ class _Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class PretrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="pretrain"):
-    """Configuration of a pretraining, on exactly one of three.
+    """Configuration of a pretraining, on exactly one of three."""
 
-    Args:
-        recipe: Epochs, batch size, schedule, augmentation.
-        dataset: Name of a benchmark, whose training classes are used.
-        places: Folder of Places365-standard.
-        folder: Folder of class folders.
-        teacher: Run folder of an earlier pretraining on the benchmark, whose answers are learned too.
-    """
-
-    recipe: PretrainRecipe
-    dataset: str | None = None
-    places: str | None = None
-    folder: str | None = None
-    teacher: str | None = None
+    recipe: PretrainRecipe  # Epochs, batch size, schedule, augmentation.
+    dataset: str | None = None  # Name of a benchmark, whose training classes are used.
+    places: str | None = None  # Folder of Places365-standard.
+    folder: str | None = None  # Folder of class folders.
+    teacher: str | None = None  # Run folder of an earlier pretraining on the benchmark, whose answers are learned too.
 
     def __post_init__(self) -> None:
         if sum(bool(source) for source in (self.dataset, self.places, self.folder)) != 1:
@@ -72,21 +56,13 @@ class PretrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TrainConfig(_Config, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="train"):
-    """Configuration of a meta-training.
+    """Configuration of a meta-training."""
 
-    Args:
-        dataset: Name of the data set.
-        algorithm: Name of the method, see `parse_method`.
-        recipe: Episodes, rates, schedule, augmentation.
-        validation: How the best weights are chosen.
-        pretrained: Run folder or weights file that the backbone starts from.
-    """
-
-    dataset: str
-    algorithm: str
-    recipe: MetaRecipe
-    validation: Validation
-    pretrained: str | None = None
+    dataset: str  # Name of the data set.
+    algorithm: str  # Name of the method, see `parse_method`.
+    recipe: MetaRecipe  # Episodes, rates, schedule, augmentation.
+    validation: Validation  # How the best weights are chosen.
+    pretrained: str | None = None  # Run folder or weights file that the backbone starts from.
 
 
 Config = PretrainConfig | TrainConfig

@@ -70,21 +70,16 @@ def on_case(names: Iterable[str]) -> list[str]:
 class PassedOver:
     """What is in folders and was not taken for a picture.
 
-    Args:
-        suffixes: How many files of each ending, in lower case; ``""`` is none.
-        hidden: Hidden pictures and folders.
-        beside: Pictures beside the folders of the classes.
-        systems: How many folders of each name are a system's own.
-
     Example:
         >>> print(PassedOver(Counter({".cr2": 3, "": 2, ".svg": 1}), systems=Counter({"@eaDir": 4})))
         Passed over: 3 .cr2, 2 without a suffix, 1 .svg, 4 system folders (@eaDir).
     """
 
+    # How many files of each ending, in lower case; ``""`` is none.
     suffixes: Counter[str] = field(default_factory=Counter)
-    hidden: int = 0
-    beside: int = 0
-    systems: Counter[str] = field(default_factory=Counter)
+    hidden: int = 0  # Hidden pictures and folders.
+    beside: int = 0  # Pictures beside the folders of the classes.
+    systems: Counter[str] = field(default_factory=Counter)  # How many folders of each name are a system's own.
 
     def add(self, entry: os.DirEntry[str]) -> None:
         """Count a file that is no picture."""
