@@ -25,6 +25,8 @@ def start() -> None:
                 stream.flush()
         os._exit(code)
 
+    if sys.stderr is None:  # closed; print() would take the standard output in its place
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # the stream lives as long as the process
     atexit.register(leave)  # Before what imports register: the first that is registered is the last that is called.
     try:
         from .main import run

@@ -74,3 +74,12 @@ def test_the_process_of_a_command_has_its_exit_code(spawn, tmp_path):
     missing = spawn("show", tmp_path / "none.fslstm")
     assert missing.communicate()[0] == ""
     assert missing.returncode == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")
+@pytest.mark.parametrize(("arguments", "code"), [(("show", "none.fslstm"), 1), (("show",), 2), (("data", "list"), 0)])
+def test_what_is_said_on_a_closed_standard_error_goes_nowhere(arguments, code):
+    closing = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "fslstm_cli", *arguments]
+    process = subprocess.run(closing, stdout=subprocess.PIPE, text=True, check=False)
+    assert process.returncode == code
+    assert bool(process.stdout) == (code == 0)
