@@ -110,7 +110,9 @@ def on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None = Non
     number = sum(count.sure for count in summary.counts.values())
     told = f"Sure: {number:,} of {count_of(summary.total, 'picture')}; look at the other {summary.total - number:,}."
     if sure.wrong_at_most is None:
-        return [f"{told} Sure is a label with a probability of at least {sure.above:g}."]
+        corrected = any(count.pictures > count.predicted for count in summary.counts.values())
+        other = ", or one that was corrected" if corrected else ""
+        return [f"{told} Sure is a label with a probability of at least {sure.above:g}{other}."]
     if not number:
         return [told]
     share = f"{100 * sure.wrong_at_most:g} % of all pictures"

@@ -271,7 +271,7 @@ class Sureness:
 
     Those of at least a probability; or those that leave at most a share of all pictures with a wrong label. These are
     the ones with the greatest probabilities, or if guaranteed, those whose prediction set holds no other label, of sets
-    with the coverage 1 - ``wrong_at_most``.
+    with the coverage 1 - ``wrong_at_most``. A label that was corrected is sure.
 
     Example:
         >>> found = [Prediction("/1.png", "owl", "owl", p, 1.0, None, "", cautious=p) for p in (0.99, 0.7)]
@@ -291,15 +291,19 @@ class Sureness:
 
     def rule(self, predictions: Iterable[Prediction], left_out: LeftOut | None = None) -> Callable[[Prediction], bool]:
         """What tells of each of these predictions whether it is sure, see `least_probability`; `NONE` never is."""
+        guess = self._rule(predictions, left_out)
+        return lambda each: each.is_corrected or (each.label != NONE and guess(each))
+
+    def _rule(self, predictions: Iterable[Prediction], left_out: LeftOut | None) -> Callable[[Prediction], bool]:
         if self.guaranteed:
-            return lambda each: each.label != NONE and each.labels == (each.label,)
+            return lambda each: each.labels == (each.label,)
         if self.wrong_at_most is None:
             least = self.above or 0.0
-            return lambda each: each.label != NONE and each.probability >= least
-        found = [(each.label, each.cautious) for each in predictions]
-        known = np.array([share for label, share in found if label != NONE], dtype=np.float64)
-        least = least_probability(known, len(found), self.wrong_at_most, left_out)
-        return lambda each: each.label != NONE and each.cautious >= least
+            return lambda each: each.probability >= least
+        found = [(each.label == each.likeliest, each.cautious) for each in predictions]
+        guessed = np.array([share for is_guess, share in found if is_guess], dtype=np.float64)
+        least = least_probability(guessed, len(found), self.wrong_at_most, left_out)
+        return lambda each: each.cautious >= least
 
 
 @dataclass(frozen=True)

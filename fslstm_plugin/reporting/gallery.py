@@ -42,9 +42,8 @@ def gallery(
 ) -> str:
     """Predictions, each beside the nearest labelled picture, as a page that needs no network.
 
-    It lists all pictures. Those with the least probabilities have thumbnails in the page; of the others, those that a
-    browser can show are read from their files when they come into sight. The only program in it is its own, known by
-    its digest. Below its title it has sentences, the lead. Keys choose classes in their order; labelled pictures have
+    It lists all pictures. The least certain ones have thumbnails in the page; of the others, those that a browser can
+    show are read from their files when they come into sight. The only program in it is its own, known by its digest. Below its title it has sentences, the lead. Keys choose classes in their order; labelled pictures have
     their classes by their paths. Pictures are named from the folder of the file, where the page will lie. What a user
     says in the page is kept under the name of the model, see `identity_of`.
 
@@ -53,7 +52,7 @@ def gallery(
         >>> "Birds &amp; more" in text, "<b>" in text, "u003cb>.png" in text
         (True, False, True)
     """
-    ordered = sorted(predictions, key=lambda each: each.probability)
+    ordered = sorted(predictions, key=lambda each: (each.is_corrected, each.probability))
     near = {name: place for place, name in enumerate(dict.fromkeys(each.nearest for each in ordered if each.nearest))}
     with ThreadPoolExecutor() as pool:
         thumbnails = pool.map(
@@ -63,10 +62,11 @@ def gallery(
         rows = [_row(each, image, near, file) for each, image in zip(ordered, thumbnails, strict=True)]
         near_images = list(pool.map(_thumbnail, near))
     labels = labelled or {}
+    corrected = [each.label for each in ordered if each.is_corrected]
     data = {
         "model": model,
         "none": NONE,
-        "classes": [printable(each) for each in classes],
+        "classes": [printable(each) for each in dict.fromkeys([*classes, *corrected])],
         "near": [
             {"image": image, "name": _named(name), "label": printable(labels.get(name, ""))}
             for name, image in zip(near, near_images, strict=True)

@@ -704,6 +704,27 @@ def test_a_label_that_was_corrected_has_no_probability(fslstm, tmp_path: Path, m
     assert re.search(r"grey +│ +1 │ +– │", done.out), done.out
 
 
+@pytest.mark.parametrize(
+    "options",
+    [("--above", 1), ("--wrong-at-most", 0.01), ("--wrong-at-most", 0.2, "--guaranteed")],
+    ids=["above", "wrong-at-most", "guaranteed"],
+)
+def test_a_label_that_was_corrected_is_sure(fslstm, tmp_path: Path, model, new, options) -> None:
+    out, sorted_into = tmp_path / "out.csv", tmp_path / "sorted"
+    sure = ("--csv", out, "--accept", 1, *options)
+    assert fslstm("predict", model, new, *sure).code == 0
+    first, *others = rows_of(out)
+    out.write_text(out.read_text().replace(f"{first['path']},{first['label']},", f"{first['path']},grey,"))
+    done = fslstm("predict", model, new, *sure, "--xmp", "--sort-into", sorted_into)
+    assert done.code == 0, done.err
+    corrected, *rest = rows_of(out)
+    assert (corrected["label"], corrected["sure"]) == ("grey", "yes")
+    assert [each["sure"] for each in rest] == [each["sure"] for each in others]
+    assert (", or one that was corrected." in done.out) == ("--above" in options)
+    assert [each.name for each in (sorted_into / "grey").iterdir()] == [Path(first["path"]).name]
+    assert "<rdf:li>grey</rdf:li>" in (new / f"{Path(first['path']).name}.xmp").read_text()
+
+
 def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("path,label\na,b\n")

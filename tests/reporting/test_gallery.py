@@ -152,6 +152,27 @@ def test_corrections_in_a_browser_are_what_update_reads(fslstm, tmp_path: Path) 
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+def test_a_corrected_label_is_not_among_the_least_certain(tmp_path: Path) -> None:
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    given = [
+        prediction(tmp_path / "a.png", "grey", 0.3, likeliest="owl"),
+        prediction(tmp_path / "a.png", "owl", 0.9),
+        prediction(tmp_path / "a.png", NONE, 0.4),
+    ]
+    page = tmp_path / "page.html"
+    page.write_text(gallery(given, ["owl"], "Birds", file=page, most=2))
+    assert data_of(page.read_text())["rows"][2]["label"] == "grey"
+    steps = """
+    const labels = () => shown.map(row => row.label);
+    const least = labels(), chosen = document.querySelector(".card:last-child select").value;
+    controls.least.value = 95; select();
+    document.title = JSON.stringify([least, chosen, labels()]);
+    """
+    least, chosen, below = dumped(page, steps, tmp_path / "profile")
+    assert (least, chosen, below) == ([NONE, "owl", "grey"], "grey", [NONE, "owl"])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 def test_what_a_browser_does_not_show_is_enlarged_from_the_page(tmp_path: Path) -> None:
     Image.new("RGB", (300, 200), "red").save(tmp_path / "a.tif")
     page = tmp_path / "page.html"

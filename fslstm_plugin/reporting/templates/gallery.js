@@ -9,6 +9,7 @@ let said = {}, shown = [], drawn = 0;
 try { said = JSON.parse(localStorage.getItem(store)) || {}; } catch { /* a browser that keeps nothing */ }
 const classes = () => [...new Set([...data.classes, NONE, ...Object.values(said)])];
 const labelOf = row => said[row.path] ?? row.label;
+const certainty = row => row.label === row.likeliest || row.label === NONE ? row.probability : 1;
 const absolute = path => /^(\/|[A-Za-z]:)/.test(path) ? path : folder + path;
 const make = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
@@ -40,8 +41,8 @@ function number(path) {
 function select() {
   const text = controls.text.value.toLowerCase(), least = controls.least.value / 100, state = states[controls.state.value];
   shown = data.rows.filter(row => (!controls.label.value || labelOf(row) === controls.label.value)
-    && row.probability <= least && (row.path + " " + row.likeliest).toLowerCase().includes(text) && state(row));
-  const order = { least: (a, b) => a.probability - b.probability, most: (a, b) => b.probability - a.probability,
+    && certainty(row) <= least && (row.path + " " + row.likeliest).toLowerCase().includes(text) && state(row));
+  const order = { least: (a, b) => certainty(a) - certainty(b), most: (a, b) => certainty(b) - certainty(a),
     name: (a, b) => a.path < b.path ? -1 : 1, random: (a, b) => number(a.path) - number(b.path) }[controls.sort.value];
   shown.sort(order);
   grid.replaceChildren();
