@@ -138,6 +138,6 @@ def _require_enough(counts: Sequence[int], sets: Guarantee, grouped: bool) -> No
     what = "groups of labelled pictures" if grouped else "labelled pictures"
     of_each = " of each class" if sets.kind == PER_CLASS else ""
     raise UsageError(
-        f"--wrong-at-most {share:g} --guaranteed takes {enough} {what}{of_each}, but there are {points}: "
-        f"label more, or ask for --wrong-at-most {least:g} or more."
+        f"--wrong-at-most {share:g} --guaranteed takes {enough} {what}{of_each}, not {points}: label "
+        f"more, or ask for --wrong-at-most {least:g} or more."
     )

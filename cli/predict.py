@@ -325,7 +325,7 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
     """Predict what is not in the table yet; the number of pictures that cannot be read."""
     new = [each for each in once.values() if each.name not in table]
     if len(new) < len(once):
-        terminal.say(f"Continued: {count_of(len(once) - len(new), 'picture')} of {len(once):,} are already done.")
+        terminal.say(f"Continued: {count_of(len(once) - len(new), 'picture')} of {len(once):,} already done.")
     if labeller.likeness is not None:
         labeller.likeness.choose([*once.values()])
     done, unreadable = 0, 0

@@ -120,8 +120,8 @@ def _show(result: Score, names: list[str], uncalibrated: str | None) -> None:
         number = sum(result.unknown.values())
         counts = listed((f"{name} {count}" for name, count in result.unknown.items()), _MOST_NAMED)
         typer.echo(
-            f"Of classes that the classifier does not have: {count_of(number, 'picture')} ({printable(counts)}), of "
-            f'which {result.unknown_refused:,} are taken for "{NONE}".'
+            f"Of classes that the classifier does not have: {count_of(number, 'picture')} ({printable(counts)}), "
+            f'{result.unknown_refused:,} of them taken for "{NONE}".'
         )
 
 

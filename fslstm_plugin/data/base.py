@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from ..checks import one_of
-from ..errors import DataError, StorageError
+from ..errors import DataError, StorageError, count_of
 from ..recipes import DatasetRecipe
 from ..storage.files import exclusive
 from ..storage.folders import partial_folder, remove_folder, whole_folder
@@ -239,5 +239,7 @@ class Dataset(ABC):
         for name, count in split.counts().items():
             if count == 0 or (self.images_per_class is not None and count != self.images_per_class):
                 wanted = self.images_per_class or "at least 1"
-                raise DataError(f"Class '{name}' ({split.name}) of {self.title} has {count} images, expected {wanted}.")
+                raise DataError(
+                    f"Class '{name}' ({split.name}) of {self.title} has {count_of(count, 'image')}, expected {wanted}."
+                )
         return split

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..checks import require
-from ..errors import UsageError
+from ..errors import UsageError, count_of
 from ..tracing import values_known
 
 
@@ -101,7 +101,7 @@ def _check_features(what: str, features: Tensor) -> None:
     bad = features.numel() - int(features.isfinite().sum())
     if bad:
         raise UsageError(
-            f"The {what} features hold {bad} NaN or infinite values out of {features.numel()}; "
+            f"The {what} features hold {count_of(bad, 'NaN or infinite value')} out of {features.numel()}; "
             "check the images and the backbone."
         )
     if is_double:

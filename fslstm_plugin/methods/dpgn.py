@@ -286,7 +286,10 @@ def _require_valid(settings: _Published, dropout: float) -> None:
     require("generations", settings.generations, least=1, whole=True)
     require("loss_generations", settings.loss_generations, least=1, whole=True)
     if settings.loss_generations > settings.generations:
-        raise UsageError(f"There are {settings.generations} generations, but {settings.loss_generations} in the loss.")
+        raise UsageError(
+            f"There cannot be more generations in the loss ({settings.loss_generations}) than in all "
+            f"({settings.generations})."
+        )
     one_of("metric", settings.metric, ("l1", "l2"))
     require("dropout", dropout, least=0, below=1)
     for name in ("generation_weight", "node_weight", "distribution_weight"):

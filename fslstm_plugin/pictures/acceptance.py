@@ -31,10 +31,10 @@ def acceptance(counts: Sequence[int], asked: float | None = None) -> float:
         return min(_USUAL, most) if most >= _LEAST else 1.0
     require("accept", asked, above=0, most=1)
     if greatest < asked < 1:
-        enough = math.ceil(asked / (1 - asked) - ROUNDING)
+        enough = max(2, math.ceil(asked / (1 - asked) - ROUNDING))
         raise UsageError(
             f"To accept {100 * asked:g} % of the pictures of the classes takes {enough} labelled pictures in classes "
-            f"with two or more, but there are {points}: label more, or accept "
+            f"with two or more, not {points}: label more, or accept "
             f"{f'{most:g} or less, or ' if points else ''}1, which accepts all."
         )
     return asked

@@ -43,9 +43,10 @@ def gallery(
     """Predictions, each beside the nearest labelled picture, as a page that needs no network.
 
     It lists all pictures. The least certain ones have thumbnails in the page; of the others, those that a browser can
-    show are read from their files when they come into sight. The only program in it is its own, known by its digest. Below its title it has sentences, the lead. Keys choose classes in their order; labelled pictures have
-    their classes by their paths. Pictures are named from the folder of the file, where the page will lie. What a user
-    says in the page is kept under the name of the model, see `identity_of`.
+    show are read from their files when they come into sight. The only program in it is its own, known by its digest.
+    Below its title it has sentences, the lead. Keys choose classes in their order; labelled pictures have their classes
+    by their paths. Pictures are named from the folder of the file, where the page will lie. What a user says in the
+    page is kept under the name of the model, see `identity_of`.
 
     Example:
         >>> text = gallery([Prediction("/<b>.png", "owl", "owl", 0.5, 1, None, "")], ["owl"], "Birds & more")

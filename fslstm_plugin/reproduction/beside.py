@@ -91,8 +91,8 @@ def sentence(pairs: Sequence[Pair]) -> str:
         return "None of this is among the measurements that are shipped with the package."
     within, other = sum(pair.within for pair in pairs), sum(not pair.same_training for pair in pairs)
     return (
-        f"{within} of {len(pairs)} differences to the measurements that are shipped with the package lie within "
-        f"their 95 % interval{f'; {other} of them are to a model with another training' if other else ''}."
+        f"Differences to the measurements that are shipped with the package, within their 95 % interval: {within} of "
+        f"{len(pairs)}{f'; to a model with another training: {other}' if other else ''}."
     )
 
 

@@ -98,7 +98,7 @@ def test_mini_from_an_archive_with_a_folder_in_it(tmp_path: Path, kind: str) -> 
         ({"class_dict": {"n00": [[0], [1, 2]]}}, "integers from 0 to 11"),
         ({"class_dict": [1]}, "no dictionary"),
         ({"class_dict": {"n00": [0, 1, 2, 3]}}, "3 train classes, but the source has 1"),
-        ({"class_dict": {"n00": [0], "n01": [1], "n02": [2]}}, "Class 'n00' .* has 1 images, expected 4"),
+        ({"class_dict": {"n00": [0], "n01": [1], "n02": [2]}}, "Class 'n00' .* has 1 image, expected 4"),
     ],
 )
 def test_mini_pickles_of_another_form_are_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

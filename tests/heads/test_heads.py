@@ -123,7 +123,7 @@ NAN[0, 0], INFINITE[0, 0] = float("nan"), float("inf")
 @pytest.mark.parametrize(
     ("support", "labels", "query", "ways", "message"),
     [
-        (NAN, Y, Q, 3, "support features hold 1 NaN or infinite values out of 72"),
+        (NAN, Y, Q, 3, "support features hold 1 NaN or infinite value out of 72"),
         (S, Y, INFINITE, 3, "query features hold 1 NaN or infinite"),
         (1e200 * S, Y, Q, 3, "support features are so large that their products overflow"),
         (S, Y, 1e160 * Q, 3, "query features are so large"),

@@ -246,7 +246,7 @@ def test_another_shape_is_refused_in_one_sentence() -> None:
     ("text", "message"),
     [
         ("dpgn(metric=l3)", "no metric 'l3'"),
-        ("dpgn(generations=2)", "2 generations, but [36] in the loss"),
+        ("dpgn(generations=2)", r"more generations in the loss \([36]\) than in all \(2\)"),
         ("dpgn(dropout=-1)", r"dropout must be a finite number of at least 0 and below 1, but got -1"),
         ("dpgn(dropout=1)", r"dropout must be a finite number of at least 0 and below 1, but got 1"),
         ("dpgn(node_loss=x)", "no node loss 'x'"),

@@ -305,7 +305,7 @@ def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path:
     assert all(each["label"] == each["likeliest"] for each in content["rows"])
     done = fslstm("predict", model, new, "--accept", 0.95)
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "but there are 15: label more, or accept 0.93 or less, or 1, which accepts all" in done.err
+    assert "not 15: label more, or accept 0.93 or less, or 1, which accepts all" in done.err
 
 
 def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Path, new) -> None:
@@ -512,7 +512,7 @@ def test_json_has_the_probabilities_that_are_asked_for(fslstm, tmp_path: Path, m
         (("--above", 2), "--above must be a finite number of at least 0 and at most 1, but got 2"),
         (
             ("--wrong-at-most", 0.05, "--guaranteed"),
-            "of each class, but there are 5: label more, or ask for --wrong-at-most 0.17",
+            "of each class, not 5: label more, or ask for --wrong-at-most 0.17",
         ),
         (("--wrong-at-most", 0.2, "--guaranteed", "--coverage", 0.7), "leave out --coverage"),
     ],
@@ -545,7 +545,7 @@ def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> Non
     part.write_bytes(half)
     done = fslstm("predict", model, new, "--csv", part)
     assert done.code == 0, done.err
-    assert "Continued: 8 pictures of 12 are already done." in done.err
+    assert "Continued: 8 pictures of 12 already done." in done.err
     assert part.read_bytes() == whole.read_bytes()
     assert "Continued: 12 pictures of 12" in fslstm("predict", model, new, "--csv", part).err
     assert part.read_bytes() == whole.read_bytes()
@@ -657,7 +657,7 @@ def test_a_folder_by_another_name_is_the_same(fslstm, tmp_path: Path, model, new
     before = out.read_bytes()
     (tmp_path / "other").symlink_to(new)
     done = fslstm("predict", model, tmp_path / "other", "--csv", out)
-    assert "Continued: 12 pictures of 12 are already done." in done.err
+    assert "Continued: 12 pictures of 12 already done." in done.err
     assert "12 pictures." in done.out
     assert out.read_bytes() == before
     (new / "link.png").symlink_to(min(new.iterdir()))  # a picture of its own

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, count_of
 from ..base import SPLITS
 from ..prepared import RawSplit
 from ..reading.archives import find_file, opened
@@ -115,7 +115,7 @@ def _by_label(labels: Any, count: int, path: Path) -> dict[str, np.ndarray]:
     """Class number to the indices of its images."""
     numbers = index_array(labels, np.iinfo(np.int64).max, path)
     if len(numbers) != count:
-        raise DataError(f"{path} has {len(numbers)} labels for {count} images.")
+        raise DataError(f"{path} has {count_of(len(numbers), 'label')} for {count_of(count, 'image')}.")
     return {str(label): np.flatnonzero(numbers == label) for label in np.unique(numbers)}
 
 
