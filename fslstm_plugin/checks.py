@@ -51,8 +51,11 @@ def require(
         got 2.5.
     """
     most = _MOST if whole and most is None else most
+    if is_number(value):  # as Python's own: NumPy's short ones cannot be compared with great ones
+        value = int(value) if isinstance(value, Integral) else float(value)
     fits = (
-        (isinstance(value, Integral) and not isinstance(value, bool) if whole else is_number(value))
+        is_number(value)
+        and (isinstance(value, int) or not whole)
         and abs(value) <= sys.float_info.max
         and (above is None or value > above)
         and (least is None or value >= least)
@@ -63,4 +66,4 @@ def require(
         bounds = {"above": above, "of at least": least, "below": below, "at most": most}
         words = " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
         raise UsageError(f"`{name}` must be a {'whole' if whole else 'finite'} number {words}, but got {value}.")
-    return int(value) if whole else value
+    return value

@@ -176,6 +176,14 @@ def test_wrong_options_are_named(make: Callable[[], Head], message: str) -> None
         make()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [np.float16(0.5), np.float32(0.5), np.float64(0.5), np.int32(2), np.longdouble(0.5)])
+def test_numbers_of_numpy_are_numbers(number: np.number) -> None:
+    head = RidgeClassifier(ridge=number)
+    assert type(head.ridge) in (int, float)
+    assert head.ridge == number
+
+
 @pytest.mark.parametrize("option", [{"coding": "one-vs-al"}, {"decoding": "sotf"}, {"kernel": "liner"}])
 def test_misspelt_options_get_a_suggestion(option: dict[str, str]) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean"):
