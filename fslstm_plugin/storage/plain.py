@@ -58,7 +58,8 @@ def read_plain(file: Path, kind: type[T] | Any, fault: Callable[[str], FSLSTMErr
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise fault(f"{file} is damaged: {_sentence(error)}") from error
+        fields = _sentence(error).replace("`", "'")  # of the file: no option is to take their place
+        raise fault(f"{file} is damaged: {fields}") from error
 
 
 _KINDS = {
@@ -73,7 +74,7 @@ _KINDS = {
 def _sentence(error: Exception, argument: str | None = None) -> str:
     """A reader's words, the place first: ``recipe.lr must be a number > 0.0.``; that of an argument in its form."""
     text, _, place = str(error).rstrip(".").partition(" - at `$")
-    where = place.rstrip("`").removeprefix(".")
+    text, where = text.rstrip("."), place.rstrip("`").removeprefix(".")
     name = where.partition("[")[0]  # without which of its values it is
     where = argument.format(name) if argument and name.isidentifier() else where
     match = re.fullmatch(r"Expected `([^`]+)`(?: ([<>]=? \S+))?(?:, got `([^`]+)`)?", text)
