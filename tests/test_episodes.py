@@ -101,11 +101,11 @@ def test_pythons_global_generator_is_left_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ways": 13}, "13 ways were asked for, but the split has only 12 classes"),
+        ({"ways": 13}, "`ways=13` is not possible: the split has only 12 classes"),
         ({"ways": 1}, "`ways` must be a whole number of at least 2"),
         ({"shots": 0}, "`shots` must be a whole number of at least 1"),
         ({"queries": 0}, "`queries` must be a whole number of at least 1"),
-        ({"shots": 20, "queries": 6}, "need 26 images per class, but class '0' has 25"),
+        ({"shots": 20, "queries": 6}, "`shots=20` and `queries=6` need 26 images per class, but class '0' has 25"),
         ({"seed": -1}, "`seed` must be a whole number of at least 0"),
     ],
 )

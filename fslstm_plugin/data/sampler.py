@@ -30,6 +30,7 @@ class EpisodeSampler:
         seed: Any non-negative integer.
         class_names: Names for error messages, by label.
         balance: How the ``ways * queries`` query images are shared among the classes; equally by default.
+        prefix: What the names of the arguments begin with in error messages.
 
     Raises:
         UsageError: If the split has too few classes, or a class too few images.
@@ -51,22 +52,23 @@ class EpisodeSampler:
         seed: int,
         class_names: Sequence[str] = (),
         balance: QueryBalance = BALANCED,
+        prefix: str = "",
     ) -> None:
         for what, value, least in (("ways", ways, 2), ("shots", shots, 1), ("queries", queries, 1)):
-            require(what, value, least=least, whole=True)
+            require(f"{prefix}{what}", value, least=least, whole=True)
         require("seed", seed, least=0, most=sys.maxsize, whole=True)
         counts = torch.bincount(labels)
         if ways > len(counts):
             found = count_of(len(counts), "class")
-            raise UsageError(f"{ways} ways were asked for, but the split has only {found}.")
+            raise UsageError(f"`{prefix}ways={ways}` is not possible: the split has only {found}.")
         fewest = int(counts.argmin())
         most = balance.most(ways, queries)
         if shots + most > int(counts[fewest]):
             name = class_names[fewest] if class_names else fewest
             raise UsageError(
-                f"{count_of(shots, 'shot')} and {'' if most == queries else 'up to '}{count_of(most, 'query')} need "
-                f"{shots + most} images per class, but class '{name}' has {int(counts[fewest])}: take fewer shots or "
-                "queries."
+                f"`{prefix}shots={shots}` and `{prefix}queries={queries}` need "
+                f"{'' if most == queries else 'up to '}{shots + most} images per class, but class '{name}' has "
+                f"{int(counts[fewest])}: lower one of them."
             )
         self.ways, self.shots, self.queries, self.seed, self.balance = ways, shots, queries, seed, balance
         self._images_per_class = shots + most

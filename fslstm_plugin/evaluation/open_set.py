@@ -14,7 +14,7 @@ from ..confidence.calibration import probabilities, temperature_of
 from ..confidence.conformal import p_values, why_no_prediction_sets
 from ..confidence.familiarity import familiarity
 from ..data.base import Split
-from ..errors import UsageError, count_of
+from ..errors import UsageError
 from ..methods.base import Method
 from .batches import Batch, MethodRow, collect
 from .rows import summary
@@ -48,8 +48,8 @@ def with_unknown(setting: Setting, split: Split, open_ways: int) -> Setting:
     ways, classes = setting.ways + open_ways, len(split.class_names)
     if ways > classes:
         raise UsageError(
-            f"{setting.ways} ways and {count_of(open_ways, 'open way')} need {ways} classes, but {split.dataset} "
-            f"{split.name} has {classes}."
+            f"`ways={setting.ways}` and `open_ways={open_ways}` need {ways} classes, but {split.dataset} {split.name} "
+            f"has {classes}."
         )
     if setting.query_balance != "uniform":
         raise UsageError("Unknown classes need as many queries in every episode: leave out `query_balance`.")

@@ -37,7 +37,13 @@ class KeepBest(pl.Callback):
         self.console = console
         self.best = -1.0
         self.sampler = EpisodeSampler(
-            split.labels, validation.ways, validation.shots, validation.queries, seed, split.class_names
+            split.labels,
+            validation.ways,
+            validation.shots,
+            validation.queries,
+            seed,
+            split.class_names,
+            prefix="val_",
         )
 
     def state_dict(self) -> dict[str, Any]:

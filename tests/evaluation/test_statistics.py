@@ -263,5 +263,5 @@ def test_a_query_balance_that_is_none_is_refused(text: str) -> None:
 
 
 def test_unbalanced_queries_need_enough_images() -> None:
-    with pytest.raises(UsageError, match="up to 75 queries need 76 images per class, but class '0' has 60"):
+    with pytest.raises(UsageError, match="`queries=15` need up to 76 images per class, but class '0' has 60"):
         EpisodeSampler(LABELS, 5, 1, 15, seed=0, balance=QueryBalance(1.0))
