@@ -55,7 +55,7 @@ class Head(nn.Module, ABC):
     `fit_`, the forward pass and `predict` work under ``torch.func.vmap`` over episodes, ``torch.compile`` and
     ``torch.export``. Values cannot be read there, so that only shapes and types are checked and ``ways`` must be given;
     and a head fitted inside vmap is useless outside: fit it again there. `SVMClassifier` decides its steps by values,
-    and so can be mapped, but neither differentiated there, nor exported or compiled as one graph.
+    and so can be mapped and differentiated, but neither exported nor compiled as one graph.
 
     Args:
         support: Features ``(..., n, d)`` to fit at once. Default None: call `fit_` later.

@@ -12,14 +12,15 @@ Source: Crammer and Singer, "On the algorithmic implementation of multiclass ker
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ..errors import UsageError
 from .linalg import cholesky
 
 _RELAXATION = 1.6  # Over-relaxation of ADMM; 1.5 to 1.8 is the usual advice.
@@ -144,26 +145,52 @@ class _Solution(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """More episodes of the same batch: the solver reads values, which cannot be read under vmap."""
-        *tensors, C, tolerance, max_iterations = inputs
-        together = [
-            None if tensor is None else _in_front(tensor, dim, info.batch_size).flatten(0, 1)
-            for tensor, dim in zip(tensors, in_dims, strict=False)
-        ]
-        alpha = _Solution.apply(*together, C, tolerance, max_iterations)
-        return alpha.unflatten(0, (info.batch_size, -1)), 0
+        """See `_in_one_batch`."""
+        return _in_one_batch(_Solution, info.batch_size, in_dims, inputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        """See `_Slope`."""
+        return _Slope.apply(*ctx.saved_tensors, grad, ctx.C), None, None, None, None, None
+
+
+class _Slope(torch.autograd.Function):
+    """The gradient of the kernel from that of the solution: a function of its own, so that it can be mapped too."""
+
+    @staticmethod
+    def forward(kernel: Tensor, targets: Tensor, alpha: Tensor, grad: Tensor, C: float) -> Tensor:
         """With the active bounds held fixed, ``dA = -S(dK A)``, S the solve on the free coefficients."""
-        kernel, targets, alpha = ctx.saved_tensors
         hessian = _add_identity(kernel, 1.0)
         gradient = hessian @ alpha - targets
         multiplier = gradient.amax(-1, keepdim=True) - gradient
-        free = _free(ctx.C * targets - alpha, multiplier, _curvature(hessian), targets)
+        free = _free(C * targets - alpha, multiplier, _curvature(hessian), targets)
         product = _solve_free(hessian, grad, torch.zeros_like(alpha), free) @ alpha.mT
-        return -(product + product.mT) / 2, None, None, None, None, None
+        return -(product + product.mT) / 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> NoReturn:
+        """It has no gradient itself."""
+        raise UsageError("The gradient of an SVM cannot be differentiated again: use another head for that.")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        """See `_in_one_batch`."""
+        return _in_one_batch(_Slope, info.batch_size, in_dims, inputs)
+
+
+def _in_one_batch(
+    function: type[torch.autograd.Function], size: int, dims: Sequence[int | None], inputs: Sequence[Any]
+) -> tuple[Tensor, int]:
+    """More episodes of the same batch: the solver reads values, which cannot be read under vmap."""
+    together = [
+        _in_front(each, dim, size).flatten(0, 1) if isinstance(each, Tensor) else each
+        for each, dim in zip(inputs, dims, strict=True)
+    ]
+    return function.apply(*together).unflatten(0, (size, -1)), 0
 
 
 def _in_front(tensor: Tensor, dim: int | None, size: int) -> Tensor:

@@ -70,10 +70,37 @@ def test_mapping_over_one_of_several_dimensions_and_its_gradient() -> None:
         expected = fitting(support, LABELS[0], query)
         mapped = torch.func.vmap(lambda s, q, fitting=fitting: fitting(s, LABELS[0], q), in_dims=1, out_dims=1)
         close(mapped(support, query), expected)
-    slopes = torch.func.vmap(torch.func.grad(lambda s, q: Fitting(RidgeClassifier())(s, LABELS[0], q).square().sum()))
-    leaf = support[0].clone().requires_grad_()
-    Fitting(RidgeClassifier())(leaf, LABELS[0], query[0]).square().sum().backward()
-    close(slopes(support[0], query[0]), leaf.grad)
+    for make in (RidgeClassifier, lambda: SVMClassifier(tolerance=1e-12)):
+
+        def loss(s, q, make=make):
+            return Fitting(make())(s, LABELS[0], q).square().sum()
+
+        leaf = support[0].clone().requires_grad_()
+        loss(leaf, query[0]).backward()
+        close(torch.func.vmap(torch.func.grad(loss))(support[0], query[0]), leaf.grad)
+        close(torch.func.grad(lambda s, loss=loss: torch.func.vmap(loss)(s, query[0]).sum())(support[0]), leaf.grad)
+        close(torch.func.jacrev(loss)(support[0, 0], query[0, 0]), leaf.grad[0])
+
+
+def test_the_gradient_of_an_svm_is_not_differentiated() -> None:
+    def loss(support: Tensor) -> Tensor:
+        return Fitting(SVMClassifier())(support, LABELS[0], support[:1]).pow(3).sum()
+
+    support = torch.rand(6, 20)
+    with pytest.raises(UsageError, match="cannot be differentiated again"):
+        torch.func.grad(lambda s: torch.func.grad(loss)(s).sum())(support)
+    (slope,) = torch.autograd.grad(loss(support.requires_grad_()), support, create_graph=True)
+    with pytest.raises(UsageError, match="cannot be differentiated again"):
+        slope.sum().backward()
+
+
+def test_the_jacobian_of_an_svm_is_mapped_over_its_answers() -> None:
+    torch.manual_seed(0)
+    support, query = torch.randn(6, 20).double().requires_grad_(), torch.randn(2, 20).double()
+    answers = Fitting(SVMClassifier(tolerance=1e-12))(support, LABELS[0], query)
+    rows = [torch.autograd.grad(answer, support, retain_graph=True)[0] for answer in answers.flatten()]
+    at_once = torch.func.jacrev(lambda s: Fitting(SVMClassifier(tolerance=1e-12))(s, LABELS[0], query))
+    close(at_once(support.detach()).flatten(0, 1), torch.stack(rows))
 
 
 @every_head
