@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from typing import NoReturn
 
 from fslstm_plugin.stopping import STOPPED
 
@@ -27,16 +28,21 @@ def start() -> None:
 
     if sys.stderr is None:  # closed; print() would take the standard output in its place
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # the stream lives as long as the process
+    signal.signal(signal.SIGTERM, _terminated)
     atexit.register(leave)  # Before what imports register: the first that is registered is the last that is called.
     try:
         from .main import run
 
         run()
-    except KeyboardInterrupt:  # before Typer listens for it, or after that
-        code = 128 + signal.SIGINT
+    except KeyboardInterrupt as stop:  # before anything else listens for it, or after that
+        code = 128 + (stop.args[0] if stop.args else signal.SIGINT)
         print(f"fslstm: {STOPPED}", file=sys.stderr)
         raise SystemExit(code) from None
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         raise
     code = 0
+
+
+def _terminated(number: int, _: object) -> NoReturn:
+    raise KeyboardInterrupt(number)

@@ -51,7 +51,12 @@ def test_a_signal_while_modules_are_imported_has_its_exit_code(command, number, 
 
 @pytest.mark.parametrize(
     ("number", "module", "code"),
-    [(signal.SIGINT, "torch", 130), (signal.SIGTERM, "torch", 143), (signal.SIGINT, "fslstm_cli.bench", 130)],
+    [
+        (signal.SIGINT, "torch", 130),
+        (signal.SIGTERM, "torch", 143),
+        (signal.SIGINT, "fslstm_cli.bench", 130),
+        (signal.SIGTERM, "fslstm_cli.bench", 143),
+    ],
 )
 def test_a_command_without_a_training_says_that_it_was_stopped(number, module, code, tmp_path):
     program = STOPPED.format(command="compare", number=int(number), module=module, runs=str(tmp_path / "runs"))
