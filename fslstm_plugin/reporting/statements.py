@@ -163,7 +163,7 @@ def _amount(gains: Sequence[_Gain]) -> str:
     if len(gains) == 1:
         return signed(gains[0].mean, gains[0].ci95)
     values = sorted(each.mean for each in gains)
-    return f"{signed(values[0], None)} to {signed(values[-1], None)}"
+    return " to ".join(dict.fromkeys(signed(end, None) for end in (values[0], values[-1])))
 
 
 def _shares(gains: Sequence[_Gain]) -> str:

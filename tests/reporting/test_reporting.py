@@ -85,7 +85,7 @@ def test_a_verdict_has_a_sentence_for_each_question_and_says_nothing_twice():
         "1-shot: RR+PSM is best; NN+PSM is within noise of it.",
         "5-shot: RR+PSM is best; NN+PSM is within noise of it.",
         "PSM: at 1 shot helps NN and RR (+4.50 to +10.75 points), no clear difference for LSSVM (+0.12 ± 0.20 points); "
-        "at 5 shots helps every head (+2.00 to +2.00 points).",
+        "at 5 shots helps every head (+2.00 points).",
     ]
     assert len(statements(rows)) == 2 * (5 + 1)
 
