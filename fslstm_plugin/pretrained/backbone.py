@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from ..backbones.views import seeing
+from ..backbones.views import Mirrored, seeing
 from ..errors import UsageError, is_out_of_memory
 from ..storage.weights import checksum
 from .preprocessing import Preprocessing, described
@@ -137,9 +137,10 @@ class PictureBackbone(nn.Module):
     def digest(self) -> str:
         """Digest of names, shapes and numbers of all the network's tensors, blake2b of 16 bytes in hexadecimal.
 
-        It is computed when it is first asked for.
+        It is computed when it is first asked for, and the same for all views.
         """
-        return checksum(self.network.state_dict())
+        network = self.network.backbone if isinstance(self.network, Mirrored) else self.network
+        return checksum(network.state_dict())
 
     @cached_property
     def sees_the_centre_only(self) -> bool:
