@@ -82,7 +82,8 @@ class Running:
             logits = require_logits(method, method.logits(features), features)
             predictions = logits.argmax(-1)
         # Beyond which argmax would be arbitrary; minus infinity is the logarithm of a zero probability.
-        self._require((logits < math.inf).all(), partial(_no_logits, method))
+        what = f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale."
+        self._require((logits < math.inf).all(), partial(UsageError, what))
         correct = (predictions == labels).sum(-1, keepdim=True)
         return torch.cat([correct, _class_counts(predictions, features.ways)], 1)
 
@@ -190,10 +191,6 @@ def _first_related(adapters: Sequence[FeatureAdapter]) -> int | None:
 
 def _adapter_keys(method: Method) -> Adapters:
     return tuple(adapter.key for adapter in method.adapters)
-
-
-def _no_logits(method: Method) -> FSLSTMError:
-    return UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale.")
 
 
 def _class_counts(labels: Tensor, ways: int) -> Tensor:

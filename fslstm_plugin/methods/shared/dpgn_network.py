@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import NamedTuple
 
 import torch
@@ -75,20 +76,11 @@ class _Generation(nn.Module):
     def __init__(self, width: int, num_support: int, metric: str, dropout: float, is_last: bool) -> None:
         super().__init__()
         self.point_edge = _Edge(width, metric, dropout)
-        self.distribution_node = _DistributionNode(num_support)
+        # New distributions ``(E, n, m)`` from the edges to the support and the old ones, ``(E, n, 2m)``.
+        fc = nn.Linear(2 * num_support, num_support)
+        self.distribution_node = nn.Sequential(OrderedDict(fc=fc, activation=nn.LeakyReLU()))
         self.distribution_edge = _Edge(num_support, metric, dropout)
         self.point_node = None if is_last else _PointNode(width, dropout)
-
-
-class _DistributionNode(nn.Module):
-    """New distributions ``(E, n, m)`` from the edges to the support and the old ones, ``(E, n, 2m)``."""
-
-    def __init__(self, num_support: int) -> None:
-        super().__init__()
-        self.fc = nn.Linear(2 * num_support, num_support)
-
-    def forward(self, both: Tensor) -> Tensor:
-        return F.leaky_relu(self.fc(both))
 
 
 class _Edge(nn.Module):
