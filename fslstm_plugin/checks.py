@@ -65,5 +65,5 @@ def require(
     if not fits:
         bounds = {"above": above, "of at least": least, "below": below, "at most": most}
         words = " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
-        raise UsageError(f"`{name}` must be a {'whole' if whole else 'finite'} number {words}, but got {value}.")
+        raise UsageError(f"`{name}` must be a {'whole' if whole else 'finite'} number {words}, but got {value!r}.")
     return value

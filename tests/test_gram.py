@@ -115,7 +115,7 @@ def test_a_kernel_is_read_as_it_is_written(kernel: Kernel) -> None:
     ("text", "message"),
     [
         ("rbf(scael=1)", "Did you mean 'scale'"),
-        ("rbf(scale=x)", "scale must be a finite number above 0, but got x"),
+        ("rbf(scale=x)", "scale must be a finite number above 0, but got 'x'"),
         ("rbf(scale)", "'scale' in .* needs a value"),
         ("rbf(scale=1", "must be a name, or a name with arguments"),
         ("rbf(scale=-1)", "scale must be a finite number above 0"),

@@ -552,7 +552,7 @@ def test_it_is_exported() -> None:
     [
         ({"method": None}, "The method must be one or the name of one, such as 'lssvm', but got None"),
         ({"seed": -1}, "`seed` must be a whole number of at least 0 and at most 4,294,967,295, but got -1"),
-        ({"seed": "x"}, "`seed` must be a whole number of at least 0 and at most 4,294,967,295, but got x"),
+        ({"seed": "x"}, "`seed` must be a whole number of at least 0 and at most 4,294,967,295, but got 'x'"),
         ({"base_mean": [1.0, 2.0]}, "`base_mean` must be 4 finite numbers"),
         ({"base_mean": [np.nan] * 4}, "`base_mean` must be 4 finite numbers"),
         ({"base_mean": "mean"}, "`base_mean` must be 4 finite numbers"),

@@ -424,7 +424,7 @@ def test_names_are_methods_or_refused_in_one_sentence(random: Random) -> None:
         ("rr(ridge=" + "9" * 400 + ")", "ridge must be a finite number above 0"),
         ("nn+psm(iterations=10000000000)", "at most 1,000,000, but got 10000000000"),
         ("nn+can(iterations=10000000000)", "at most 1,000,000, but got 10000000000"),
-        ("nn+can(fraction=x)", "fraction must be a finite number above 0 and at most 1, but got x"),
+        ("nn+can(fraction=x)", "fraction must be a finite number above 0 and at most 1, but got 'x'"),
         ("nn+can(score=none)", "There is no score 'None'"),
         ("lssvm(decoding=1)", "There is no decoding '1'"),
         ("lssvm+iam(reduction=1.5)", "reduction must be a whole number"),

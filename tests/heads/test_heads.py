@@ -164,6 +164,8 @@ def test_a_class_missing_in_one_episode_of_a_batch_is_located() -> None:
     ("make", "message"),
     [
         (lambda: RidgeClassifier(ridge=0.0), "`ridge` must be a finite number above 0, but got 0.0"),
+        (lambda: RidgeClassifier(ridge="0.1"), "`ridge` must be a finite number above 0, but got '0.1'"),  # type: ignore
+        (lambda: RidgeClassifier(ridge=torch.tensor(0.1)), r"but got tensor\(0.1000\)"),  # type: ignore
         (lambda: SVMClassifier(C=-1.0), "`C` must be a finite number above 0"),
         (lambda: LSSVMClassifier(bias_weight=float("nan")), "`bias_weight` must be a finite number above 0"),
         (lambda: LSSVMClassifier(ridge=1.0, gamma=0.1), "give one of them, not ridge=1.0 and gamma=0.1"),
