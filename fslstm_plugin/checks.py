@@ -13,8 +13,8 @@ _MOST = 10**6  # Of iterations and the like.
 
 
 def one_of(kind: str, value: Any, known: Collection[str]) -> Any:
-    """The value, if it is one of those known."""
-    if value not in known:
+    """The value, if it is one of the words that are known."""
+    if not isinstance(value, str) or value not in known:
         raise UnknownNameError(kind, value, known)
     return value
 
@@ -51,11 +51,11 @@ def require(
         got 2.5.
     """
     most = _MOST if whole and most is None else most
-    if is_number(value):  # as Python's own: NumPy's short ones cannot be compared with great ones
-        value = int(value) if isinstance(value, Integral) else float(value)
+    if is_number(value) and hasattr(value, "item"):  # NumPy's short ones cannot be compared with great ones
+        value = value.item()
     fits = (
         is_number(value)
-        and (isinstance(value, int) or not whole)
+        and (isinstance(value, Integral) or not whole)
         and abs(value) <= sys.float_info.max
         and (above is None or value > above)
         and (least is None or value >= least)

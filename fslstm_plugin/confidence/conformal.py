@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import require
-from ..errors import UnknownNameError, UsageError, count_of, listed
+from ..checks import one_of, require
+from ..errors import UsageError, count_of, listed
 from ..features import EpisodeFeatures
 from ..heads.margins import Margins, WithQueries
 from ..methods.base import Method
@@ -277,9 +277,7 @@ def is_per_class(kind: str) -> bool:
     Raises:
         UnknownNameError: If there is no such kind.
     """
-    if kind not in KINDS:
-        raise UnknownNameError("kind of coverage", kind, KINDS)
-    return kind == PER_CLASS
+    return bool(one_of("kind of coverage", kind, KINDS) == PER_CLASS)
 
 
 def _compared(points: Margins, query: Margins, targets: Tensor, per_class: bool) -> tuple[Tensor, Tensor]:

@@ -88,8 +88,8 @@ class LSSVMClassifier(SmootherHead):
             ridge = 1 / gamma
         if isinstance(ridge, str) and ridge != _LEAVE_ONE_OUT:
             raise UsageError(f"The ridge must be a number above 0 or '{_LEAVE_ONE_OUT}', but got '{ridge}'.")
-        self.ridge = ridge if ridge == _LEAVE_ONE_OUT else require("ridge", ridge, above=0)
-        self.tunes_itself = ridge == _LEAVE_ONE_OUT
+        self.ridge = ridge if isinstance(ridge, str) else require("ridge", ridge, above=0)
+        self.tunes_itself = isinstance(ridge, str)
         self.is_static = not self.tunes_itself  # It is chosen by values.
         self.coding = check_coding(coding) if isinstance(coding, Tensor) else coding
         if isinstance(coding, Tensor):
