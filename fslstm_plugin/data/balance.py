@@ -38,9 +38,10 @@ class QueryBalance:
     @classmethod
     def parse(cls, text: str) -> QueryBalance:
         """Read ``uniform`` or ``dirichlet:A``."""
-        kind, _, number = str(text).partition(":")
+        text = str(text)
         if text == "uniform":
             return cls()
+        kind, _, number = text.partition(":")
         try:
             concentration = float(number) if kind == "dirichlet" else None
         except ValueError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from fslstm_plugin.data.balance import QueryBalance
+from fslstm_plugin.errors import UsageError
 
 
 def shares(concentration: float, episodes: int = 4000, ways: int = 5, queries: int = 200) -> torch.Tensor:
@@ -13,6 +15,12 @@ def shares(concentration: float, episodes: int = 4000, ways: int = 5, queries: i
     balance = QueryBalance(concentration)
     counts = [balance.counts(ways, queries, seed=0, episode=episode) for episode in range(episodes)]
     return torch.tensor(counts).double() / (ways * queries)
+
+
+@pytest.mark.parametrize("text", ["dirichlet", "dirichlet:x", "dirichlet:0", None, 2.0, np.ones(2)])
+def test_another_balance_is_refused(text: object) -> None:
+    with pytest.raises(UsageError):
+        QueryBalance.parse(text)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("concentration", [5e-324, 1e-300, 1e-12, 1e-6, 1e-4])
