@@ -17,8 +17,9 @@ from fslstm_plugin.errors import DataError, StorageError, UsageError, count_of, 
 
 from . import evaluation, gathering, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, Labeller
+from .promises import promises
 from .results import attempt
-from .summary import Summary, doubted, on_likeness, on_sets, on_sure
+from .summary import Summary
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
@@ -140,7 +141,6 @@ def predict(
     of these" if it is less similar to every class than nearly all labelled pictures are to theirs. Pictures are never
     changed or moved.
     """
-    from fslstm_plugin.pictures.acceptance import accepting
     from fslstm_plugin.pictures.predictions import Asked, PredictionTable
 
     sure = _sureness(above, wrong_at_most, guaranteed)
@@ -196,13 +196,7 @@ def predict(
         left_out = f"; {count_of(unreadable, 'picture')} could not be read" if unreadable else ""
         typer.echo(f"{count_of(summary.total, 'picture')}{left_out}.")
         tested = None if labeller.likeness is None else labeller.likeness.test()
-        lead = [
-            *on_sets(labeller.sets, tested),
-            *on_sure(sure, summary, tested, labeller.together),
-            *on_likeness(tested),
-            *accepting(labeller.accepted, labeller.counts, accept),
-            *doubted(labeller.why_uncalibrated),
-        ]
+        lead = promises(labeller, summary, tested, sure, accept)
         for sentence in lead:
             typer.echo(sentence)
         if csv is not None:
