@@ -979,10 +979,10 @@ DAMAGED = [
     ("specification.json", "[]", "is damaged"),
     ("specification.json", '{"title": 1}', "title must be text, but got a whole number"),
     ("specification.json", {"shows": "tabel"}, "Did you mean 'table'"),
-    ("specification.json", {"shots": []}, "shots: expected `array` of length >= 1"),
+    ("specification.json", {"shots": []}, "shots: expected 'array' of length >= 1"),
     ("specification.json", {"timed": "conv5"}, "There is no timed backbone 'conv5'"),
     ("specification.json", {"timed": True}, "timed must be text or null"),
-    ("published.json", '{"values": [{"dataset": "mini"}]}', "values[0]: object missing required field `method`"),
+    ("published.json", '{"values": [{"dataset": "mini"}]}', "values[0]: object missing required field 'method'"),
     ("published.json", {"values": [{**VALUE, "shots": 0}]}, "values[0].shots must be a whole number >= 1"),
 ]
 
