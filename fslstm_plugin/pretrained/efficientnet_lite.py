@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 # Of each stage: blocks, kernel, stride of the first block, factor by which a block widens its channels, channels.
-STAGES = (
+_STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
     (2, 5, 2, 6, 40),
@@ -60,7 +60,7 @@ class EfficientNetLite0(nn.Module):
         self.pooling = pooling
         self.conv_stem, self.bn1 = _convolution(3, _FIRST, 3, 2), _norm(_FIRST)
         stages, channels = [], _FIRST
-        for blocks, kernel, stride, widening, width in STAGES:
+        for blocks, kernel, stride, widening, width in _STAGES:
             stage: list[nn.Module] = []
             for place in range(blocks):
                 first = stride if place == 0 else 1

