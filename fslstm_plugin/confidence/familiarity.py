@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -61,35 +63,54 @@ def familiarity_rank(features: EpisodeFeatures) -> Tensor:
         tensor([0.8000, 0.2000], dtype=torch.float64)
     """
     gram, targets = features.support_gram, features.targets
-    counts = targets.sum(-2, keepdim=True)
-    own, nearest = _corrected(_MEANS.predict(gram, targets), counts).max(-1)
-    best = _corrected(_MEANS.leave_one_out(gram, targets), counts - targets).topk(2, -1)
-    places = torch.arange(targets.shape[-1], device=targets.device)
-    elsewhere = torch.where(best.indices[..., :1] == places, best.values[..., 1:], best.values[..., :1])
-    usual = torch.maximum(_of(elsewhere, nearest), _with_query(gram, targets, nearest))
-    counted = (_of(targets, nearest) > 0) | (((targets * counts).sum(-1) > 1).unsqueeze(-2))
-    lower = (usual <= own.unsqueeze(-1) + _EQUAL / gram.dim) & counted
-    return (lower.sum(-1) + 1) / (counted.sum(-1) + 1).double()
+    cross, norms = gram.cross_kernel(_MEANS.kernel, targets), gram.query_self_kernel(_MEANS.kernel)
+    return Ranking.among(gram, targets).ranks(cross, norms)
 
 
-def _with_query(gram: EpisodeGram, targets: Tensor, label: Tensor) -> Tensor:
-    """Each point's corrected logit of each query's class, were the query one of its points ``(..., m, n)``."""
-    kernel, cross = gram.support_kernel(_MEANS.kernel, targets), gram.cross_kernel(_MEANS.kernel, targets)
-    norms = kernel.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
-    inner = kernel @ targets
-    squares = (targets * inner).sum(-2, keepdim=True)
-    member, with_sum = _of(targets, label), _of(inner, label)
-    crossing = (cross @ targets).gather(-1, label.unsqueeze(-1))
-    counts = _of(targets.sum(-2, keepdim=True), label) + 1 - member
-    query = gram.query_self_kernel(_MEANS.kernel).unsqueeze(-1)
-    sums = _of(squares, label) + query + 2 * crossing + member * (norms - 2 * (with_sum + cross))
-    distances = norms - 2 * (with_sum + cross - member * norms) / counts + sums / counts.square()
-    return _corrected(-distances / gram.dim, counts)
+class Ranking(NamedTuple):
+    """What ranks need of the labelled points alone, in cosines; its operations are those that ONNX has, too."""
+
+    targets: Tensor  # One-hot labels ``(..., n, ways)``.
+    norms: Tensor  # Of each point with itself ``(..., 1, n)``.
+    inner: Tensor  # Of each point with the sum of each class ``(..., n, ways)``.
+    squares: Tensor  # Of each sum with itself ``(..., 1, ways)``.
+    elsewhere: Tensor  # Of each point, left out, the greatest corrected logit of another class ``(..., n, ways)``.
+
+    @classmethod
+    def among(cls, gram: EpisodeGram, targets: Tensor) -> Ranking:
+        """From the support of a Gram matrix; the targets are in its precision."""
+        kernel = gram.support_kernel(_MEANS.kernel, targets)
+        inner = kernel @ targets
+        without = gram.dim * _MEANS.leave_one_out(gram, targets)
+        best = _corrected(without, targets.sum(-2, keepdim=True) - targets).topk(2, -1)
+        places = torch.arange(targets.shape[-1], device=targets.device)
+        elsewhere = torch.where(best.indices[..., :1] == places, best.values[..., 1:], best.values[..., :1])
+        norms = kernel.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+        return cls(targets, norms, inner, (targets * inner).sum(-2, keepdim=True), elsewhere)
+
+    def ranks(self, cross: Tensor, norms: Tensor, equal: float = _EQUAL) -> Tensor:
+        """Ranks ``(..., m)`` of queries, from their products with the points ``(..., m, n)`` and with themselves.
+
+        Logits that differ by less are equal.
+        """
+        counts, norms = self.targets.sum(-2, keepdim=True), norms.unsqueeze(-1)
+        crossing = cross @ self.targets
+        own, nearest = _corrected(2 * crossing / counts - self.squares / counts.square() - norms, counts).max(-1)
+        # Each point's logit of the query's class, were the query one of its points.
+        member, with_sum = _of(self.targets, nearest), _of(self.inner, nearest)
+        grown = _of(counts, nearest) + 1 - member
+        sums = _of(self.squares, nearest) + norms + 2 * crossing.gather(-1, nearest.unsqueeze(-1))
+        sums = sums + member * (self.norms - 2 * (with_sum + cross))
+        joined = 2 * (with_sum + cross - member * self.norms) / grown - sums / grown.square() - self.norms
+        usual = torch.maximum(_of(self.elsewhere, nearest), _corrected(joined, grown))
+        counted = (member > 0) | ((self.targets * counts).sum(-1) > 1).unsqueeze(-2)
+        lower = (usual <= own.unsqueeze(-1) + equal) & counted
+        return (lower.double().sum(-1) + 1) / (counted.double().sum(-1) + 1)
 
 
 def _of(values: Tensor, label: Tensor) -> Tensor:
     """Of values for each point and class ``(..., n, ways)`` those of each query's class ``(..., m, n)``."""
-    return values.mT.gather(-2, label.unsqueeze(-1).expand(*label.shape, values.shape[-2]))
+    return values.transpose(-2, -1).gather(-2, label.unsqueeze(-1).expand(*label.shape, values.shape[-2]))
 
 
 def _corrected(logits: Tensor, counts: Tensor) -> Tensor:

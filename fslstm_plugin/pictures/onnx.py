@@ -18,8 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..classifier.fitted import FittedMethod
+from ..confidence.familiarity import Ranking
 from ..errors import RunError, UsageError, count_of, is_out_of_memory
 from ..extras import needs_extra
+from ..gram import EpisodeGram
 from ..storage.files import replaceable, replacing
 from .acceptance import acceptance
 from .predictor import independent_counts, left_out
@@ -47,59 +49,19 @@ class ClassifierGraph(nn.Module):
         self._fitted = fitted
         weights, bias = fitted.linear()
         self.weights, self.bias = nn.Buffer(weights.float()), nn.Buffer(bias.float())
-        self.familiarity = FamiliarityGraph(fitted.representatives)
+        known = fitted.representatives
+        points = known.adapted(known.support)
+        self._ranking = Ranking.among(EpisodeGram.from_points(points, len(points)), known.targets.double())
+        self.support = nn.Buffer(F.normalize(points, dim=-1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits and probabilities ``(batch, ways)`` and familiarity ``(batch,)`` of images ``(batch, 3, H, W)``."""
         features = self.network(images).float()
         points = self._fitted.adapted(features)
         logits = points.float() @ self.weights + self.bias
-        return logits, (logits / self.temperature).softmax(-1), self.familiarity(points.double()).float()
-
-
-class FamiliarityGraph(nn.Module):
-    """The rank of `familiarity_rank` in operations that ONNX has; what does not depend on the query is numbers."""
-
-    def __init__(self, fitted: FittedMethod) -> None:
-        super().__init__()
-        support = F.normalize(fitted.adapted(fitted.support), dim=-1)
-        targets, counts = fitted.targets.double(), fitted.targets.double().sum(0)
-        inner = support @ support.mT @ targets
-        squares = (targets * inner).sum(0)
-        self.support = nn.Buffer(support)
-        self.member = nn.Buffer(targets.mT.contiguous())  # (ways, n), as the others that are of a class
-        self.counts = nn.Buffer(counts)
-        self.inner = nn.Buffer(inner.mT.contiguous())
-        self.squares = nn.Buffer(squares)
-        self.elsewhere = nn.Buffer(_elsewhere(inner, squares, targets).mT.contiguous())
-        self.several = nn.Buffer(counts[targets.argmax(-1)] > 1)
-
-    def forward(self, points: Tensor) -> Tensor:
-        """Ranks ``(batch,)`` of adapted features ``(batch, d)``."""
-        points = F.normalize(points, dim=-1)
-        cross = points @ self.support.T
-        crossing = cross @ self.member.T
-        distances = 1 - 2 * crossing / self.counts + self.squares / self.counts**2
-        own, nearest = (-distances * self.counts / (self.counts + 1)).max(-1)
-        member = self.member[nearest]
-        with_sum, squares = self.inner[nearest], self.squares[nearest].unsqueeze(-1)
-        counts = self.counts[nearest].unsqueeze(-1) + 1 - member
-        sums = squares + 1 + 2 * crossing.gather(1, nearest.unsqueeze(-1)) + member * (1 - 2 * (with_sum + cross))
-        joined = -(1 - 2 * (with_sum + cross - member) / counts + sums / counts**2) * counts / (counts + 1)
-        usual = torch.maximum(self.elsewhere[nearest], joined)
-        counted = (member > 0) | self.several
-        lower = (usual <= own.unsqueeze(-1) + _EQUAL) & counted
-        return (lower.double().sum(-1) + 1) / (counted.double().sum(-1) + 1)
-
-
-def _elsewhere(inner: Tensor, squares: Tensor, targets: Tensor) -> Tensor:
-    """For each point and class ``(n, ways)``, the greatest corrected logit of another class, the point left out."""
-    counts, squares = targets.sum(0) - targets, squares - targets * (2 * inner - 1)
-    distances = 1 - 2 * (inner - targets) / counts + squares / counts**2
-    logits = torch.where(counts > 0, -distances * counts / (counts + 1), -torch.inf)
-    best = logits.topk(2, -1)
-    places = torch.arange(targets.shape[-1])
-    return torch.where(best.indices[:, :1] == places, best.values[:, 1:], best.values[:, :1])
+        cross = F.normalize(points.double(), dim=-1) @ self.support.T
+        ranks = self._ranking.ranks(cross, torch.ones_like(cross[:, 0]), _EQUAL)
+        return logits, (logits / self.temperature).softmax(-1), ranks.float()
 
 
 def export_onnx(classifier: Classifier, file: Path, pictures: Sequence[Image.Image]) -> float:
