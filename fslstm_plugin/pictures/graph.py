@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from ..confidence.certainty import LeftOut, cautious
+from ..data.reading.decode import fitted, resized_and_cropped, shortened
 from ..errors import DataError, RunError, printable
 from ..extras import needs_extra
 from ..storage.damage import naming_damage
@@ -104,33 +105,11 @@ def preprocess(image: Image.Image, how: dict[str, Any]) -> np.ndarray:
                [1., 1.]], dtype=float32)
     """
     resampling = _RESAMPLING[how["interpolation"]]
-    image = _shortened(image, how["max_aspect_ratio"])
+    image = shortened(image, how["max_aspect_ratio"])
     if how["order"][0] == "crop":
-        size = tuple(reversed(how["resize"]))
-        image = image if image.size == size else ImageOps.fit(image, size, resampling)
+        image = fitted(image, tuple(reversed(how["resize"])), resampling)
     else:
-        image = _cropped(image.resize(_size(image, how["resize"]), resampling), *how["crop"])
+        image = resized_and_cropped(image, how["resize"], how["crop"], resampling)
     pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) * np.float32(how["scale"])
     mean, std = (np.array(how[name], dtype=np.float32)[:, None, None] for name in ("mean", "std"))
     return (pixels - mean) / std
-
-
-def _size(image: Image.Image, resize: int | Sequence[int]) -> tuple[int, int]:
-    """Width and height after the resizing."""
-    if not isinstance(resize, int):
-        return resize[1], resize[0]
-    shorter, longer = min(image.size), int(resize * max(image.size) / min(image.size))
-    return (resize, longer) if image.width == shorter else (longer, resize)
-
-
-def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
-    return image.crop((left, top, left + width, top + height))
-
-
-def _shortened(image: Image.Image, ratio: float) -> Image.Image:
-    """The middle of a picture that is longer in proportion."""
-    longest = int(ratio * min(image.size))
-    if max(image.size) <= longest:
-        return image
-    return ImageOps.fit(image, (min(image.width, longest), min(image.height, longest)))

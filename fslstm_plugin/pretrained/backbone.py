@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor, nn
 from typing_extensions import Self
 
 from ..backbones.views import Mirrored, seeing
+from ..data.reading.decode import shortened
 from ..errors import UsageError, is_out_of_memory
 from ..storage.weights import checksum
 from .preprocessing import Preprocessing, described
 
-_LONGEST = 10  # Times the shorter side; a whole strip of 1 x 50,000 pixels, resized, would fill the memory.
 # More than 4 take up to twice as long on a CPU, which asks the system for new memory in every layer.
 _BATCH_ON_CPU, _BATCH = 4, 64
 
@@ -160,11 +160,7 @@ class PictureBackbone(nn.Module):
         Returns:
             Normalised pixels, float32 ``(3, H, W)``.
         """
-        width, height = image.size
-        longest = _LONGEST * min(width, height)
-        if max(width, height) > longest:
-            image = ImageOps.fit(image, (min(width, longest), min(height, longest)))
-        return self.transform(image.convert("RGB"))
+        return self.transform(shortened(image).convert("RGB"))
 
     def forward(self, images: Tensor) -> Tensor:
         """Features, float32 ``(batch, d)``, of normalised images ``(batch, 3, H, W)`` on the network's device."""

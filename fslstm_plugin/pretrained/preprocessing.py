@@ -12,7 +12,7 @@ from msgspec import Struct
 from PIL import Image
 from torch import Tensor
 
-from ..data.reading.decode import fit_square
+from ..data.reading.decode import LONGEST, fitted, resized_and_cropped
 from ..errors import UsageError
 from ..normalization import Normalization
 
@@ -35,7 +35,7 @@ class CentreCrop:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
-        return _normalized(fit_square(image, self.image_size), self.normalization)
+        return _normalized(fitted(image, (self.image_size, self.image_size)), self.normalization)
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,8 @@ class ShorterSide:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Normalised pixels, float32 ``(3, image_size, image_size)``, of an RGB picture."""
-        size = [int(self.resize * side / min(image.size)) for side in image.size]
-        left, top = (round((side - self.image_size) / 2) for side in size)
-        resized = image.resize((size[0], size[1]), Image.Resampling.BICUBIC)
-        return _normalized(resized.crop((left, top, left + self.image_size, top + self.image_size)), self.normalization)
+        seen = resized_and_cropped(image, self.resize, (self.image_size, self.image_size))
+        return _normalized(seen, self.normalization)
 
 
 def _normalized(image: Image.Image, normalization: Normalization) -> Tensor:
@@ -78,7 +76,7 @@ class Preprocessing(Struct, frozen=True, forbid_unknown_fields=True):
     std: tuple[float, float, float]  # By which is divided then.
     scale: float = 1 / 255  # Factor of the pixels, which are 0 to 255.
     channels: str = "RGB"
-    max_aspect_ratio: float = 10  # Of a picture that is longer in proportion, the middle is taken before anything else.
+    max_aspect_ratio: float = LONGEST  # Of a picture that is longer in proportion, the middle is taken first.
 
 
 def described(transform: Callable[[Image.Image], Tensor], name: str) -> Preprocessing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,9 @@ _COLOURS = ("RGB;16", "RGBA;16")  # Pillow's names of how they are stored
 
 # Formats whose further images are previews or layers of the first.
 _ONE_IMAGE = {"MPO", "PSD"}
+
+LONGEST = 10  # Times the shorter side; a whole strip of 1 x 50,000 pixels, resized, would fill the memory.
+BICUBIC = Image.Resampling.BICUBIC
 
 # Of pictures that are read in another way than a user may expect.
 PAGES = "Only the first page or frame is read"
@@ -154,19 +157,36 @@ def read_rgb(source: Path | bytes, image_size: int | None = None) -> np.ndarray:
         ((4, 6, 3), (2, 2, 3))
     """
     image = read_picture(source)
-    return np.asarray(image if image_size is None else fit_square(image, image_size))
+    return np.asarray(image if image_size is None else fitted(image, (image_size, image_size)))
 
 
-def fit_square(image: Image.Image, image_size: int) -> Image.Image:
-    """The centre square of an image, resized (bicubic) to ``image_size`` pixels per side if it has another size.
+def fitted(image: Image.Image, size: tuple[int, int], resampling: Image.Resampling = BICUBIC) -> Image.Image:
+    """The centre of an image in the proportions of a size, width and height, resized to it if it has another.
 
     Example:
-        >>> fit_square(Image.new("RGB", (80, 60)), 32).size
+        >>> fitted(Image.new("RGB", (80, 60)), (32, 32)).size
         (32, 32)
     """
-    if image.size == (image_size, image_size):
-        return image
-    return ImageOps.fit(image, (image_size, image_size), Image.Resampling.BICUBIC)
+    return image if image.size == size else ImageOps.fit(image, size, resampling)
+
+
+def shortened(image: Image.Image, ratio: float = LONGEST) -> Image.Image:
+    """The middle of an image that is longer in proportion."""
+    longest = int(ratio * min(image.size))
+    return fitted(image, (min(image.width, longest), min(image.height, longest)))
+
+
+def resized_and_cropped(
+    image: Image.Image, resize: int | Sequence[int], crop: Sequence[int], resampling: Image.Resampling = BICUBIC
+) -> Image.Image:
+    """The middle of an image after resizing it; of the sizes, height comes first.
+
+    It is resized to both, or its shorter side to one, the longer one in proportion and rounded down.
+    """
+    shorter = min(image.size)
+    width, height = (int(resize * side / shorter) for side in image.size) if isinstance(resize, int) else resize[::-1]
+    left, top = round((width - crop[1]) / 2), round((height - crop[0]) / 2)
+    return image.resize((width, height), resampling).crop((left, top, left + crop[1], top + crop[0]))
 
 
 def _upright(image: Image.Image, report: Callable[[str], object]) -> Image.Image:
