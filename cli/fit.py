@@ -161,7 +161,7 @@ def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[
     from fslstm_plugin.pictures.predictions import path_beside
 
     unreadable = [
-        {"picture": path_beside(json, each.picture.name), "reason": each.reason} for each in gathered.unreadable
+        {"picture": path_beside(json, each.picture.name), "reason": each.text} for each in gathered.unreadable
     ]
     beside = [[path_beside(json, each.name) for each in group] for group in copies]
     pictures.write_json(json, {**msgspec.structs.asdict(said), "unreadable": unreadable, "copies": beside})

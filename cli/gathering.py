@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.decoding import Problem, Remark
+    from fslstm_plugin.pictures.decoding import Remark
     from fslstm_plugin.pretrained import PictureBackbone
 
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
@@ -28,7 +28,7 @@ class Gathered(NamedTuple):
 
     pictures: list[Picture]
     features: torch.Tensor
-    unreadable: list[Problem]
+    unreadable: list[Remark]
 
     def at(self, places: Sequence[int]) -> Gathered:
         """The pictures at these places."""
@@ -61,7 +61,7 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone) -> Gathered:
             done += len(batch.pictures) + len(batch.problems)
             tell(done, len(pictures))
     unreadable = [each for batch in batches for each in batch.problems]
-    name_unreadable([each.reason for each in unreadable])
+    name_unreadable(unreadable)
     say_remarks([each for batch in batches for each in batch.remarks])
     found = [each for batch in batches for each in batch.pictures]
     if not found:
@@ -97,15 +97,15 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     return [printable(each) for each in said + more]
 
 
-def name_unreadable(reasons: Sequence[str], before: int = 0) -> None:
+def name_unreadable(problems: Sequence[Remark], before: int = 0) -> None:
     """Why each of the first pictures cannot be read, of which so many were named before."""
-    for reason in reasons[: max(0, _MOST_NAMED - before)]:
-        terminal.say(f"Left out: {printable(reason)}")
+    for each in problems[: max(0, _MOST_NAMED - before)]:
+        terminal.say(f"Left out: {printable(each.text)}")
 
 
 def say_remarks(remarks: Sequence[Remark]) -> None:
     """A sentence on each kind of remark, with the first picture that it is true of, however many they are."""
-    for how, count in Counter(each.how for each in remarks).items():
-        first = next(each.picture for each in remarks if each.how == how)
+    for how, count in Counter(each.text for each in remarks).items():
+        first = next(each.picture for each in remarks if each.text == how)
         more = f" and {count - 1:,} more" if count > 1 else ""
         terminal.say(printable(f"{how}: {first.path}{more}."))

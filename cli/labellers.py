@@ -93,8 +93,7 @@ class ClassifierLabeller:
             if len(paths) >= _PART and not self.together:
                 predictions = self._predicted(paths, torch.cat(features))
                 paths, features = [], []
-            reasons = [each.reason for each in batch.problems]
-            yield Batch(predictions, len(batch.pictures) + len(reasons), reasons, batch.remarks)
+            yield Batch(predictions, len(batch.pictures) + len(batch.problems), batch.problems, batch.remarks)
         if paths:
             yield Batch(self._predicted(paths, torch.cat(features)), 0)
 

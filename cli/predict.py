@@ -326,8 +326,8 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
     remarks: list[Remark] = []
     with terminal.progress("Pictures", len(new)) as tell:
         for batch in labeller.predict(new):
-            gathering.name_unreadable(batch.unreadable, before=unreadable)
-            unreadable += len(batch.unreadable)
+            gathering.name_unreadable(batch.problems, before=unreadable)
+            unreadable += len(batch.problems)
             remarks += batch.remarks
             if batch.predictions:
                 table.append(batch.predictions)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,10 +55,10 @@ def unboxed(name: Path) -> tuple[Path, Box | None]:
     return name.with_name(name.name[: found.start()]), Box(x, y, width, height, percent=bool(found[1]))
 
 
-def read_boxed(name: Path, report: Callable[[str], object] = len) -> Image.Image:
+def read_boxed(name: Path) -> Image.Image:
     """A picture, or the part of it that is named, see `read_picture` and `cropped`."""
     file, box = unboxed(name)
-    image = read_picture(file, report)
+    image = read_picture(file)
     return image if box is None else cropped(image, box, file)
 
 

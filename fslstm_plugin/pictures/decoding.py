@@ -27,18 +27,11 @@ Pixels = TypeVar("Pixels")
 _Seen = tuple[Picture, Pixels | str, list[str]]  # With what was prepared of it or why it cannot be read, and remarks.
 
 
-class Problem(NamedTuple):
-    """A picture that cannot be read, and why, in a sentence."""
-
-    picture: Picture
-    reason: str
-
-
 class Remark(NamedTuple):
-    """A picture that is seen in another way than a user may expect, and how, as the beginning of a sentence."""
+    """A picture, and why it cannot be read; or how it is seen, in another way than a user may expect."""
 
     picture: Picture
-    how: str
+    text: str  # A sentence; on how it is seen, the beginning of one.
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class Decoded(Generic[Pixels]):
 
     pictures: list[Picture]
     pixels: list[Pixels]
-    problems: list[Problem]
+    problems: list[Remark]
     remarks: list[Remark]
 
 
@@ -65,7 +58,7 @@ def decoded(
     Example:
         >>> from pathlib import Path
         >>> [batch] = decoded([Picture(Path("missing.png"))], lambda image: image.size, 1, centre_only=False)
-        >>> batch.problems[0].reason
+        >>> batch.problems[0].text
         'Cannot read the image missing.png: No such file or directory.'
     """
     seen = _one_by_one(pictures, partial(_look_at, prepare, centre_only), _AHEAD * batch_size)
@@ -74,7 +67,7 @@ def decoded(
         yield Decoded(
             [picture for picture, _ in read],
             [pixels for _, pixels in read],
-            [Problem(picture, reason) for picture, reason, _ in batch if isinstance(reason, str)],
+            [Remark(picture, reason) for picture, reason, _ in batch if isinstance(reason, str)],
             [Remark(picture, how) for picture, _, remarks in batch for how in remarks],
         )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import require
 from ..errors import RunError
 from ..pretrained.backbone import PictureBackbone
-from .decoding import Problem, Remark, decoded
+from .decoding import Remark, decoded
 from .picture import Picture
 
 
@@ -20,7 +20,7 @@ class Batch(NamedTuple):
 
     pictures: list[Picture]
     features: Tensor
-    problems: list[Problem]
+    problems: list[Remark]
     remarks: Sequence[Remark] = ()
 
 
@@ -41,7 +41,7 @@ def features_of(
         >>> from pathlib import Path
         >>> from fslstm_plugin.pretrained import open_backbone
         >>> for batch in features_of([Picture(Path("missing.png"))], open_backbone()):
-        ...     print(len(batch.pictures), tuple(batch.features.shape), batch.problems[0].reason)
+        ...     print(len(batch.pictures), tuple(batch.features.shape), batch.problems[0].text)
         0 (0, 1280) Cannot read the image missing.png: No such file or directory.
     """
     if batch_size is None:

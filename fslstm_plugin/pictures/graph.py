@@ -71,8 +71,7 @@ class Graph:
         centre_only = how["order"][0] == "crop" or isinstance(how["resize"], int)
         for found in decoded(pictures, partial(preprocess, how=how), _BATCH, centre_only):
             predictions = self._predictions(found) if found.pixels else []
-            reasons = [each.reason for each in found.problems]
-            yield Batch(predictions, len(found.pictures) + len(reasons), reasons, found.remarks)
+            yield Batch(predictions, len(found.pictures) + len(found.problems), found.problems, found.remarks)
 
     def _predictions(self, found: Decoded[np.ndarray]) -> list[Prediction]:
         shares, ranks = self._session.run(["probabilities", "familiarity"], {"images": np.stack(found.pixels)})

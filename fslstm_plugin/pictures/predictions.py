@@ -58,7 +58,7 @@ class Batch(NamedTuple):
 
     predictions: Sequence[Prediction]
     looked_at: int
-    unreadable: Sequence[str] = ()
+    problems: Sequence[Remark] = ()
     remarks: Sequence[Remark] = ()
 
 

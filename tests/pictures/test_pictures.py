@@ -120,7 +120,7 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, thumbnails: P
     os.mkfifo(tmp_path / "pipe.jpg")  # opening it would wait for ever
     batch = all_of(features_of(pictures_in(tmp_path), thumbnails))
     assert [picture.path.name for picture in batch.pictures] == ["whole.jpg"]
-    reasons = {problem.picture.path.name: problem.reason for problem in batch.problems}
+    reasons = {problem.picture.path.name: problem.text for problem in batch.problems}
     assert sorted(reasons) == ["empty.png", "gone.jpg", "phone.HEIC", "text.jpg", "truncated.jpg"]
     for name, reason in reasons.items():
         assert str(tmp_path / name) in reason
