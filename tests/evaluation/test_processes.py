@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import EXTENSION
 
 from fslstm_plugin.evaluation.processes import forget_stale
+
+EXTENSION = Path(__file__).parents[1] / "extension"
 
 JOB = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "SLURM_NODEID": "0", "SLURM_NODELIST": "n"}
 STALE = {

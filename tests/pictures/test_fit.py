@@ -17,11 +17,6 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.runs.folder import Run
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> list[str]:
-    return painted.backbone(tmp_path)
-
-
 def test_a_folder_becomes_a_classifier(fslstm, tmp_path: Path, small) -> None:
     done = fslstm("fit", painted.labelled(tmp_path / "in"), "-o", tmp_path / "c.fslstm", *small)
     assert done.code == 0, done.err

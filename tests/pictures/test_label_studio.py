@@ -15,17 +15,6 @@ from fslstm_plugin.errors import DataError
 from fslstm_plugin.pictures import labelled
 
 
-@pytest.fixture
-def model(fslstm, tmp_path: Path) -> Path:
-    """A classifier of three colours."""
-    file = tmp_path / "colours.fslstm"
-    done = fslstm(
-        "fit", painted.labelled(tmp_path / "labelled"), "-o", file, "--method", "nn", *painted.backbone(tmp_path)
-    )
-    assert done.code == 0, done.err
-    return file
-
-
 def exported(tasks: list[dict]) -> list[dict]:
     """What Label Studio exports where the first three predictions were accepted, one of them after a cancelled one."""
     done = []
@@ -37,8 +26,7 @@ def exported(tasks: list[dict]) -> list[dict]:
     return done
 
 
-def test_predictions_go_there_and_labels_come_back(fslstm, tmp_path: Path, model) -> None:
-    new = painted.unlabelled(tmp_path / "new")
+def test_predictions_go_there_and_labels_come_back(fslstm, tmp_path: Path, model, new) -> None:
     os.rename(new / "blue-0.png", new / "a b#%ü.png")
     done = fslstm("predict", model, new, "--label-studio", tmp_path / "tasks.json", "--accept", 1)
     assert done.code == 0, done.err
@@ -58,8 +46,7 @@ def test_predictions_go_there_and_labels_come_back(fslstm, tmp_path: Path, model
     assert str(new / "a b#%ü.png") in names
 
 
-def test_suggestions_become_tasks_in_their_order(fslstm, tmp_path: Path, model) -> None:
-    new = painted.unlabelled(tmp_path / "new")
+def test_suggestions_become_tasks_in_their_order(fslstm, tmp_path: Path, model, new) -> None:
     files = ("--json", tmp_path / "next.json", "--label-studio", tmp_path / "tasks.json")
     assert fslstm("suggest", model, new, "--count", 3, *files).code == 0
     asked = [row["path"] for row in json.loads((tmp_path / "next.json").read_text())["rows"]]

@@ -40,21 +40,6 @@ from fslstm_plugin.storage.files import claimed
 from fslstm_plugin.storage.weights import load_described, load_tensors, save_tensors
 
 
-@pytest.fixture
-def model(fslstm, tmp_path: Path) -> Path:
-    """A classifier of three colours."""
-    file = tmp_path / "colours.fslstm"
-    labelled = painted.labelled(tmp_path / "labelled")
-    done = fslstm("fit", labelled, "-o", file, "--method", "lssvm(normalize)", *painted.backbone(tmp_path))
-    assert done.code == 0, done.err
-    return file
-
-
-@pytest.fixture
-def new(tmp_path: Path) -> Path:
-    return painted.unlabelled(tmp_path / "new")
-
-
 def data_of(page: Path) -> dict[str, Any]:
     """What a gallery shows, as its program reads it; no name in it makes an element of its own."""
     elements: list[tuple[str, dict[str, str | None], list[str]]] = []

@@ -17,16 +17,6 @@ from fslstm_plugin.pictures.score import score
 
 
 @pytest.fixture
-def model(fslstm, tmp_path: Path) -> Path:
-    """A classifier of three colours."""
-    file = tmp_path / "colours.fslstm"
-    labelled = painted.labelled(tmp_path / "labelled")
-    done = fslstm("fit", labelled, "-o", file, "--method", "lssvm(normalize)", *painted.backbone(tmp_path))
-    assert done.code == 0, done.err
-    return file
-
-
-@pytest.fixture
 def known(tmp_path: Path) -> Path:
     """Other pictures: one of the red ones is called blue, and there is a class that the classifier does not have."""
     folder = tmp_path / "known"

@@ -20,22 +20,7 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.storage.files import claimed
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> list[str]:
-    return painted.backbone(tmp_path)
-
-
-@pytest.fixture
-def model(fslstm, tmp_path: Path, small) -> Path:
-    """A classifier of three colours."""
-    file = tmp_path / "colours.fslstm"
-    done = fslstm("fit", painted.labelled(tmp_path / "labelled"), "-o", file, "--method", "lssvm(normalize)", *small)
-    assert done.code == 0, done.err
-    return file
-
-
-def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model) -> None:
-    new = painted.unlabelled(tmp_path / "new")
+def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
     (new / "broken.png").write_bytes(b"")
     done = fslstm("suggest", model, new, "--count", 3, "--json", tmp_path / "next.json")
     assert done.code == 0, done.err
@@ -54,8 +39,7 @@ def test_labelled_pictures_are_not_suggested(fslstm, tmp_path: Path, model) -> N
     assert json.loads((tmp_path / "next.json").read_text())["rows"] == []
 
 
-def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_path: Path, small) -> None:
-    new = painted.unlabelled(tmp_path / "new")
+def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_path: Path, small, new) -> None:
     done = fslstm("suggest", new, "--count", 3, "--json", tmp_path / "first.json",
                   "--label-studio", tmp_path / "tasks.json", *small)  # fmt: skip
     assert done.code == 0, done.err
@@ -81,8 +65,7 @@ def test_the_seed_draws_which_of_many_pictures_are_considered(fslstm, monkeypatc
         (("{model}", "{new}", "--seed", "1"), "MODEL and --seed cannot be used together"),
     ],
 )
-def test_a_model_is_not_taken_for_pictures(arguments, words, fslstm, tmp_path: Path, model) -> None:
-    new = painted.unlabelled(tmp_path / "new")
+def test_a_model_is_not_taken_for_pictures(arguments, words, fslstm, tmp_path: Path, model, new) -> None:
     done = fslstm("suggest", *(each.format(model=model, new=new) for each in arguments))
     assert (done.code, words in done.err) == (2, True), done.err
 
@@ -255,8 +238,7 @@ def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, tmp_path: Path, mo
     assert "9 pictures, 2 classes" in done.out
 
 
-def test_an_edited_table_of_predictions_is_a_table_of_corrections(fslstm, tmp_path: Path, model) -> None:
-    new = painted.unlabelled(tmp_path / "new")
+def test_an_edited_table_of_predictions_is_a_table_of_corrections(fslstm, tmp_path: Path, model, new) -> None:
     assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--accept", 1).code == 0
     header, *lines = (tmp_path / "out.csv").read_text().splitlines()
     rows = [line.split(",") for line in lines]

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
-import painted
 import pytest
 
 from fslstm_plugin.pictures.xmp import Sidecars, write_sidecars
@@ -56,12 +55,7 @@ def test_a_sidecar_that_cannot_be_written_is_named_and_stops_no_other(tmp_path: 
     assert keywords(longest.with_name(f"{longest.name}.xmp")) == ["owl"]
 
 
-def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path) -> None:
-    model = tmp_path / "colours.fslstm"
-    done = fslstm("fit", painted.labelled(tmp_path / "labelled"), "-o", model, "--method", "lssvm(normalize)",
-                  *painted.backbone(tmp_path))  # fmt: skip
-    assert done.code == 0, done.err
-    new = painted.unlabelled(tmp_path / "new")
+def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path, model, new) -> None:
     pictures = sorted(new.iterdir())
     done = fslstm("predict", model, new, "--xmp", "--accept", 1)
     assert done.code == 0, done.err
