@@ -85,6 +85,18 @@ def fslstm(monkeypatch, capsys, data_root):
 
 
 @pytest.fixture
+def succeed(fslstm):
+    """Calls the command line as `fslstm` does, which must do what it is asked."""
+
+    def call(*arguments: object) -> Outcome:
+        done = fslstm(*arguments)
+        assert done.code == 0, done.err
+        return done
+
+    return call
+
+
+@pytest.fixture
 def stopped_in_the_fourth_step(fslstm):
     """Calls a training that is interrupted after three steps."""
     from fslstm_plugin.training.episodic import EpisodicModule

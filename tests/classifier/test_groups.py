@@ -185,11 +185,10 @@ def test_groups_by_column_and_by_picture(tmp_path: Path) -> None:
         grouped(photographs(tmp_path / "labelled"), "nest", print)
 
 
-def test_fit_and_update_by_groups(fslstm, tmp_path: Path) -> None:
+def test_fit_and_update_by_groups(fslstm, succeed, tmp_path: Path) -> None:
     folder, model = photographs(tmp_path / "labelled"), tmp_path / "a.fslstm"
     more = painted.backbone(tmp_path)
-    done = fslstm("fit", folder, "-o", model, "--groups", "time", *more)
-    assert done.code == 0, done.err
+    done = succeed("fit", folder, "-o", model, "--groups", "time", *more)
     assert "with its whole group" in done.out
     assert "limited by the 3 groups of blue" in done.out
     refused = fslstm("predict", model, folder, "--coverage", 0.9)
@@ -199,10 +198,9 @@ def test_fit_and_update_by_groups(fslstm, tmp_path: Path) -> None:
     extra.mkdir(parents=True)
     for number in range(2):
         painted.picture("red", 50 + number).save(extra / f"{number}.png")
-    done = fslstm("update", model, "--add", tmp_path / "extra", "--groups", "folder")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", tmp_path / "extra", "--groups", "folder")
     assert "3 to 4 groups" in done.out
-    assert fslstm("predict", model, folder, "--coverage", 0.7).code == 0
+    succeed("predict", model, folder, "--coverage", 0.7)
     done = fslstm("update", model, "--remove", "0.jpg", "--groups", "folder")
     assert done.code == 2
     assert "--groups is of the pictures of --add" in done.err

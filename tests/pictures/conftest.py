@@ -15,11 +15,10 @@ def small(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def model(fslstm, tmp_path: Path, small) -> Path:
+def model(succeed, tmp_path: Path, small) -> Path:
     """A classifier of three colours, fitted to the pictures in ``labelled``."""
     file = tmp_path / "colours.fslstm"
-    done = fslstm("fit", painted.labelled(tmp_path / "labelled"), "-o", file, "--method", "lssvm(normalize)", *small)
-    assert done.code == 0, done.err
+    succeed("fit", painted.labelled(tmp_path / "labelled"), "-o", file, "--method", "lssvm(normalize)", *small)
     return file
 
 

@@ -225,7 +225,7 @@ def test_a_file_is_decoded_once_for_all_its_boxes(tmp_path: Path, monkeypatch: p
     assert torch.equal(torch.cat([batch.features for batch in found])[:4], torch.cat(one_by_one))
 
 
-def test_boxes_from_the_list_to_the_corrections(fslstm, tmp_path: Path) -> None:
+def test_boxes_from_the_list_to_the_corrections(fslstm, succeed, tmp_path: Path) -> None:
     """Two colours in a picture: only boxes tell them apart."""
     pairs = [("red", "blue"), ("blue", "green"), ("green", "red")] * 3
     for number, pair in enumerate(pairs):
@@ -242,12 +242,10 @@ def test_boxes_from_the_list_to_the_corrections(fslstm, tmp_path: Path) -> None:
     ]
     (tmp_path / "new.json").write_text(json.dumps(batches({f"{place}.png": shares for place in (6, 7, 8)})))
     model, table = tmp_path / "m.fslstm", tmp_path / "out.csv"
-    done = fslstm("fit", tmp_path / "known.json", "-o", model, *painted.backbone(tmp_path))
-    assert done.code == 0, done.err
-    done = fslstm("predict", model, tmp_path / "new.json", "--accept", 1, "--csv", table, "--json",
+    succeed("fit", tmp_path / "known.json", "-o", model, *painted.backbone(tmp_path))
+    succeed("predict", model, tmp_path / "new.json", "--accept", 1, "--csv", table, "--json",
                   tmp_path / "out.json", "--html", tmp_path / "page.html", "--sort-into", tmp_path / "sorted",
                   "--xmp")  # fmt: skip
-    assert done.code == 0, done.err
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [each["path"] for each in rows[:2]] == ["6.png#xywh=percent:0,0,40,100", "6.png#xywh=percent:60,0,40,100"]
     assert [each["label"] for each in rows] == [colour for pair in pairs[6:] for colour in pair]
@@ -255,8 +253,7 @@ def test_boxes_from_the_list_to_the_corrections(fslstm, tmp_path: Path) -> None:
     assert sorted(each.name for each in (tmp_path / "sorted" / "green").iterdir()) == ["7.png", "8.png"]
     assert (tmp_path / "page.html").read_text().count('"image":"/9j/') >= 6
     table.write_text(table.read_text().replace('40,100",red', '40,100",blue'))
-    done = fslstm("update", model, "--add", table)
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", table)
     assert "18 pictures" in done.out
     done = fslstm("predict", model, tmp_path / "new.json", "--label-studio", tmp_path / "tasks.json")
     assert (done.code, done.err.strip()) == (

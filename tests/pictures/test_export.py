@@ -22,23 +22,21 @@ from fslstm_plugin.pictures import onnx as exporting
 onnxruntime = pytest.importorskip("onnxruntime")
 
 
-def fitted(fslstm, tmp_path: Path, method: str) -> Path:
+def fitted(succeed, tmp_path: Path, method: str) -> Path:
     """A classifier of three colours."""
     folder = tmp_path / "labelled"
     if not folder.exists():
         painted.labelled(folder)
-    done = fslstm("fit", folder, "-o", tmp_path / "model", "--method", method, *painted.backbone(tmp_path))
-    assert done.code == 0, done.err
+    succeed("fit", folder, "-o", tmp_path / "model", "--method", method, *painted.backbone(tmp_path))
     return tmp_path / "model"
 
 
 @pytest.mark.parametrize(
     "method", ["lssvm(ridge=0.1,power(negative=signed),normalize)", "nn", "rr(ridge=1)", "svm(normalize)"]
 )
-def test_the_graph_predicts_as_the_classifier(fslstm, tmp_path: Path, method) -> None:
-    model, file = fitted(fslstm, tmp_path, method), tmp_path / "model.onnx"
-    done = fslstm("export", model, "--onnx", file)
-    assert done.code == 0, done.err
+def test_the_graph_predicts_as_the_classifier(succeed, tmp_path: Path, method) -> None:
+    model, file = fitted(succeed, tmp_path, method), tmp_path / "model.onnx"
+    done = succeed("export", model, "--onnx", file)
     assert "on 15 pictures its probabilities are those of the classifier" in done.out
     classifier = FewShotClassifier.load(model)
     backbone = classifier.open_backbone()
@@ -74,16 +72,16 @@ def test_the_graph_predicts_as_the_classifier(fslstm, tmp_path: Path, method) ->
         ("lssvm(kernel=rbf)", "is not linear in its features"),
     ],
 )
-def test_what_is_no_weights_is_refused(fslstm, tmp_path: Path, method, words) -> None:
-    done = fslstm("export", fitted(fslstm, tmp_path, method), "--onnx", tmp_path / "model.onnx")
+def test_what_is_no_weights_is_refused(fslstm, succeed, tmp_path: Path, method, words) -> None:
+    done = fslstm("export", fitted(succeed, tmp_path, method), "--onnx", tmp_path / "model.onnx")
     assert (done.code, done.err.count("\n")) == (2, 1), done.err
     assert words in done.err
     assert not (tmp_path / "model.onnx").exists()
 
 
-def test_a_graph_that_differs_is_not_kept(fslstm, tmp_path: Path, monkeypatch) -> None:
-    model = fitted(fslstm, tmp_path, "lssvm")
-    assert fslstm("export", model, "--onnx", tmp_path / "model.onnx").code == 0
+def test_a_graph_that_differs_is_not_kept(fslstm, succeed, tmp_path: Path, monkeypatch) -> None:
+    model = fitted(succeed, tmp_path, "lssvm")
+    succeed("export", model, "--onnx", tmp_path / "model.onnx")
     before = (tmp_path / "model.onnx").read_bytes()
     monkeypatch.setattr(exporting, "_run", lambda file, images: np.full((len(images), 3), 1 / 3))
     done = fslstm("export", model, "--onnx", tmp_path / "model.onnx")
@@ -95,8 +93,8 @@ def test_a_graph_that_differs_is_not_kept(fslstm, tmp_path: Path, monkeypatch) -
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_weights_that_were_moved_and_other_pictures_to_check_with(fslstm, tmp_path: Path) -> None:
-    model = fitted(fslstm, tmp_path, "lssvm")
+def test_weights_that_were_moved_and_other_pictures_to_check_with(fslstm, succeed, tmp_path: Path) -> None:
+    model = fitted(succeed, tmp_path, "lssvm")
     moved = (tmp_path / "conv4.safetensors").rename(tmp_path / "moved.safetensors")
     done = fslstm("export", model, "--onnx", tmp_path / "model.onnx")
     assert (done.code, done.err.count("\n")) == (1, 1), done.err
@@ -108,8 +106,7 @@ def test_weights_that_were_moved_and_other_pictures_to_check_with(fslstm, tmp_pa
     done = fslstm(*export)
     assert (done.code, "name some with --check" in done.err, done.err.count("\n")) == (2, True, 2)
     assert "And 14 more." in done.err
-    done = fslstm(*export, "--check", painted.unlabelled(tmp_path / "new"))
-    assert done.code == 0, done.err
+    done = succeed(*export, "--check", painted.unlabelled(tmp_path / "new"))
     assert "on 12 pictures" in done.out
 
 
@@ -119,17 +116,16 @@ def predicted(file: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("method", ["lssvm(ridge=1,normalize)", "nn"])
-def test_the_graph_predicts_pictures_as_the_classifier_does(fslstm, tmp_path: Path, method) -> None:
-    model, graph = fitted(fslstm, tmp_path, method), tmp_path / "model.onnx"
-    assert fslstm("export", model, "--onnx", graph).code == 0
+def test_the_graph_predicts_pictures_as_the_classifier_does(succeed, tmp_path: Path, method) -> None:
+    model, graph = fitted(succeed, tmp_path, method), tmp_path / "model.onnx"
+    succeed("export", model, "--onnx", graph)
     new = painted.unlabelled(tmp_path / "new")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 300, 3), dtype=np.uint8)).save(new / "long.png")
     Image.new("RGB", (1, 90), "yellow").save(new / "strip.png")
     (new / "broken.png").write_bytes(b"")
     notes = []
     for file, name in ((model, "mine.csv"), (graph, "graph.csv")):
-        done = fslstm("predict", file, new, "--csv", tmp_path / name, "--wrong-at-most", 0.2, "--probabilities")
-        assert done.code == 0, done.err
+        done = succeed("predict", file, new, "--csv", tmp_path / name, "--wrong-at-most", 0.2, "--probabilities")
         assert "broken.png" in done.err
         assert "only the centre square is seen: " in done.err
         notes.append(done.out.partition("could not be read.\n")[2].splitlines())
@@ -148,11 +144,11 @@ def test_the_graph_predicts_pictures_as_the_classifier_does(fslstm, tmp_path: Pa
                 assert float(one[name]) == pytest.approx(float(other[name]), abs=1.5e-4)
 
 
-def test_a_graph_that_squeezes_long_pictures_sees_all_of_them(fslstm, tmp_path: Path) -> None:
+def test_a_graph_that_squeezes_long_pictures_sees_all_of_them(succeed, tmp_path: Path) -> None:
     import onnx
 
-    model, graph = fitted(fslstm, tmp_path, "nn"), tmp_path / "model.onnx"
-    assert fslstm("export", model, "--onnx", graph).code == 0
+    model, graph = fitted(succeed, tmp_path, "nn"), tmp_path / "model.onnx"
+    succeed("export", model, "--onnx", graph)
     Image.new("RGB", (300, 40), "yellow").save(tmp_path / "long.png")
     steps, said = ["resize", "crop", "scale", "normalize"], []
     for resize in ([84, 84], 84):
@@ -160,15 +156,14 @@ def test_a_graph_that_squeezes_long_pictures_sees_all_of_them(fslstm, tmp_path: 
         (entry,) = (each for each in content.metadata_props if each.key == "preprocessing")
         entry.value = json.dumps(json.loads(entry.value) | {"order": steps, "resize": resize, "crop": [84, 84]})
         onnx.save(content, tmp_path / "other.onnx")
-        done = fslstm("predict", tmp_path / "other.onnx", tmp_path / "long.png")
-        assert done.code == 0, done.err
+        done = succeed("predict", tmp_path / "other.onnx", tmp_path / "long.png")
         said.append("only the centre square is seen" in done.err)
     assert said == [False, True]
 
 
-def test_a_graph_is_run_without_torch(fslstm, tmp_path: Path) -> None:
-    model, graph = fitted(fslstm, tmp_path, "lssvm"), tmp_path / "model.onnx"
-    assert fslstm("export", model, "--onnx", graph).code == 0
+def test_a_graph_is_run_without_torch(succeed, tmp_path: Path) -> None:
+    model, graph = fitted(succeed, tmp_path, "lssvm"), tmp_path / "model.onnx"
+    succeed("export", model, "--onnx", graph)
     new = painted.unlabelled(tmp_path / "new", each=1)
     folder = new / ".." / new.name
     program = (
@@ -183,12 +178,11 @@ def test_a_graph_is_run_without_torch(fslstm, tmp_path: Path) -> None:
     assert not any(".." in row["path"] for row in predicted(tmp_path / "out.csv"))
 
 
-def test_a_card_says_what_a_classifier_is(fslstm, tmp_path: Path) -> None:
-    model = fitted(fslstm, tmp_path, "lssvm")
+def test_a_card_says_what_a_classifier_is(fslstm, succeed, tmp_path: Path) -> None:
+    model = fitted(succeed, tmp_path, "lssvm")
     (tmp_path / "labelled" / "red").rename(tmp_path / "labelled" / "a|b *c*")
-    assert fslstm("update", model, "--forget", "red", "--add", tmp_path / "labelled").code == 0
-    done = fslstm("export", model, "--card", tmp_path / "card.md")
-    assert done.code == 0, done.err
+    succeed("update", model, "--forget", "red", "--add", tmp_path / "labelled")
+    succeed("export", model, "--card", tmp_path / "card.md")
     text = (tmp_path / "card.md").read_text()
     _, metadata, body = text.split("---\n", 2)
     about = {key: json.loads(value) for key, value in (line.split(": ", 1) for line in metadata.splitlines())}
@@ -210,9 +204,9 @@ def test_a_card_says_what_a_classifier_is(fslstm, tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_what_a_graph_cannot_do_is_refused(fslstm, tmp_path: Path) -> None:
-    model, graph = fitted(fslstm, tmp_path, "lssvm"), tmp_path / "model.onnx"
-    assert fslstm("export", model, "--onnx", graph).code == 0
+def test_what_a_graph_cannot_do_is_refused(fslstm, succeed, tmp_path: Path) -> None:
+    model, graph = fitted(succeed, tmp_path, "lssvm"), tmp_path / "model.onnx"
+    succeed("export", model, "--onnx", graph)
     new = painted.unlabelled(tmp_path / "new", each=1)
     for options in (("--coverage", 0.8), ("--transductive",), ("--device", "cpu")):
         done = fslstm("predict", graph, new, *options)

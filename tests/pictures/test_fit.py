@@ -17,9 +17,8 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.runs.folder import Run
 
 
-def test_a_folder_becomes_a_classifier(fslstm, tmp_path: Path, small) -> None:
-    done = fslstm("fit", painted.labelled(tmp_path / "in"), "-o", tmp_path / "c.fslstm", *small)
-    assert done.code == 0, done.err
+def test_a_folder_becomes_a_classifier(succeed, tmp_path: Path, small) -> None:
+    done = succeed("fit", painted.labelled(tmp_path / "in"), "-o", tmp_path / "c.fslstm", *small)
     assert "15 pictures, 3 classes.\n" in done.out
     assert "chosen by leaving out each picture in turn" in done.out
     assert "95 % interval" in done.out
@@ -30,25 +29,23 @@ def test_a_folder_becomes_a_classifier(fslstm, tmp_path: Path, small) -> None:
     assert all(Path(name).is_file() for name in classifier.pictures_)
 
 
-def test_a_table_of_pictures_and_a_method(fslstm, tmp_path: Path, small) -> None:
+def test_a_table_of_pictures_and_a_method(succeed, tmp_path: Path, small) -> None:
     painted.labelled(tmp_path / "in", each=2)
     rows = [f"in/{colour}/{number}.png,{colour}" for colour in ("red", "blue") for number in range(2)]
     (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows]))
-    done = fslstm("fit", tmp_path / "labels.csv", "-o", tmp_path / "c.fslstm", "--method", "nn", *small)
-    assert done.code == 0, done.err
+    done = succeed("fit", tmp_path / "labels.csv", "-o", tmp_path / "c.fslstm", "--method", "nn", *small)
     assert "Method: nn.\n" in done.out
     assert FewShotClassifier.load(tmp_path / "c.fslstm").classes_.tolist() == ["blue", "red"]
 
 
-def test_what_is_odd_is_told(fslstm, tmp_path: Path, small) -> None:
+def test_what_is_odd_is_told(succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in")
     (folder / "red" / "broken.png").write_bytes(b"no picture")
     copies = [f"copy-{number}.png" for number in range(6)]
     for name in copies:
         shutil.copy(folder / "red" / "0.png", folder / "red" / name)
     painted.picture("green", 50).save(folder / "blue" / "wrong.png")
-    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--json", tmp_path / "c.json", *small)
-    assert done.code == 0, done.err
+    done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", "--json", tmp_path / "c.json", *small)
     assert f"Left out: The image {folder}/red/broken.png is damaged, or not an image" in done.err
     assert "16 pictures, 3 classes; 1 picture could not be read." in done.out
     assert f"The same to the backbone, used once: {folder}/red/0.png, " in done.out
@@ -61,20 +58,18 @@ def test_what_is_odd_is_told(fslstm, tmp_path: Path, small) -> None:
     assert content["pictures"] == {"blue": 6, "green": 5, "red": 5}
 
 
-def test_a_class_of_one_picture_says_what_is_offered(fslstm, tmp_path: Path, small) -> None:
+def test_a_class_of_one_picture_says_what_is_offered(succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in", each=3)
     for number in (1, 2):
         (folder / "red" / f"{number}.png").unlink()
-    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
-    assert done.code == 0, done.err
+    done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", *small)
     assert "Classes with one picture: red." in done.out
     assert "a coverage of up to 0.5 for each class, limited by the 1 picture of red; on average" in done.out
     assert "cannot be estimated from these pictures alone" in done.out
 
 
-def test_one_picture_of_each_class(fslstm, tmp_path: Path, small) -> None:
-    done = fslstm("fit", painted.labelled(tmp_path / "in", each=1), "-o", tmp_path / "c.fslstm", *small)
-    assert done.code == 0, done.err
+def test_one_picture_of_each_class(succeed, tmp_path: Path, small) -> None:
+    done = succeed("fit", painted.labelled(tmp_path / "in", each=1), "-o", tmp_path / "c.fslstm", *small)
     assert "cannot be estimated from these pictures alone" in done.out
     assert "the usual one, since no class has a picture that can be left out." in done.out
 
@@ -102,16 +97,15 @@ def test_what_is_no_set_of_classes_is_refused(fslstm, tmp_path: Path, small) -> 
     assert not output.exists()
 
 
-def test_a_class_that_cannot_be_read_is_told(fslstm, tmp_path: Path, small) -> None:
+def test_a_class_that_cannot_be_read_is_told(succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in", each=2)
     for file in (folder / "red").iterdir():
         file.write_bytes(b"")
-    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
-    assert done.code == 0, done.err
+    done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", *small)
     assert "Classes left out, of which no picture can be read: red." in done.err
 
 
-def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, tmp_path: Path, small) -> None:
+def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in", each=2)
     photo = folder / "red" / "0.png"
     before = photo.read_bytes()
@@ -119,32 +113,29 @@ def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, tmp_path: Path, sm
     assert (done.code, photo.read_bytes()) == (2, before)
     assert "is not replaced" in done.err
     output = tmp_path / "c.fslstm"
-    assert fslstm("fit", folder, "-o", output, *small).code == 0
-    assert fslstm("fit", folder, "-o", output, "--method", "rr", *small).code == 0
+    succeed("fit", folder, "-o", output, *small)
+    succeed("fit", folder, "-o", output, "--method", "rr", *small)
 
 
-def test_a_run_by_its_name_is_a_backbone(fslstm, tmp_path: Path) -> None:
+def test_a_run_by_its_name_is_a_backbone(fslstm, succeed, tmp_path: Path) -> None:
     runs, folder = tmp_path / "runs", painted.labelled(tmp_path / "in", each=2)
     run = Run.find("builtin:cifar-fs-conv4", runs).path
-    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", "--backbone", run.name, "--runs", runs)
-    assert done.code == 0, done.err
+    succeed("fit", folder, "-o", tmp_path / "c.fslstm", "--backbone", run.name, "--runs", runs)
     assert FewShotClassifier.load(tmp_path / "c.fslstm").open_backbone().name == str(run)
     missing = fslstm("fit", folder, "-o", tmp_path / "d.fslstm", "--backbone", "effecientnet-lite0")
     assert "Did you mean 'efficientnet-lite0'?" in missing.err
 
 
-def test_a_classifier_on_a_model_of_the_package_goes_anywhere(fslstm, tmp_path: Path, monkeypatch) -> None:
+def test_a_classifier_on_a_model_of_the_package_goes_anywhere(fslstm, succeed, tmp_path: Path, monkeypatch) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     painted.labelled(here / "in", each=2)
     monkeypatch.chdir(here)
-    done = fslstm("fit", "in", "-o", "c.fslstm", "--backbone", "builtin:cifar-fs-conv4")
-    assert done.code == 0, done.err
+    succeed("fit", "in", "-o", "c.fslstm", "--backbone", "builtin:cifar-fs-conv4")
     there.mkdir()
     (here / "c.fslstm").rename(there / "c.fslstm")
     assert sorted(each.name for each in here.iterdir()) == ["in"]
     monkeypatch.chdir(there)
-    done = fslstm("predict", "c.fslstm", here / "in")
-    assert done.code == 0, done.err
+    succeed("predict", "c.fslstm", here / "in")
     assert "builtin:cifar-fs-conv4 (32 x 32 pixels)" in fslstm("show", "c.fslstm").out
     with pytest.raises(UsageError, match="has its own weights: leave out `weights`"):
         FewShotClassifier.load("c.fslstm", weights="nowhere")
@@ -152,21 +143,20 @@ def test_a_classifier_on_a_model_of_the_package_goes_anywhere(fslstm, tmp_path: 
         FewShotClassifier.load("c.fslstm", backbone="builtin:cifar-fs-conv4", weights="nowhere")
 
 
-def test_a_run_that_is_gone_is_found_in_the_package(fslstm, tmp_path: Path) -> None:
+def test_a_run_that_is_gone_is_found_in_the_package(fslstm, succeed, tmp_path: Path) -> None:
     folder, file = painted.labelled(tmp_path / "in", each=2), tmp_path / "c.fslstm"
     run = Run.find("builtin:cifar-fs-conv4", tmp_path / "runs").path
-    assert fslstm("fit", folder, "-o", file, "--backbone", run).code == 0
+    succeed("fit", folder, "-o", file, "--backbone", run)
     shutil.rmtree(run)
     assert fslstm("predict", file, folder).code == 1
-    done = fslstm("predict", file, folder, "--weights", "builtin:cifar-fs-conv4")
-    assert done.code == 0, done.err
+    succeed("predict", file, folder, "--weights", "builtin:cifar-fs-conv4")
     other = fslstm("predict", file, folder, "--weights", "builtin:cifar-fs-conv4-gpu")
     assert (other.code, "of other weights" in other.err) == (1, True)
     nowhere = fslstm("predict", file, folder, "--weights", tmp_path / "nowhere")
     assert (nowhere.code, "There is no file or run at" in nowhere.err) == (2, True)
 
 
-def test_what_is_read_otherwise_than_expected_is_said_once(fslstm, tmp_path: Path, small) -> None:
+def test_what_is_read_otherwise_than_expected_is_said_once(succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in", each=2)
     for number in range(2):
         pages = [painted.picture("red", 50 + number), painted.picture("blue", 50)]
@@ -175,8 +165,7 @@ def test_what_is_read_otherwise_than_expected_is_said_once(fslstm, tmp_path: Pat
     deep = np.asarray(painted.picture("red", 61).convert("L")).astype(np.uint16) * 4
     Image.fromarray(deep).save(folder / "red" / "ten.png")
     (folder / "red" / "drawing.svg").touch()
-    done = fslstm("fit", folder, "-o", tmp_path / "c.fslstm", *small)
-    assert done.code == 0, done.err
+    done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", *small)
     red = folder / "red"
     assert done.err.splitlines() == [
         "Passed over: 1 .svg.",
@@ -186,19 +175,17 @@ def test_what_is_read_otherwise_than_expected_is_said_once(fslstm, tmp_path: Pat
     ]
 
 
-def test_a_sample_is_drawn_once_and_classified(fslstm, tmp_path: Path, monkeypatch) -> None:
+def test_a_sample_is_drawn_once_and_classified(fslstm, succeed, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = fslstm("fit", "--sample", "-o", "drawings.fslstm")
-    assert done.code == 0, done.err
+    done = succeed("fit", "--sample", "-o", "drawings.fslstm")
     assert "25 pictures, 5 classes." in done.out
     assert "Next: fslstm predict drawings.fslstm sample/new" in done.out
     drawn = {file: file.read_bytes() for file in Path("sample").rglob("*.png")}
     assert len(drawn) == 25 + 2 * 43
     Path("sample/mine.txt").touch()
-    assert fslstm("fit", "--sample", "-o", "drawings.fslstm").code == 0
+    succeed("fit", "--sample", "-o", "drawings.fslstm")
     assert Path("sample/mine.txt").exists()
-    done = fslstm("score", "drawings.fslstm", "sample/known", "--json", "score.json")
-    assert done.code == 0, done.err
+    succeed("score", "drawings.fslstm", "sample/known", "--json", "score.json")
     assert json.loads(Path("score.json").read_text())["accuracy"] > 0.9
     for arguments in (("fit", "-o", "m"), ("fit", "sample/labelled", "--sample", "-o", "m")):
         done = fslstm(*arguments)
@@ -231,22 +218,20 @@ def test_what_is_no_sample_is_not_taken_for_one(fslstm, tmp_path: Path, monkeypa
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_is_expected_of_a_head_without_its_transduction_says_so(fslstm, tmp_path: Path, small) -> None:
+def test_what_is_expected_of_a_head_without_its_transduction_says_so(succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in")
     for method, said in (("lssvm+psm", True), ("lssvm(bpa,ridge=1)", False), ("lssvm", False)):
-        done = fslstm("fit", folder, "-o", tmp_path / "m", "--method", method, *small)
-        assert done.code == 0, done.err
+        done = succeed("fit", folder, "-o", tmp_path / "m", "--method", method, *small)
         assert ("That is lssvm alone, without the other pictures." in done.out) == said
 
 
-def test_the_page_shows_classes_confusions_and_doubtful_labels(fslstm, tmp_path: Path) -> None:
+def test_the_page_shows_classes_confusions_and_doubtful_labels(succeed, tmp_path: Path) -> None:
     labelled = painted.labelled(tmp_path / "labelled")
     wrong = next((labelled / "red").iterdir())
     (labelled / "blue").rename(labelled / "<i>blue")
     wrong.rename(labelled / "green" / "x.png")
     page = tmp_path / "page.html"
-    done = fslstm("fit", labelled, "-o", tmp_path / "a.fslstm", "--html", page, *painted.backbone(tmp_path))
-    assert done.code == 0, done.err
+    done = succeed("fit", labelled, "-o", tmp_path / "a.fslstm", "--html", page, *painted.backbone(tmp_path))
     text = page.read_text(encoding="utf-8")
     assert "Expect about" in text
     assert "<td>green</td>" in text
@@ -266,16 +251,13 @@ def test_a_page_in_place_of_another_file_is_refused(fslstm, tmp_path: Path) -> N
     assert not same.exists()
 
 
-def test_a_sum_of_backbones_moves_with_its_run(fslstm, tmp_path: Path) -> None:
+def test_a_sum_of_backbones_moves_with_its_run(succeed, tmp_path: Path) -> None:
     folder = tmp_path / "before"
     painted.labelled(folder / "labelled")
     shutil.copytree(Run.find("builtin:cifar-fs-conv4", folder / "runs").path, folder / "runs" / "a+b")
     both = f"efficientnet-lite0+{folder}/runs/builtin-cifar-fs-conv4"
-    done = fslstm("fit", folder / "labelled", "-o", folder / "a.fslstm", "--backbone", both)
-    assert done.code == 0, done.err
-    done = fslstm("fit", folder / "labelled", "-o", folder / "b.fslstm", "--backbone", "a+b", "--runs", folder / "runs")
-    assert done.code == 0, done.err
+    succeed("fit", folder / "labelled", "-o", folder / "a.fslstm", "--backbone", both)
+    succeed("fit", folder / "labelled", "-o", folder / "b.fslstm", "--backbone", "a+b", "--runs", folder / "runs")
     moved = folder.rename(tmp_path / "after")
     for name in ("a", "b"):
-        done = fslstm("predict", moved / f"{name}.fslstm", moved / "labelled")
-        assert done.code == 0, done.err
+        succeed("predict", moved / f"{name}.fslstm", moved / "labelled")

@@ -26,10 +26,9 @@ def exported(tasks: list[dict]) -> list[dict]:
     return done
 
 
-def test_predictions_go_there_and_labels_come_back(fslstm, tmp_path: Path, model, new) -> None:
+def test_predictions_go_there_and_labels_come_back(succeed, tmp_path: Path, model, new) -> None:
     os.rename(new / "blue-0.png", new / "a b#%ü.png")
-    done = fslstm("predict", model, new, "--label-studio", tmp_path / "tasks.json", "--accept", 1)
-    assert done.code == 0, done.err
+    succeed("predict", model, new, "--label-studio", tmp_path / "tasks.json", "--accept", 1)
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert len(tasks) == 12
     assert tasks[0]["data"]["image"] == "/data/local-files/?d=new/a%20b%23%25%C3%BC.png"
@@ -39,16 +38,15 @@ def test_predictions_go_there_and_labels_come_back(fslstm, tmp_path: Path, model
     (tmp_path / "export.json").write_text(json.dumps(exported(tasks)))
     found = labelled(tmp_path / "export.json")
     assert [each.path for each in found] == sorted(new.iterdir())[:3]
-    done = fslstm("update", model, "--add", tmp_path / "export.json")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", tmp_path / "export.json")
     assert "18 pictures, 3 classes" in done.out
     names = FewShotClassifier.load(model).pictures_
     assert str(new / "a b#%ü.png") in names
 
 
-def test_suggestions_become_tasks_in_their_order(fslstm, tmp_path: Path, model, new) -> None:
+def test_suggestions_become_tasks_in_their_order(succeed, tmp_path: Path, model, new) -> None:
     files = ("--json", tmp_path / "next.json", "--label-studio", tmp_path / "tasks.json")
-    assert fslstm("suggest", model, new, "--count", 3, *files).code == 0
+    succeed("suggest", model, new, "--count", 3, *files)
     asked = [row["path"] for row in json.loads((tmp_path / "next.json").read_text())["rows"]]
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert tasks == [{"data": {"image": f"/data/local-files/?d={path}"}} for path in asked]

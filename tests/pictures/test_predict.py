@@ -58,13 +58,12 @@ def rows_of(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(text, strict=True))
 
 
-def test_labels_sets_table_and_sorted_copies(fslstm, tmp_path: Path, model, new) -> None:
+def test_labels_sets_table_and_sorted_copies(succeed, tmp_path: Path, model, new) -> None:
     before = {file: file.read_bytes() for file in new.iterdir()}
-    done = fslstm(
+    done = succeed(
         "predict", model, new, "--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json",
         "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted", "--coverage", 0.8,
     )  # fmt: skip
-    assert done.code == 0, done.err
     assert "12 pictures." in done.out
     assert "The prediction sets contain the true label for 80 % of the pictures of each class." in done.out
     rows = rows_of(tmp_path / "out.csv")
@@ -91,13 +90,14 @@ def darkened(pictures: Path, folder: Path) -> Path:
     return folder
 
 
-def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(fslstm, tmp_path: Path, model, new) -> None:
+def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(
+    fslstm, succeed, tmp_path: Path, model, new
+) -> None:
     alike = fslstm("predict", model, new, "--coverage", 0.8)
     assert "a permutation test of 12 pictures finds no difference" in alike.out
     darker = darkened(new, tmp_path / "darker")
     command = ("predict", model, darker, "--wrong-at-most", 0.2, "--guaranteed", "--accept", 1)
-    done = fslstm(*command, "--json", tmp_path / "out.json")
-    assert done.code == 0, done.err
+    done = succeed(*command, "--json", tmp_path / "out.json")
     assert "Not guaranteed: that the prediction sets contain the true label for 80 %" in done.out
     assert "Not guaranteed: that at most 20 % of all pictures get a wrong label that is sure." in done.out
     tested = json.loads((tmp_path / "out.json").read_text())["likeness"]
@@ -109,13 +109,12 @@ def test_a_guarantee_is_tested_and_withdrawn_where_the_pictures_differ(fslstm, t
         assert Path(name).name in done.out
 
 
-def test_what_is_expected_is_tested_and_withdrawn_too(fslstm, tmp_path: Path, model, new) -> None:
+def test_what_is_expected_is_tested_and_withdrawn_too(fslstm, succeed, tmp_path: Path, model, new) -> None:
     promise = "At most 20 % of all pictures are expected to get a wrong label that is sure"
     alike = fslstm("predict", model, new, "--wrong-at-most", 0.2)
     assert promise in alike.out
     assert "a permutation test of 12 pictures finds no difference" in alike.out
-    done = fslstm("predict", model, darkened(new, tmp_path / "darker"), "--wrong-at-most", 0.2, "--accept", 1)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, darkened(new, tmp_path / "darker"), "--wrong-at-most", 0.2, "--accept", 1)
     assert promise not in done.out
     assert "Not to be expected: that at most 20 % of all pictures get a wrong label that is sure." in done.out
     assert "The pictures differ from the labelled ones (p = " in done.out
@@ -134,27 +133,26 @@ def test_pictures_of_one_class_are_like_the_labelled_ones_of_it(fslstm, tmp_path
         assert "a permutation test of 12 pictures finds no difference" in done.out, done.err
 
 
-def test_a_guarantee_that_is_not_tested_says_so(fslstm, tmp_path: Path, new) -> None:
+def test_a_guarantee_that_is_not_tested_says_so(fslstm, succeed, tmp_path: Path, new) -> None:
     labelled = painted.labelled(tmp_path / "labelled")
     for file in labelled.glob("*/*"):
         if file.stem not in "01":
             file.unlink()
     small = tmp_path / "small.fslstm"
-    assert fslstm("fit", labelled, "-o", small, *painted.backbone(tmp_path)).code == 0
+    succeed("fit", labelled, "-o", small, *painted.backbone(tmp_path))
     done = fslstm("predict", small, new, "--coverage", 0.6)
     assert "of the pictures of each class, if they are like the labelled ones, which was not tested." in done.out
     assert "permutation test" not in done.out
 
 
-def test_a_continued_table_is_tested_with_all_its_pictures(fslstm, tmp_path: Path, model, new) -> None:
+def test_a_continued_table_is_tested_with_all_its_pictures(succeed, tmp_path: Path, model, new) -> None:
     darker = darkened(new, tmp_path / "darker")
     table, results = tmp_path / "out.csv", []
     for number in range(3):
         if number == 2:
             (darker / "one.png").write_bytes(next(new.iterdir()).read_bytes())
         command = ("predict", model, darker, "--coverage", 0.8, "--csv", table, "--json", tmp_path / "out.json")
-        done = fslstm(*command)
-        assert done.code == 0, done.err
+        done = succeed(*command)
         assert "Not guaranteed" in done.out
         results.append(json.loads((tmp_path / "out.json").read_text())["likeness"])
     assert results[0] == results[1]
@@ -216,21 +214,19 @@ def test_classes_of_one_or_two_pictures_are_not_tested() -> None:
     assert sum(bool(withdrawn("lssvm(ridge=1,normalize)", [1, 2, 12, 12], [10] * 4, seed)) for seed in range(40)) <= 3
 
 
-def test_sets_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
-    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--coverage", 0.6)
-    assert done.code == 0, done.err
+def test_sets_are_the_classifiers(succeed, tmp_path: Path, model, new) -> None:
+    succeed("predict", model, new, "--csv", tmp_path / "out.csv", "--coverage", 0.6)
     rows = rows_of(tmp_path / "out.csv")
     sets = FewShotClassifier.load(model).predict_set([tmp_path / row["path"] for row in rows], coverage=0.6)
     assert [row["set"] for row in rows] == [";".join(each) for each in sets]
     assert all(row["likeliest"] in row["set"].split(";") for row in rows)
 
 
-def test_sets_are_shown_only_where_a_coverage_is_asked_for(fslstm, tmp_path: Path, model, new) -> None:
-    done = fslstm(
+def test_sets_are_shown_only_where_a_coverage_is_asked_for(fslstm, succeed, tmp_path: Path, model, new) -> None:
+    done = succeed(
         "predict", model, new, "--csv", tmp_path / "out.csv", "--json", tmp_path / "out.json", "--html",
         tmp_path / "out.html",
     )  # fmt: skip
-    assert done.code == 0, done.err
     assert ("prediction set" in done.out, "May be" in done.out) == (False, False)
     assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
     content = json.loads((tmp_path / "out.json").read_text())
@@ -239,11 +235,11 @@ def test_sets_are_shown_only_where_a_coverage_is_asked_for(fslstm, tmp_path: Pat
     assert "May be" in fslstm("predict", model, new, "--coverage", 0.5).out
 
 
-def test_a_transductive_method_continues_no_table(fslstm, tmp_path: Path, new) -> None:
+def test_a_transductive_method_continues_no_table(fslstm, succeed, tmp_path: Path, new) -> None:
     model, out = tmp_path / "c.fslstm", tmp_path / "out.csv"
     labelled = painted.labelled(tmp_path / "labelled")
-    assert fslstm("fit", labelled, "-o", model, "--method", "lssvm+psm", *painted.backbone(tmp_path)).code == 0
-    assert fslstm("predict", model, new, "--csv", out).code == 0
+    succeed("fit", labelled, "-o", model, "--method", "lssvm+psm", *painted.backbone(tmp_path))
+    succeed("predict", model, new, "--csv", out)
     again = fslstm("predict", model, new, "--csv", out)
     assert (again.code, "cannot be continued" in again.err) == (2, True)
 
@@ -251,15 +247,14 @@ def test_a_transductive_method_continues_no_table(fslstm, tmp_path: Path, new) -
 @pytest.mark.parametrize(
     ("name", "shots"), [("lssvm(normalize)", 1), ("lssvm(normalize)+psm", 1), ("lssvm(normalize)+psm", 4)]
 )
-def test_a_probability_is_calibrated_or_says_that_it_is_not(name, shots, fslstm, tmp_path: Path, new) -> None:
+def test_a_probability_is_calibrated_or_says_that_it_is_not(name, shots, succeed, tmp_path: Path, new) -> None:
     model, labelled = tmp_path / "c.fslstm", painted.labelled(tmp_path / "labelled")
     for folder in labelled.iterdir():
         for picture in sorted(folder.iterdir())[shots:]:
             picture.unlink()
-    assert fslstm("fit", labelled, "-o", model, "--method", name, *painted.backbone(tmp_path)).code == 0
+    succeed("fit", labelled, "-o", model, "--method", name, *painted.backbone(tmp_path))
     files = {kind: tmp_path / f"out.{kind}" for kind in ("csv", "json", "html")}
-    done = fslstm("predict", model, new, *(each for kind, file in files.items() for each in (f"--{kind}", file)))
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, *(each for kind, file in files.items() for each in (f"--{kind}", file)))
     content = json.loads(files["json"].read_text())
     said = [" ".join(done.out.split()), files["html"].read_text(), str(content["uncalibrated"])]
     assert ["one labelled point" in each for each in said] == [shots == 1] * 3
@@ -293,32 +288,31 @@ def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path:
     assert "not 15: label more, or accept 0.93 or less, or 1, which accepts all" in done.err
 
 
-def test_predictions_without_sets_still_tell_none_of_these(fslstm, tmp_path: Path, new) -> None:
+def test_predictions_without_sets_still_tell_none_of_these(fslstm, succeed, tmp_path: Path, new) -> None:
     folder = painted.labelled(tmp_path / "labelled", each=4)
     fit = ("fit", folder, "-o", tmp_path / "m", "--method", "svm", *painted.backbone(tmp_path))
-    assert fslstm(*fit).code == 0
+    succeed(*fit)
     Image.new("RGB", (9, 9), "black").save(new / "black.png")
-    done = fslstm("predict", tmp_path / "m", new, "--csv", tmp_path / "out.csv")
-    assert done.code == 0, done.err
+    succeed("predict", tmp_path / "m", new, "--csv", tmp_path / "out.csv")
     found = {Path(row["path"]).name: (row["label"], row["set"]) for row in rows_of(tmp_path / "out.csv")}
     assert found["black.png"] == (NONE, "")
     for file in folder.rglob("[1-9].png"):
         file.unlink()
-    assert fslstm(*fit).code == 0
+    succeed(*fit)
     done = fslstm("predict", tmp_path / "m", new)
     assert (done.code, 'No picture is labelled "none of these".' in done.out) == (0, True)
 
 
-def test_weights_that_were_moved_are_named(fslstm, tmp_path: Path, model, new) -> None:
+def test_weights_that_were_moved_are_named(fslstm, succeed, tmp_path: Path, model, new) -> None:
     before = tmp_path / "conv4.safetensors"
     moved = before.rename(tmp_path / "moved.safetensors")
     done = fslstm("predict", model, new)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert f"no run folder or weights file at {before}" in done.err
     assert "give the file or the run as --weights" in done.err
-    assert fslstm("predict", model, new, "--weights", moved).code == 0
-    assert fslstm("update", model, "--forget", "red", "--weights", moved).code == 0
-    assert fslstm("suggest", model, new).code == 0  # the updated file knows the new place
+    succeed("predict", model, new, "--weights", moved)
+    succeed("update", model, "--forget", "red", "--weights", moved)
+    succeed("suggest", model, new)  # the updated file knows the new place
     other = load_tensors(moved)
     other[next(iter(other))] += 1
     save_tensors(tmp_path / "other.safetensors", other)
@@ -374,39 +368,38 @@ def test_a_model_file_that_makes_no_sense_is_one_sentence(fslstm, tmp_path: Path
     assert model.read_bytes() == before
 
 
-def test_classes_with_too_few_pictures_are_named(fslstm, tmp_path: Path, new) -> None:
+def test_classes_with_too_few_pictures_are_named(fslstm, succeed, tmp_path: Path, new) -> None:
     folder = painted.labelled(tmp_path / "uneven", each=5)
     for file in (folder / "red").glob("[2-9].png"):
         file.unlink()
-    assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
+    succeed("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path))
     done = fslstm("predict", tmp_path / "m", new, "--coverage", 0.8)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert (
         "The labelled images of 1 of 3 classes (red 2) can guarantee a coverage of at most 66.7 %, not 80 %: label 4"
         in done.err
     )
-    done = fslstm("predict", tmp_path / "m", new, "--coverage", 0.8, "--coverage-kind", "marginal")
-    assert done.code == 0, done.err
+    succeed("predict", tmp_path / "m", new, "--coverage", 0.8, "--coverage-kind", "marginal")
 
 
-def test_a_method_that_was_chosen_has_sets_by_one_that_was_not(fslstm, tmp_path: Path, new) -> None:
+def test_a_method_that_was_chosen_has_sets_by_one_that_was_not(succeed, tmp_path: Path, new) -> None:
     folder = painted.labelled(tmp_path / "labelled")
-    assert fslstm("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path)).code == 0
-    assert fslstm("update", tmp_path / "m", "--forget", "red").code == 0
+    succeed("fit", folder, "-o", tmp_path / "m", *painted.backbone(tmp_path))
+    succeed("update", tmp_path / "m", "--forget", "red")
     chosen = FewShotClassifier.load(tmp_path / "m")
     assert (chosen.set_method, str(chosen.set_method_)) == (CANDIDATES[0], CANDIDATES[0])
     given = ("fit", folder, "-o", tmp_path / "m", "--method", "nn", *painted.backbone(tmp_path))
-    assert fslstm(*given).code == 0
+    succeed(*given)
     assert FewShotClassifier.load(tmp_path / "m").set_method is None
 
 
-def test_a_method_that_no_module_can_be_added_to_is_told_as_the_models(fslstm, tmp_path: Path, new) -> None:
+def test_a_method_that_no_module_can_be_added_to_is_told_as_the_models(fslstm, succeed, tmp_path: Path, new) -> None:
     folder, file = painted.labelled(tmp_path / "labelled"), tmp_path / "m.fslstm"
     fit = ("fit", folder, "-o", file, *painted.backbone(tmp_path), "--method")
     refused = fslstm(*fit, "simpleshot")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "simpleshot needs the mean feature of base classes, which labelled pictures do not have" in refused.err
-    assert fslstm(*fit, "simpleshot(center=none)").code == 0
+    succeed(*fit, "simpleshot(center=none)")
     done = fslstm("predict", file, new, "--transductive")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert f"{file} was fitted with simpleshot(center=none), which is none: leave it out" in done.err
@@ -429,13 +422,12 @@ def test_what_does_not_go_together_is_refused(fslstm, model, new, arguments, wor
     assert words in done.err
 
 
-def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, tmp_path: Path, model, new) -> None:
+def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, succeed, tmp_path: Path, model, new) -> None:
     out = tmp_path / "out.csv"
     options = ("--csv", out, "--json", tmp_path / "out.json", "--accept", 1)
-    assert fslstm("predict", model, new, *options).code == 0
+    succeed("predict", model, new, *options)
     median = sorted(float(row["probability"]) for row in rows_of(out))[6]
-    done = fslstm("predict", model, new, *options, "--above", median, "--sort-into", tmp_path / "sorted")
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, *options, "--above", median, "--sort-into", tmp_path / "sorted")
     rows = rows_of(out)
     sure = {row["path"] for row in rows if float(row["probability"]) >= median}
     assert 0 < len(sure) < len(rows)
@@ -446,8 +438,7 @@ def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, tmp_path: P
     assert f"Sure: {len(sure)} of 12 pictures; look at the other {12 - len(sure)}." in done.out
     apart = {file.name for file in (tmp_path / "sorted" / "unsure").iterdir()}
     assert apart == {Path(row["path"]).name for row in rows} - {Path(each).name for each in sure}
-    done = fslstm("predict", model, new, *options, "--wrong-at-most", 0.05)  # the same table, marked again
-    assert done.code == 0, done.err
+    succeed("predict", model, new, *options, "--wrong-at-most", 0.05)  # the same table, marked again
     cautious = sorted((float(row["cautious"]) for row in rows), reverse=True)
     taken = int((np.cumsum(1 - np.array(cautious)) <= 0.05 * 12).sum())
     assert sum(row["sure"] == "yes" for row in rows_of(out)) == taken
@@ -456,33 +447,34 @@ def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, tmp_path: P
     assert {row["sure"] for row in json.loads((tmp_path / "plain.json").read_text())["rows"]} == {None}
 
 
-def test_guaranteed_labels_are_those_whose_set_has_no_other(fslstm, tmp_path: Path, model, new) -> None:
+def test_guaranteed_labels_are_those_whose_set_has_no_other(succeed, tmp_path: Path, model, new) -> None:
     out = tmp_path / "out.csv"
-    done = fslstm("predict", model, new, "--wrong-at-most", 0.2, "--guaranteed", "--csv", out, "--accept", 1)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, "--wrong-at-most", 0.2, "--guaranteed", "--csv", out, "--accept", 1)
     assert "contain the true label for 80 %" in done.out
     assert "guaranteed as the prediction sets are" in done.out
     assert all((row["sure"] == "yes") == (row["set"] == row["label"]) for row in rows_of(out))
 
 
-def test_classes_have_columns_of_their_own_where_they_are_asked_for(fslstm, tmp_path: Path, model, new) -> None:
+def test_classes_have_columns_of_their_own_where_they_are_asked_for(
+    fslstm, succeed, tmp_path: Path, model, new
+) -> None:
     out = tmp_path / "out.csv"
-    assert fslstm("predict", model, new, "--csv", out, "--probabilities").code == 0
+    succeed("predict", model, new, "--csv", out, "--probabilities")
     shares = [[float(row[f"probability of {name}"]) for name in ("blue", "green", "red")] for row in rows_of(out)]
     likely = FewShotClassifier.load(model).predict_proba(sorted(new.iterdir()))
     np.testing.assert_allclose(shares, likely, atol=1e-4)
-    assert fslstm("predict", model, new, "--csv", out, "--probabilities", "--above", 0.5).code == 0
+    succeed("predict", model, new, "--csv", out, "--probabilities", "--above", 0.5)
     assert [row["probability of red"] for row in rows_of(out)] == [f"{row[2]:.4f}" for row in shares]
     done = fslstm("predict", model, new, "--csv", out)
     assert (done.code, "other columns than are written now (probability of blue)" in done.err) == (2, True)
 
 
-def test_json_has_the_probabilities_that_are_asked_for(fslstm, tmp_path: Path, model, new) -> None:
-    assert fslstm("predict", model, new, "--json", tmp_path / "out.json", "--probabilities").code == 0
+def test_json_has_the_probabilities_that_are_asked_for(succeed, tmp_path: Path, model, new) -> None:
+    succeed("predict", model, new, "--json", tmp_path / "out.json", "--probabilities")
     rows = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert [*rows[0]["probabilities"]] == ["blue", "green", "red"]
     assert all(each["probabilities"][each["likeliest"]] == each["probability"] for each in rows)
-    assert fslstm("predict", model, new, "--json", tmp_path / "out.json").code == 0
+    succeed("predict", model, new, "--json", tmp_path / "out.json")
     assert {each["probabilities"] for each in json.loads((tmp_path / "out.json").read_text())["rows"]} == {None}
 
 
@@ -507,44 +499,42 @@ def test_what_is_sure_is_said_in_one_way(fslstm, model, new, arguments, words) -
     assert (done.code, done.err.count("\n"), words in done.err) == (2, 1, True), done.err
 
 
-def test_nothing_is_expected_of_probabilities_that_nothing_confirms(fslstm, tmp_path: Path, new) -> None:
+def test_nothing_is_expected_of_probabilities_that_nothing_confirms(fslstm, succeed, tmp_path: Path, new) -> None:
     one = painted.labelled(tmp_path / "one", each=1)
-    assert fslstm("fit", one, "-o", tmp_path / "m", "--method", "lssvm", *painted.backbone(tmp_path)).code == 0
+    succeed("fit", one, "-o", tmp_path / "m", "--method", "lssvm", *painted.backbone(tmp_path))
     done = fslstm("predict", tmp_path / "m", new, "--wrong-at-most", 0.1)
     assert (done.code, "needs calibrated probabilities" in done.err) == (2, True)
 
 
-def test_predictions_that_use_each_other(fslstm, tmp_path: Path, model, new) -> None:
-    done = fslstm("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
-    assert done.code == 0, done.err
+def test_predictions_that_use_each_other(fslstm, succeed, tmp_path: Path, model, new) -> None:
+    succeed("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
     assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
     again = fslstm("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
     assert (again.code, "cannot be continued" in again.err) == (2, True)
 
 
-def test_a_stopped_table_is_continued(fslstm, tmp_path: Path, model, new) -> None:
+def test_a_stopped_table_is_continued(fslstm, succeed, tmp_path: Path, model, new) -> None:
     whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
-    assert fslstm("predict", model, new, "--csv", whole).code == 0
+    succeed("predict", model, new, "--csv", whole)
     lines = whole.read_bytes().split(b"\r\n")
     half = b"\r\n".join(lines[:9]) + b"\r\n" + lines[9][:20]  # eight pictures, and half of a line
     part.write_bytes(half)
-    done = fslstm("predict", model, new, "--csv", part)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, "--csv", part)
     assert "Continued: 8 pictures of 12 already done." in done.err
     assert part.read_bytes() == whole.read_bytes()
     assert "Continued: 12 pictures of 12" in fslstm("predict", model, new, "--csv", part).err
     assert part.read_bytes() == whole.read_bytes()
 
 
-def test_a_table_that_an_editor_changed_loses_nothing(fslstm, tmp_path: Path, model, new) -> None:
+def test_a_table_that_an_editor_changed_loses_nothing(fslstm, succeed, tmp_path: Path, model, new) -> None:
     whole, other = tmp_path / "whole.csv", tmp_path / "other.csv"
-    assert fslstm("predict", model, new, "--csv", whole).code == 0
+    succeed("predict", model, new, "--csv", whole)
     lines = whole.read_bytes().splitlines(keepends=True)
     other.write_bytes(b"".join(line.replace(b"\r\n", b"\n") for line in lines[:9]))
     assert "Continued: 8 pictures of 12" in fslstm("predict", model, new, "--csv", other).err
     assert rows_of(other) == rows_of(whole)
     other.write_bytes(lines[0].rstrip())
-    assert fslstm("predict", model, new, "--csv", other).code == 0
+    succeed("predict", model, new, "--csv", other)
     assert other.read_bytes() == whole.read_bytes()
     quoted = whole.read_bytes().replace(b".png", b'.p"ng', 1)
     other.write_bytes(quoted)
@@ -553,7 +543,7 @@ def test_a_table_that_an_editor_changed_loses_nothing(fslstm, tmp_path: Path, mo
     assert other.read_bytes() == quoted
 
 
-def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, tmp_path: Path, model) -> None:
+def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, succeed, tmp_path: Path, model) -> None:
     new = painted.unlabelled(tmp_path / "many", each=60)
     out = tmp_path / "out.csv"
     process = spawn("predict", model, new, "--csv", out)
@@ -562,8 +552,7 @@ def test_a_killed_prediction_leaves_whole_lines_and_is_continued(spawn, fslstm, 
     process.send_signal(signal.SIGKILL)
     process.communicate()
     before, end, _ = out.read_bytes().rpartition(b"\r\n")  # a kill may fall within a write
-    done = fslstm("predict", model, new, "--csv", out)
-    assert done.code == 0, done.err
+    succeed("predict", model, new, "--csv", out)
     assert out.read_bytes().startswith(before + end)
     paths = [row["path"] for row in rows_of(out)]
     assert sorted(paths) == sorted(f"many/{file.name}" for file in new.iterdir())
@@ -611,7 +600,7 @@ def test_a_model_that_changes_while_it_is_read_is_not_taken_for_the_other(
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+def test_ctrl_c_says_how_to_go_on(fslstm, succeed, tmp_path: Path, model, new, monkeypatch) -> None:
     def stopped(*_):
         raise KeyboardInterrupt
 
@@ -619,13 +608,13 @@ def test_ctrl_c_says_how_to_go_on(fslstm, tmp_path: Path, model, new, monkeypatc
         patch.setattr(PredictionTable, "append", stopped)
         done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
     assert (done.code, "The same command continues" in done.err, "Traceback" in done.err) == (130, True, False)
-    assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv").code == 0
+    succeed("predict", model, new, "--csv", tmp_path / "out.csv")
     assert len(rows_of(tmp_path / "out.csv")) == 12
 
 
-def test_a_table_with_a_picture_twice_is_not_believed(fslstm, tmp_path: Path, model, new) -> None:
+def test_a_table_with_a_picture_twice_is_not_believed(fslstm, succeed, tmp_path: Path, model, new) -> None:
     out = tmp_path / "out.csv"
-    assert fslstm("predict", model, new, "--csv", out).code == 0
+    succeed("predict", model, new, "--csv", out)
     header, *lines = out.read_bytes().splitlines(keepends=True)
     for again in (lines[3], lines[3].replace(b"new/", b"./new/"), lines[3].replace(b"new/", os.fsencode(new) + b"/")):
         out.write_bytes(header + b"".join(lines) + again)
@@ -636,9 +625,9 @@ def test_a_table_with_a_picture_twice_is_not_believed(fslstm, tmp_path: Path, mo
         assert out.read_bytes() == before
 
 
-def test_a_folder_by_another_name_is_the_same(fslstm, tmp_path: Path, model, new) -> None:
+def test_a_folder_by_another_name_is_the_same(fslstm, succeed, tmp_path: Path, model, new) -> None:
     out = tmp_path / "out.csv"
-    assert fslstm("predict", model, new, "--csv", out).code == 0
+    succeed("predict", model, new, "--csv", out)
     before = out.read_bytes()
     (tmp_path / "other").symlink_to(new)
     done = fslstm("predict", model, tmp_path / "other", "--csv", out)
@@ -649,15 +638,14 @@ def test_a_folder_by_another_name_is_the_same(fslstm, tmp_path: Path, model, new
     assert "13 pictures." in fslstm("predict", model, tmp_path / "other", "--csv", out).out
 
 
-def test_what_was_asked_for_is_summed_up(fslstm, tmp_path: Path, model, new) -> None:
+def test_what_was_asked_for_is_summed_up(fslstm, succeed, tmp_path: Path, model, new) -> None:
     out, red = tmp_path / "out.csv", new / "red"
     red.mkdir()
     for file in new.glob("red-*.png"):
         file.rename(red / file.name)
-    assert fslstm("predict", model, new, "--csv", out).code == 0
+    succeed("predict", model, new, "--csv", out)
     files = ("--json", tmp_path / "out.json", "--html", tmp_path / "out.html", "--sort-into", tmp_path / "sorted")
-    done = fslstm("predict", model, red, "--csv", out, *files)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, red, "--csv", out, *files)
     assert "4 pictures." in done.out
     assert f"Written: {out}, which has 8 further pictures." in done.out
     assert len(rows_of(out)) == 12
@@ -670,15 +658,16 @@ def test_what_was_asked_for_is_summed_up(fslstm, tmp_path: Path, model, new) -> 
     assert (done.code, "None of the pictures can be read." in done.err) == (1, True)
 
 
-def test_a_label_that_was_corrected_has_no_probability(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+def test_a_label_that_was_corrected_has_no_probability(
+    fslstm, succeed, tmp_path: Path, model, new, monkeypatch
+) -> None:
     out = tmp_path / "out.csv"
-    assert fslstm("predict", model, new, "--csv", out, "--accept", 1).code == 0
+    succeed("predict", model, new, "--csv", out, "--accept", 1)
     first, *others = rows_of(out)
     assert {each["label"] for each in (first, *others)} == {*painted.COLOURS}
     out.write_text(out.read_text().replace(f"{first['path']},{first['label']},", f"{first['path']},grey,"))
     files = ("--label-studio", tmp_path / "tasks.json")
-    done = fslstm("predict", model, new, "--csv", out, "--accept", 1, *files)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, "--csv", out, "--accept", 1, *files)
     assert re.search(rf"{Path(first['path']).name} +│ grey \({first['label']}\) +│ +– │", done.out), done.out
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert ["score" in each["predictions"][0] for each in tasks] == [False] + [True] * 11
@@ -694,14 +683,13 @@ def test_a_label_that_was_corrected_has_no_probability(fslstm, tmp_path: Path, m
     [("--above", 1), ("--wrong-at-most", 0.01), ("--wrong-at-most", 0.2, "--guaranteed")],
     ids=["above", "wrong-at-most", "guaranteed"],
 )
-def test_a_label_that_was_corrected_is_sure(fslstm, tmp_path: Path, model, new, options) -> None:
+def test_a_label_that_was_corrected_is_sure(succeed, tmp_path: Path, model, new, options) -> None:
     out, sorted_into = tmp_path / "out.csv", tmp_path / "sorted"
     sure = ("--csv", out, "--accept", 1, *options)
-    assert fslstm("predict", model, new, *sure).code == 0
+    succeed("predict", model, new, *sure)
     first, *others = rows_of(out)
     out.write_text(out.read_text().replace(f"{first['path']},{first['label']},", f"{first['path']},grey,"))
-    done = fslstm("predict", model, new, *sure, "--xmp", "--sort-into", sorted_into)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, *sure, "--xmp", "--sort-into", sorted_into)
     corrected, *rest = rows_of(out)
     assert (corrected["label"], corrected["sure"]) == ("grey", "yes")
     assert [each["sure"] for each in rest] == [each["sure"] for each in others]
@@ -710,14 +698,14 @@ def test_a_label_that_was_corrected_is_sure(fslstm, tmp_path: Path, model, new, 
     assert "<rdf:li>grey</rdf:li>" in (new / f"{Path(first['path']).name}.xmp").read_text()
 
 
-def test_another_table_is_not_continued(fslstm, tmp_path: Path, model, new) -> None:
+def test_another_table_is_not_continued(fslstm, succeed, tmp_path: Path, model, new) -> None:
     foreign = tmp_path / "foreign.csv"
     foreign.write_text("path,label\na,b\n")
     done = fslstm("predict", model, new, "--csv", foreign)
     assert (done.code, foreign.read_text()) == (1, "path,label\na,b\n")
     assert "not a table as 'fslstm predict' writes it" in done.err
     out = tmp_path / "out.csv"
-    assert fslstm("predict", model, new, "--csv", out).code == 0
+    succeed("predict", model, new, "--csv", out)
     done = fslstm("predict", model, new, "--csv", out, "--coverage", 0.7)
     assert (done.code, "by another model or with other options" in done.err) == (2, True)
     out.write_text(out.read_text().replace(",sure\n", ",sure,my notes\n"))
@@ -780,7 +768,7 @@ STRANGE = [
 ]  # fmt: skip
 
 
-def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
+def test_strange_names_do_no_harm(fslstm, succeed, tmp_path: Path, model) -> None:
     new = tmp_path / "strange"
     new.mkdir()
     for number, name in enumerate(STRANGE):
@@ -788,8 +776,7 @@ def test_strange_names_do_no_harm(fslstm, tmp_path: Path, model) -> None:
     os.rename(new / "a,b.png", os.fsencode(new) + b"/\xff,b.png")
     out, page = tmp_path / "out.csv", tmp_path / "out.html"
     arguments = ("predict", model, new, "--csv", out, "--html", page, "--sort-into", tmp_path / "sorted")
-    done = fslstm(*arguments)
-    assert done.code == 0, done.err
+    done = succeed(*arguments)
     assert "\x1b" not in done.out + done.err
     rows = rows_of(out)
     assert len(rows) == len(STRANGE)
@@ -818,10 +805,9 @@ def test_a_label_that_a_spreadsheet_would_compute_comes_back(tmp_path: Path) -> 
     assert not re.search(r"(^|,)\"?[=+@-]", table.file.read_text(), re.MULTILINE)
 
 
-def test_unreadable_pictures_are_named(fslstm, tmp_path: Path, model, new) -> None:
+def test_unreadable_pictures_are_named(fslstm, succeed, tmp_path: Path, model, new) -> None:
     (new / "broken.jpg").write_bytes(b"nothing")
-    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, "--csv", tmp_path / "out.csv")
     assert "broken.jpg is damaged, or not an image" in done.err
     assert "12 pictures; 1 picture could not be read." in done.out
     assert len(rows_of(tmp_path / "out.csv")) == 12
@@ -844,13 +830,12 @@ def test_names_of_folders_fit_every_file_system(tmp_path: Path) -> None:
     assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 2
 
 
-def test_pictures_of_the_classifier_are_left_out_where_asked(fslstm, tmp_path: Path, model, new) -> None:
+def test_pictures_of_the_classifier_are_left_out_where_asked(fslstm, succeed, tmp_path: Path, model, new) -> None:
     mine = FewShotClassifier.load(model).pictures_[0]
     shutil.copy(mine, new / "copy.png")  # by its name another picture
     listed = "".join(f"{file}\n" for file in [*sorted(new.iterdir()), mine])
     (tmp_path / "all.csv").write_text(f"path\n{listed}")
-    done = fslstm("predict", model, tmp_path / "all.csv", "--new", "--csv", tmp_path / "out.csv")
-    assert done.code == 0, done.err
+    done = succeed("predict", model, tmp_path / "all.csv", "--new", "--csv", tmp_path / "out.csv")
     assert "1 picture left out: in the classifier itself." in done.err
     assert {Path(row["path"]).name for row in rows_of(tmp_path / "out.csv")} == {file.name for file in new.iterdir()}
     (tmp_path / "mine.csv").write_text(f"path\n{mine}\n")
@@ -858,7 +843,7 @@ def test_pictures_of_the_classifier_are_left_out_where_asked(fslstm, tmp_path: P
     assert (done.code, "was fitted to all of these pictures" in done.err) == (1, True)
 
 
-def test_sure_is_said_of_the_pictures_that_were_named(fslstm, tmp_path: Path, model, new) -> None:
+def test_sure_is_said_of_the_pictures_that_were_named(fslstm, succeed, tmp_path: Path, model, new) -> None:
     first, *others = sorted(new.iterdir())
     (tmp_path / "first.csv").write_text(f"path\n{first}\n")
     (tmp_path / "others.csv").write_text("path\n" + "".join(f"{file}\n" for file in others))
@@ -866,17 +851,17 @@ def test_sure_is_said_of_the_pictures_that_were_named(fslstm, tmp_path: Path, mo
     done = fslstm("predict", model, tmp_path / "first.csv", "--csv", out, "--accept", 1, "--above", 0)
     assert re.search(r"Sure *┃", done.out), done.out
     assert [row["sure"] for row in rows_of(out)] == ["yes"]
-    assert fslstm("predict", model, tmp_path / "others.csv", "--csv", out, "--accept", 1, "--above", 0).code == 0
+    succeed("predict", model, tmp_path / "others.csv", "--csv", out, "--accept", 1, "--above", 0)
     assert [row["sure"] for row in rows_of(out)] == ["", *["yes"] * len(others)]
-    assert fslstm("predict", model, tmp_path / "others.csv", "--csv", out, "--accept", 1).code == 0
+    succeed("predict", model, tmp_path / "others.csv", "--csv", out, "--accept", 1)
     assert {row["sure"] for row in rows_of(out)} == {""}, "what nobody asked this time is not said"
 
 
-def test_a_table_behind_a_link_stays_there(fslstm, tmp_path: Path, model, new) -> None:
+def test_a_table_behind_a_link_stays_there(succeed, tmp_path: Path, model, new) -> None:
     out, link = tmp_path / "out.csv", tmp_path / "link.csv"
     link.symlink_to(out)
     for _ in range(2):
-        assert fslstm("predict", model, new, "--csv", link, "--above", 0).code == 0
+        succeed("predict", model, new, "--csv", link, "--above", 0)
     assert link.is_symlink()
     assert {row["sure"] for row in rows_of(out)} <= {"yes", "no"}
 
@@ -931,24 +916,23 @@ def test_a_folder_that_is_a_link_is_not_followed(fslstm, tmp_path: Path, model, 
     assert not list(elsewhere.iterdir())
 
 
-def test_paths_are_those_that_were_typed(fslstm, tmp_path: Path, model, new, monkeypatch) -> None:
+def test_paths_are_those_that_were_typed(fslstm, succeed, tmp_path: Path, model, new, monkeypatch) -> None:
     (new / "deep").mkdir()
     painted.picture("red", 900).save(tmp_path / "=1.png")
     shutil.copy(tmp_path / "=1.png", new / "deep" / "red-0.png")
     monkeypatch.chdir(tmp_path)
-    done = fslstm("predict", model.name, "new", "--csv", "out.csv", "--json", "out.json")
-    assert done.code == 0, done.err
+    done = succeed("predict", model.name, "new", "--csv", "out.csv", "--json", "out.json")
     assert "deep/red-0.png" in done.out
     paths = {row["path"] for row in rows_of(tmp_path / "out.csv")}
     assert paths == {str(each.relative_to(tmp_path)) for each in new.rglob("*.png")}
     assert {each["path"] for each in json.loads((tmp_path / "out.json").read_text())["rows"]} == paths
     assert "Continued: 13 pictures of 13" in fslstm("predict", model, new, "--csv", "out.csv").err
-    assert fslstm("predict", model, "=1.png", "--csv", "out.csv").code == 0
+    succeed("predict", model, "=1.png", "--csv", "out.csv")
     assert rows_of(tmp_path / "out.csv")[-1]["path"] == "./=1.png"
     monkeypatch.chdir(new)
     assert fslstm("predict", model, ".", "--csv", tmp_path / "elsewhere" / "out.csv").code == 2
     (tmp_path / "elsewhere").mkdir()
-    assert fslstm("predict", model, ".", "--csv", tmp_path / "elsewhere" / "out.csv").code == 0
+    succeed("predict", model, ".", "--csv", tmp_path / "elsewhere" / "out.csv")
     assert all(Path(row["path"]).is_file() for row in rows_of(tmp_path / "elsewhere" / "out.csv"))
 
 
@@ -987,22 +971,22 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
     assert (done.code, "is no file in which a table can be continued" in done.err) == (2, True)
 
 
-def test_json_through_a_link_and_into_a_pipe_replaces_neither(fslstm, tmp_path: Path, model, new) -> None:
+def test_json_through_a_link_and_into_a_pipe_replaces_neither(succeed, tmp_path: Path, model, new) -> None:
     (tmp_path / "link.json").symlink_to("real.json")
-    assert fslstm("predict", model, new, "--json", tmp_path / "link.json").code == 0
+    succeed("predict", model, new, "--json", tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        assert fslstm("predict", model, new, "--json", pipe).code == 0
+        succeed("predict", model, new, "--json", pipe)
         assert pipe.is_fifo()
         assert len(json.loads(os.read(descriptor, 1 << 16))["rows"]) == 12
     finally:
         os.close(descriptor)
 
 
-def test_pictures_whose_names_become_one_text_are_both_predicted(fslstm, tmp_path: Path, model) -> None:
+def test_pictures_whose_names_become_one_text_are_both_predicted(fslstm, succeed, tmp_path: Path, model) -> None:
     new = tmp_path / "names"
     new.mkdir()
     names = [b"x\xff.png", b"x\\xff.png"]
@@ -1010,8 +994,7 @@ def test_pictures_whose_names_become_one_text_are_both_predicted(fslstm, tmp_pat
         painted.picture("red", 300 + number).save(new / "1.png")
         os.rename(new / "1.png", os.fsencode(new) + b"/" + name)
     arguments = ("predict", model, new, "--csv", tmp_path / "out.csv", "--sort-into", tmp_path / "sorted")
-    done = fslstm(*arguments)
-    assert done.code == 0, done.err
+    done = succeed(*arguments)
     assert "2 pictures." in done.out
     assert sorted(os.fsencode(path_of(row["path"])) for row in rows_of(tmp_path / "out.csv")) == sorted(
         b"names/" + name for name in names

@@ -30,10 +30,9 @@ def known(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_score_is_counted_from_the_predictions(fslstm, tmp_path: Path, model, known) -> None:
+def test_a_score_is_counted_from_the_predictions(succeed, tmp_path: Path, model, known) -> None:
     shutil.copy(tmp_path / "labelled" / "red" / "0.png", known / "red" / "again.png")
-    done = fslstm("score", model, known, "--coverage", 0.8, "--accept", 1, "--json", tmp_path / "score.json")
-    assert done.code == 0, done.err
+    done = succeed("score", model, known, "--coverage", 0.8, "--accept", 1, "--json", tmp_path / "score.json")
     assert "1 picture left out: in the classifier itself, or given twice." in done.err
     found = json.loads((tmp_path / "score.json").read_text())
     files = sorted(file for file in known.rglob("*.png") if file.name not in ("again.png", "lime.png"))
@@ -65,20 +64,18 @@ def test_probabilities_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == [2]
 
 
-def test_a_picture_that_a_list_has_twice_is_counted_once(fslstm, tmp_path: Path, model, known) -> None:
+def test_a_picture_that_a_list_has_twice_is_counted_once(succeed, tmp_path: Path, model, known) -> None:
     rows = [f"{file},{file.parent.name}" for file in sorted(known.glob("green/*.png"))]
     (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows, rows[0]]))
-    done = fslstm("score", model, tmp_path / "list.csv", "--json", tmp_path / "score.json")
-    assert done.code == 0, done.err
+    done = succeed("score", model, tmp_path / "list.csv", "--json", tmp_path / "score.json")
     assert "1 picture left out: in the classifier itself, or given twice." in done.err
     assert json.loads((tmp_path / "score.json").read_text())["pictures"] == 4
 
 
-def test_none_of_these_is_counted_and_needs_no_class(fslstm, tmp_path: Path, model, known) -> None:
+def test_none_of_these_is_counted_and_needs_no_class(succeed, tmp_path: Path, model, known) -> None:
     (known / NONE).mkdir()
     painted.picture("red", 300).save(known / NONE / "1.png")
-    done = fslstm("score", model, known, "--json", tmp_path / "score.json")
-    assert done.code == 0, done.err
+    done = succeed("score", model, known, "--json", tmp_path / "score.json")
     assert f'1 picture of "{NONE}" left out' in done.err
     assert json.loads((tmp_path / "score.json").read_text())["pictures"] == 12
 
@@ -93,11 +90,10 @@ def test_what_cannot_be_scored_is_one_sentence(fslstm, tmp_path: Path, model) ->
         assert words in done.err
 
 
-def test_a_model_says_what_it_is_without_pictures_and_weights(fslstm, tmp_path: Path, model) -> None:
+def test_a_model_says_what_it_is_without_pictures_and_weights(succeed, tmp_path: Path, model) -> None:
     shutil.rmtree(tmp_path / "labelled")
     (tmp_path / "conv4.safetensors").unlink()
-    done = fslstm("show", model, "--json", tmp_path / "show.json")
-    assert done.code == 0, done.err
+    done = succeed("show", model, "--json", tmp_path / "show.json")
     for words in ("blue", "15 pictures in", "Backbone: conv4 (84 x 84 pixels)", "Method: lssvm(normalize).", "Expect"):
         assert words in done.out
     found = json.loads((tmp_path / "show.json").read_text())
@@ -106,10 +102,9 @@ def test_a_model_says_what_it_is_without_pictures_and_weights(fslstm, tmp_path: 
     assert found["backbone"]["name"] == "conv4"
 
 
-def test_a_classifier_of_features_is_shown_too(fslstm, tmp_path: Path) -> None:
+def test_a_classifier_of_features_is_shown_too(fslstm, succeed, tmp_path: Path) -> None:
     FewShotClassifier("nn").fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], list("aabb")).save(tmp_path / "m")
-    done = fslstm("show", tmp_path / "m")
-    assert done.code == 0, done.err
+    done = succeed("show", tmp_path / "m")
     assert "Backbone: none, since it was fitted to features." in done.out
     done = fslstm("show", tmp_path / "conv4")
     assert (done.code, "There is no model file" in done.err) == (1, True)

@@ -20,10 +20,9 @@ from fslstm_plugin.errors import UsageError
 from fslstm_plugin.storage.files import claimed
 
 
-def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> None:
+def test_suggestions_are_the_classifiers(succeed, tmp_path: Path, model, new) -> None:
     (new / "broken.png").write_bytes(b"")
-    done = fslstm("suggest", model, new, "--count", 3, "--json", tmp_path / "next.json")
-    assert done.code == 0, done.err
+    done = succeed("suggest", model, new, "--count", 3, "--json", tmp_path / "next.json")
     assert "broken.png" in done.err
     files = sorted(file for file in new.iterdir() if file.name != "broken.png")
     expected = FewShotClassifier.load(model).suggest(files, 3)
@@ -32,17 +31,15 @@ def test_suggestions_are_the_classifiers(fslstm, tmp_path: Path, model, new) -> 
     assert all(files[each.place].name in done.out and each.reason in done.out for each in expected)
 
 
-def test_labelled_pictures_are_not_suggested(fslstm, tmp_path: Path, model) -> None:
-    done = fslstm("suggest", model, tmp_path / "labelled", "--json", tmp_path / "next.json")
-    assert done.code == 0, done.err
+def test_labelled_pictures_are_not_suggested(succeed, tmp_path: Path, model) -> None:
+    done = succeed("suggest", model, tmp_path / "labelled", "--json", tmp_path / "next.json")
     assert "are labelled" in done.out
     assert json.loads((tmp_path / "next.json").read_text())["rows"] == []
 
 
-def test_without_a_model_the_first_pictures_to_label_are_suggested(fslstm, tmp_path: Path, small, new) -> None:
-    done = fslstm("suggest", new, "--count", 3, "--json", tmp_path / "first.json",
+def test_without_a_model_the_first_pictures_to_label_are_suggested(succeed, tmp_path: Path, small, new) -> None:
+    done = succeed("suggest", new, "--count", 3, "--json", tmp_path / "first.json",
                   "--label-studio", tmp_path / "tasks.json", *small)  # fmt: skip
-    assert done.code == 0, done.err
     rows = json.loads((tmp_path / "first.json").read_text())["rows"]
     assert len({Path(row["path"]).name.split("-")[0] for row in rows}) == 3  # one of each colour
     assert all(row["reason"].startswith("like ") and row["reason"] in done.out for row in rows)
@@ -83,15 +80,14 @@ def test_first_suggestions_are_of_every_group(groups: int) -> None:
         suggest_first(points[0], 5)
 
 
-def test_an_update_is_a_fit_anew(fslstm, tmp_path: Path, model, small) -> None:
+def test_an_update_is_a_fit_anew(succeed, tmp_path: Path, model, small) -> None:
     more = tmp_path / "more"
     for colour, numbers in (("red", (50, 51)), ("lime", (52, 53, 54))):
         (more / colour).mkdir(parents=True)
         for number in numbers:
             painted.picture("green" if colour == "lime" else colour, number).save(more / colour / f"{number}.png")
     before = model.read_bytes()
-    done = fslstm("update", model, "--add", more, "--forget", "green", "-o", tmp_path / "updated")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", more, "--forget", "green", "-o", tmp_path / "updated")
     assert model.read_bytes() == before
     assert "15 pictures, 3 classes, saved in" in done.out
     whole = tmp_path / "whole"
@@ -102,7 +98,7 @@ def test_an_update_is_a_fit_anew(fslstm, tmp_path: Path, model, small) -> None:
             if file.parent.name != "green":
                 os.link(file, target)
     (whole / "green").rmdir()
-    assert fslstm("fit", whole, "-o", tmp_path / "anew", "--method", "lssvm(normalize)", *small).code == 0
+    succeed("fit", whole, "-o", tmp_path / "anew", "--method", "lssvm(normalize)", *small)
     new = sorted(painted.unlabelled(tmp_path / "new").iterdir())
     updated, anew = (FewShotClassifier.load(tmp_path / name) for name in ("updated", "anew"))
     assert updated.classes_.tolist() == anew.classes_.tolist() == ["blue", "lime", "red"]
@@ -112,19 +108,17 @@ def test_an_update_is_a_fit_anew(fslstm, tmp_path: Path, model, small) -> None:
     np.testing.assert_allclose(updated.predict_proba(X), anew.predict_proba(X), atol=1e-6)
 
 
-def test_the_file_is_replaced_and_pictures_are_added_once(fslstm, tmp_path: Path, model) -> None:
-    done = fslstm("update", model, "--add", tmp_path / "labelled", "--forget", "blue")
-    assert done.code == 0, done.err
+def test_the_file_is_replaced_and_pictures_are_added_once(succeed, tmp_path: Path, model) -> None:
+    done = succeed("update", model, "--add", tmp_path / "labelled", "--forget", "blue")
     assert "10 pictures of" in done.err
     assert "used once" not in done.err
     assert len(FewShotClassifier.load(model).support_) == 15
 
 
-def test_a_label_is_corrected_while_a_class_goes(fslstm, tmp_path: Path, model) -> None:
+def test_a_label_is_corrected_while_a_class_goes(succeed, tmp_path: Path, model) -> None:
     red = tmp_path / "labelled" / "red"
     (tmp_path / "wrong.csv").write_text(f"path,label\n{red}/1.png,green\n{red}/3.png,green\n")
-    done = fslstm("update", model, "--forget", "blue", "--add", tmp_path / "wrong.csv")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--forget", "blue", "--add", tmp_path / "wrong.csv")
     assert "The new label counts for 2 pictures" in done.err
     classifier = FewShotClassifier.load(model)
     labels = dict(zip(classifier.pictures_, classifier.classes_[classifier.support_labels_].tolist(), strict=True))
@@ -135,11 +129,11 @@ def test_a_label_is_corrected_while_a_class_goes(fslstm, tmp_path: Path, model) 
     assert sorted(labels.values()) == ["green"] * 7 + ["red"] * 3
 
 
-def test_a_class_of_two_is_replaced_at_once(fslstm, tmp_path: Path, model) -> None:
+def test_a_class_of_two_is_replaced_at_once(fslstm, succeed, tmp_path: Path, model) -> None:
     new, labelled = painted.unlabelled(tmp_path / "new"), tmp_path / "labelled"
     lime = "".join(f"{file},lime\n" for file in sorted(new.iterdir())[:3])
     (tmp_path / "lime.csv").write_text(f"path,label\n{lime}")
-    assert fslstm("update", model, "--forget", "blue").code == 0
+    succeed("update", model, "--forget", "blue")
     done = fslstm("update", model, "--forget", "green", "--add", tmp_path / "lime.csv", "-o", tmp_path / "1.fslstm")
     assert "8 pictures, 2 classes" in done.out, done.err
     again = "".join(f"{file},green\n" for file in (labelled / "green").iterdir())
@@ -162,13 +156,12 @@ def test_a_class_of_two_is_replaced_at_once(fslstm, tmp_path: Path, model) -> No
     assert model.read_bytes() == before
 
 
-def test_a_copy_of_another_name_and_format_is_told(fslstm, tmp_path: Path, model) -> None:
+def test_a_copy_of_another_name_and_format_is_told(succeed, tmp_path: Path, model) -> None:
     copy = tmp_path / "more" / "red" / "copy.bmp"
     copy.parent.mkdir(parents=True)
     painted.picture("red", 0).save(copy)
     painted.picture("red", 60).save(copy.with_name("new.png"))
-    done = fslstm("update", model, "--add", tmp_path / "more")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", tmp_path / "more")
     assert f"used once: {tmp_path}/labelled/red/0.png, {copy}." in done.err
     assert "16 pictures, 3 classes" in done.out
 
@@ -203,20 +196,19 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     assert model.read_bytes() == before
 
 
-def test_a_picture_that_is_none_of_these_now_is_taken_out(fslstm, tmp_path: Path, model) -> None:
+def test_a_picture_that_is_none_of_these_now_is_taken_out(succeed, tmp_path: Path, model) -> None:
     (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
-    done = fslstm("update", model, "--add", tmp_path / "none.csv")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", tmp_path / "none.csv")
     assert 'Taken out of the classifier, since "none of these": 1.png.' in done.err
     left = FewShotClassifier.load(model).pictures_
     assert len(left) == 14
     assert not any(each.endswith("red/1.png") for each in left)
 
 
-def test_a_classifier_that_learns_its_own_guesses_is_told_so(fslstm, tmp_path: Path, model) -> None:
+def test_a_classifier_that_learns_its_own_guesses_is_told_so(fslstm, succeed, tmp_path: Path, model) -> None:
     painted.unlabelled(tmp_path / "new")
     table = tmp_path / "labels.csv"
-    assert fslstm("predict", model, tmp_path / "new", "--csv", table, "--accept", 1).code == 0
+    succeed("predict", model, tmp_path / "new", "--csv", table, "--accept", 1)
     for command in (("update", model, "--add", table, "-o", tmp_path / "guessed.fslstm"), ("score", model, table)):
         assert "every label is the classifier's own guess" in fslstm(*command).err
     first = table.read_text().splitlines()[1]
@@ -225,9 +217,8 @@ def test_a_classifier_that_learns_its_own_guesses_is_told_so(fslstm, tmp_path: P
     assert "own guess" not in done.err
 
 
-def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, tmp_path: Path, model) -> None:
-    done = fslstm("update", model, "--remove", "red/1.png", "--remove", tmp_path / "labelled" / "blue" / "2.png")
-    assert done.code == 0, done.err
+def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, succeed, tmp_path: Path, model) -> None:
+    done = succeed("update", model, "--remove", "red/1.png", "--remove", tmp_path / "labelled" / "blue" / "2.png")
     assert "13 pictures, 3 classes" in done.out
     left = {
         Path(each).relative_to(tmp_path / "labelled").as_posix() for each in FewShotClassifier.load(model).pictures_
@@ -238,15 +229,14 @@ def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, tmp_path: Path, mo
     assert "9 pictures, 2 classes" in done.out
 
 
-def test_an_edited_table_of_predictions_is_a_table_of_corrections(fslstm, tmp_path: Path, model, new) -> None:
-    assert fslstm("predict", model, new, "--csv", tmp_path / "out.csv", "--accept", 1).code == 0
+def test_an_edited_table_of_predictions_is_a_table_of_corrections(succeed, tmp_path: Path, model, new) -> None:
+    succeed("predict", model, new, "--csv", tmp_path / "out.csv", "--accept", 1)
     header, *lines = (tmp_path / "out.csv").read_text().splitlines()
     rows = [line.split(",") for line in lines]
     rows[0][1], rows[1][1] = "red", "none of these"
     edited = "\n".join(";".join(row) for row in [header.split(","), *rows[:3]])
     (tmp_path / "edited.csv").write_text("\ufeff" + edited, encoding="utf-8")
-    done = fslstm("update", model, "--add", tmp_path / "edited.csv")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", tmp_path / "edited.csv")
     assert '1 picture of "none of these" left out' in done.err
     assert "17 pictures, 3 classes" in done.out
     classifier = FewShotClassifier.load(model)
@@ -254,14 +244,13 @@ def test_an_edited_table_of_predictions_is_a_table_of_corrections(fslstm, tmp_pa
     assert labels[str(new / Path(rows[0][0]).name)] == "red"
 
 
-def test_the_newer_label_of_a_picture_counts(fslstm, tmp_path: Path, model, small) -> None:
+def test_the_newer_label_of_a_picture_counts(fslstm, succeed, tmp_path: Path, model, small) -> None:
     corrected = tmp_path / "corrected" / "blue"
     corrected.mkdir(parents=True)
     for name in ("1", "2"):
         (tmp_path / "labelled" / "red" / f"{name}.png").rename(corrected / f"{name}.png")
     painted.picture("blue", 60).save(corrected / "new.png")
-    done = fslstm("update", model, "--add", tmp_path / "corrected")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", tmp_path / "corrected")
     assert done.err == (
         f"The new label counts for 2 pictures: {corrected}/1.png (red, now blue), {corrected}/2.png (red, now blue).\n"
     )
@@ -277,13 +266,12 @@ def test_the_newer_label_of_a_picture_counts(fslstm, tmp_path: Path, model, smal
     assert (again.code, again.err.count("\n"), "3 pictures of" in again.err) == (0, 1, True)
 
 
-def test_copies_of_a_correction_are_told_once(fslstm, tmp_path: Path, model) -> None:
+def test_copies_of_a_correction_are_told_once(succeed, tmp_path: Path, model) -> None:
     blue = tmp_path / "corrected" / "blue"
     blue.mkdir(parents=True)
     for name in ("1.png", "copy.png"):
         shutil.copy(tmp_path / "labelled" / "red" / "1.png", blue / name)
-    done = fslstm("update", model, "--add", tmp_path / "corrected")
-    assert done.code == 0, done.err
+    done = succeed("update", model, "--add", tmp_path / "corrected")
     assert done.err == (
         f"Already in the classifier, or given twice: 1 picture of {tmp_path}/corrected.\n"
         f"The same to the backbone, used once: {blue}/1.png, {blue}/copy.png.\n"
@@ -303,21 +291,20 @@ def test_corrections_that_take_a_class_apart_by_case_are_pointed_out(fslstm, tmp
         assert ("Two classes differ only by case: Red and red." in done.err) == said
 
 
-def test_a_model_and_its_pictures_are_moved_together(fslstm, tmp_path: Path, model) -> None:
+def test_a_model_and_its_pictures_are_moved_together(succeed, tmp_path: Path, model) -> None:
     assert str(tmp_path).encode() not in model.read_bytes()
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in ("labelled", "conv4.safetensors", model.name):
         (tmp_path / name).rename(moved / name)
     painted.unlabelled(tmp_path / "new")
-    done = fslstm("predict", moved / model.name, tmp_path / "new", "--json", moved / "out.json")
-    assert done.code == 0, done.err
+    succeed("predict", moved / model.name, tmp_path / "new", "--json", moved / "out.json")
     nearest = {each["nearest"] for each in json.loads((moved / "out.json").read_text())["rows"]}
     assert all((moved / each).is_file() and not Path(each).is_absolute() for each in nearest)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_waiting_can_be_stopped(spawn, fslstm, tmp_path: Path, model, number) -> None:
+def test_waiting_can_be_stopped(spawn, succeed, tmp_path: Path, model, number) -> None:
     before = model.read_bytes()
     with claimed(model, waiting=lambda: pytest.fail("nothing else has it")):
         waiting = spawn("update", model, "--forget", "red")
@@ -330,7 +317,7 @@ def test_waiting_can_be_stopped(spawn, fslstm, tmp_path: Path, model, number) ->
         False,
     )
     assert model.read_bytes() == before
-    assert fslstm("update", model, "--forget", "red").code == 0
+    succeed("update", model, "--forget", "red")
 
 
 def test_three_updates_at_once_lose_nothing(spawn, tmp_path: Path, model) -> None:
@@ -349,7 +336,7 @@ def test_three_updates_at_once_lose_nothing(spawn, tmp_path: Path, model) -> Non
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_class_in_another_form_of_unicode_is_the_same_class(fslstm, tmp_path: Path, small) -> None:
+def test_a_class_in_another_form_of_unicode_is_the_same_class(fslstm, succeed, tmp_path: Path, small) -> None:
     def named(folder: Path, *names: str) -> Path:
         for number, (colour, name) in enumerate(zip(painted.COLOURS, names, strict=False)):
             (folder / name).mkdir(parents=True)
@@ -357,14 +344,13 @@ def test_a_class_in_another_form_of_unicode_is_the_same_class(fslstm, tmp_path: 
         return folder
 
     model, decomposed = tmp_path / "m.fslstm", unicodedata.normalize("NFD", "Käfer")
-    assert fslstm("fit", named(tmp_path / "in", "Käfer", "Fox", "owl"), "-o", model, *small).code == 0
-    done = fslstm("update", model, "--add", named(tmp_path / "more", decomposed, "fox"))
-    assert done.code == 0, done.err
+    succeed("fit", named(tmp_path / "in", "Käfer", "Fox", "owl"), "-o", model, *small)
+    done = succeed("update", model, "--add", named(tmp_path / "more", decomposed, "fox"))
     assert "5 pictures, 4 classes" in done.out
     assert "Two classes differ only by case: Fox and fox." in done.err
     done = fslstm("update", model, "--add", named(tmp_path / "others", "Wren", "wren"), "-o", tmp_path / "other.fslstm")
     assert done.err.count("Wren and wren") == 1
-    assert fslstm("update", model, "--forget", decomposed).code == 0
+    succeed("update", model, "--forget", decomposed)
     assert FewShotClassifier.load(model).classes_.tolist() == ["Fox", "fox", "owl"]
 
 

@@ -55,17 +55,15 @@ def test_a_sidecar_that_cannot_be_written_is_named_and_stops_no_other(tmp_path: 
     assert keywords(longest.with_name(f"{longest.name}.xmp")) == ["owl"]
 
 
-def test_predict_writes_those_of_sure_labels(fslstm, tmp_path: Path, model, new) -> None:
+def test_predict_writes_those_of_sure_labels(fslstm, succeed, tmp_path: Path, model, new) -> None:
     pictures = sorted(new.iterdir())
-    done = fslstm("predict", model, new, "--xmp", "--accept", 1)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, "--xmp", "--accept", 1)
     assert "Written: 12 XMP sidecars." in done.out
     assert sorted(new.glob("*.xmp")) == [picture.with_name(f"{picture.name}.xmp") for picture in pictures]
     assert {keywords(each)[0] for each in new.glob("*.xmp")} <= {
         folder.name for folder in (tmp_path / "labelled").iterdir()
     }
-    done = fslstm("predict", model, new, "--xmp", "--above", 0.9999, "--accept", 1)
-    assert done.code == 0, done.err
+    done = succeed("predict", model, new, "--xmp", "--above", 0.9999, "--accept", 1)
     sure = int(done.out.split("Sure: ")[1].split()[0])
     assert len(list(new.glob("*.xmp"))) == sure < 12
     pictures[0].rename(new / f"{'a' * 248}.png")

@@ -44,17 +44,15 @@ def test_its_file_is_small_and_names_nothing_of_the_machine_that_made_it():
         assert not Path(getattr(Run.open(folder).config, "pretrained", None) or "").is_absolute()
 
 
-def test_commands_take_it_by_name(fslstm, tmp_path):
+def test_commands_take_it_by_name(fslstm, succeed, tmp_path):
     unknown = fslstm("eval", "--run", "builtin:cifar-fs-conv", "--runs", tmp_path)
     assert unknown.code == 2
     assert "There is no model in the package 'cifar-fs-conv'. Did you mean 'cifar-fs-conv4'?" in unknown.err
     asked = ("--runs", tmp_path, "--dataset", "dots", "--episodes", 10, "--shots", 5)
-    result = fslstm("compare", "nn", "lssvm", "--run", NAME, *asked)
-    assert result.code == 0, result.err
+    result = succeed("compare", "nn", "lssvm", "--run", NAME, *asked)
     assert "builtin-cifar-fs-conv4: Dots test, conv4" in result.out
     few = ("--epochs", 1, "--steps-per-epoch", 1, "--episodes-per-step", 1, "--queries", 1, "--val-episodes", 2)
-    trained = fslstm("train", "--pretrained", NAME, "--dataset", "dots", "--runs", tmp_path, *few)
-    assert trained.code == 0, trained.err
+    succeed("train", "--pretrained", NAME, "--dataset", "dots", "--runs", tmp_path, *few)
 
 
 @pytest.mark.skipif(

@@ -58,9 +58,9 @@ def test_among_a_runs_evaluations(put, run: Run, fslstm) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_as_a_part_of_a_run(put, name: str, run: Run, fslstm) -> None:
+def test_as_a_part_of_a_run(put, name: str, run: Run, fslstm, succeed) -> None:
     few = ("--episodes", 4, "--ways", 3, "--shots", 1, "--queries", 2)
-    assert fslstm("eval", "--run", run.path, *few).code == 0
+    succeed("eval", "--run", run.path, *few)
     sentence = put(run.path / name)
     refused(fslstm("eval", "--run", run.path, *few), sentence)
 
