@@ -17,7 +17,7 @@ import numpy as np
 from ..checks import require
 from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
-from ..storage.files import replaceable, replacing
+from ..storage.files import replaceable, replacing, saying_why
 from .tables import Row, guarded, header, number_in, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
@@ -210,19 +210,17 @@ class PredictionTable:
         text = io.StringIO()
         csv.writer(text, delimiter=self._separator, lineterminator="\r\n").writerows(rows)
         content = memoryview(text.getvalue().encode())
-        try:
-            with self.file.open("rb+" if self._status else "ab", buffering=0) as file:
-                if self._status and not os.path.samestat(self._status, os.fstat(file.fileno())):
-                    raise StorageError(f"{self.file} was replaced while it was written.")
-                before = file.seek(0, io.SEEK_END)
-                try:
-                    while content:
-                        content = content[file.write(content) :]
-                except OSError:
-                    file.truncate(before)
-                    raise
-        except OSError as error:
-            raise StorageError(f"Cannot write {self.file}: {error.strerror or error}.") from error
+        how = "rb+" if self._status else "ab"
+        with saying_why(f"Cannot write {self.file}"), self.file.open(how, buffering=0) as file:
+            if self._status and not os.path.samestat(self._status, os.fstat(file.fileno())):
+                raise StorageError(f"{self.file} was replaced while it was written.")
+            before = file.seek(0, io.SEEK_END)
+            try:
+                while content:
+                    content = content[file.write(content) :]
+            except OSError:
+                file.truncate(before)
+                raise
 
     def __iter__(self) -> Iterator[Prediction]:
         """The predictions from the file, one at a time."""

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from filelock import FileLock, Timeout
 
-from ..errors import DataError, RunError, StorageError
+from ..errors import DataError, FSLSTMError, RunError, StorageError
 
 # Answers of a file system without locks; the last, of one that locks only files that may be written.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF}
@@ -28,6 +28,23 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF}
 _DAY = 24 * 60 * 60.0
 
 _NOT_REGULAR = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+
+
+@contextmanager
+def saying_why(what: str, kind: Callable[[str], FSLSTMError] = StorageError) -> Iterator[None]:
+    """Make what the operating system refuses in the block an error that says what could not be done, and why.
+
+    Example:
+        >>> with saying_why("Cannot read a.txt"):
+        ...     Path("no/a.txt").read_text()
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.StorageError: Cannot read a.txt: No such file or directory.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}.") from error
 
 
 @contextmanager
@@ -51,13 +68,12 @@ def replacing(path: Path) -> Iterator[Path]:
     # Not the number of the process, which two containers on one volume may share, nor a name that may be too long.
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
-        yield temporary
-        sync(temporary)
-        _require_held(path.parent)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
+        with saying_why(f"Cannot write {path}"):
+            yield temporary
+            sync(temporary)
+            _require_held(path.parent)
+            os.replace(temporary, path)
+            sync_folder(path.parent)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -163,12 +179,8 @@ def claimed(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
         if sys.platform == "win32":  # where an open file cannot be replaced
             stack.enter_context(exclusive(place))
         else:
-            try:
+            with saying_why(f"Cannot open {file}"), suppress(FileNotFoundError):
                 stack.enter_context(_locked_itself(place, waiting))
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                raise StorageError(f"Cannot open {file}: {error.strerror or error}.") from error
         yield
 
 
@@ -302,10 +314,8 @@ def write_text(path: Path, text: str | Iterable[str], follow_links: bool = True)
     """
     parts = [text] if isinstance(text, str) else text
     if follow_links and path.exists() and not path.is_file() and not path.is_dir():
-        try:
+        with saying_why(f"Cannot write {path}"):
             _write(path, parts)
-        except OSError as error:
-            raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
         return
     if follow_links:
         path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
@@ -320,10 +330,8 @@ def _write(path: Path, parts: Iterable[str]) -> None:
 
 
 def _make(folder: Path) -> None:
-    try:
+    with saying_why(f"Cannot make the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"Cannot make the folder {folder}: {error.strerror or error}.") from error
 
 
 def write_json(path: Path, content: Any, follow_links: bool = True) -> None:

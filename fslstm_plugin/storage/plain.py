@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..errors import DataError, FSLSTMError, RunError, UsageError
-from .files import require_regular
+from .files import require_regular, saying_why
 
 T = TypeVar("T")
 
@@ -50,11 +50,10 @@ def read_plain(file: Path, kind: type[T] | Any, fault: Callable[[str], FSLSTMErr
         FSLSTMError: That ``fault`` makes of a sentence, if the file cannot be read, or is not of that form.
     """
     try:
-        content = require_regular(file).read_bytes()
+        with saying_why(f"Cannot read {file}", fault):
+            content = require_regular(file).read_bytes()
     except DataError as error:
         raise fault(str(error)) from error
-    except OSError as error:
-        raise fault(f"Cannot read {file}: {error.strerror or error}.") from error
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

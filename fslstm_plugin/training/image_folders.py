@@ -22,7 +22,7 @@ from ..data.reading.walk import Report, class_folders
 from ..errors import DataError
 from ..normalization import Normalization
 from ..recipes import PretrainRecipe
-from ..storage.files import require_regular
+from ..storage.files import require_regular, saying_why
 from .classification import epoch_order
 
 _TOGETHER = 256  # Files that a thread reads at a time.
@@ -91,10 +91,8 @@ def folder_digest(images: Any) -> str:
 def _digest(files: Sequence[Path]) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
-        try:
+        with saying_why(f"Cannot read {file}", DataError):
             content = require_regular(file).read_bytes()
-        except OSError as error:
-            raise DataError(f"Cannot read {file}: {error.strerror or error}.") from error
         name = os.fsencode(f"{file.parent.name}/{file.name}")
         digest.update(b"%d %d " % (len(name), len(content)) + name + content)
     return digest.digest()

@@ -6,11 +6,11 @@ import os
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import DataError, listed, printable
+from ...storage.files import saying_why
 from .decode import picture_suffixes
 
 Report = Callable[[str], None]
@@ -237,7 +237,7 @@ def entries(folder: Path, passed: PassedOver) -> list[os.DirEntry[str]]:
 
     What is passed over is counted. A folder that cannot be read is a `DataError`.
     """
-    with _readable(folder), os.scandir(folder) as found:
+    with saying_why(f"Cannot read the folder {folder}", DataError), os.scandir(folder) as found:
         everything = sorted(found, key=lambda entry: entry.name)
     kept = []
     for entry in everything:
@@ -252,14 +252,6 @@ def entries(folder: Path, passed: PassedOver) -> list[os.DirEntry[str]]:
 
 def identity(folder: Path) -> tuple[int, int]:
     """Device and number of a folder, which all links to it share."""
-    with _readable(folder):
+    with saying_why(f"Cannot read the folder {folder}", DataError):
         status = folder.stat()
     return status.st_dev, status.st_ino
-
-
-@contextmanager
-def _readable(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"Cannot read the folder {folder}: {error.strerror or error}.") from error
