@@ -94,22 +94,22 @@ class FittedMethod:
 
         A transductive method takes all of them as the queries of one episode.
         """
-        if self.method.is_transductive:
-            return self._by_method(query.double())
-        return torch.cat([self._inductive(part.double()) for part in query.split(_QUERIES)])
+        return torch.cat([self._logits(part) for part in self._parts(query, _QUERIES)])
 
     @torch.no_grad()
     def familiarity(self, query: Tensor) -> Tensor:
         """See `familiarity_rank`, ``(m,)``; among features after the method's adapters."""
-        parts = (query,) if self.method.is_transductive else query.split(max(1, _RANKS // len(self.labels)))
-        return torch.cat([familiarity_rank(self.method.prepare(self._episode(part.double()))) for part in parts])
+        parts = self._parts(query, _RANKS // len(self.labels))
+        return torch.cat([familiarity_rank(self.method.prepare(self._episode(part))) for part in parts])
 
-    def _inductive(self, query: Tensor) -> Tensor:
-        if self._head is None:
-            return self._by_method(query)
-        return self._decided(self._head, self.adapted(query))
+    def _parts(self, query: Tensor, most: int) -> Iterator[Tensor]:
+        """Queries in double precision: so many at a time, or all together for a method that looks at all of them."""
+        size = len(query) if self.method.is_transductive else most
+        return (part.double() for part in query.split(max(1, size)))
 
-    def _by_method(self, query: Tensor) -> Tensor:
+    def _logits(self, query: Tensor) -> Tensor:
+        if self._head is not None:
+            return self._decided(self._head, self.adapted(query))
         episode = self._episode(query)
         found = require_logits(self.method, self.method.logits(episode), episode).double()
         episode.forget()  # of 10,000 queries its similarities take 0.8 GB
@@ -200,9 +200,7 @@ class FittedMethod:
         """See `conformal.p_values`, ``(m, ways)``."""
         require_prediction_sets(self.method)
         found = []
-        # What sees all queries gets them together, and bounds its memory itself.
-        size = len(query) if self.method.is_transductive else _PAIRS // len(self.support)
-        for place, part in enumerate(query.double().split(max(1, size))):
+        for place, part in enumerate(self._parts(query, _PAIRS // len(self.support))):
             joined = self._with_queries(part, is_per_class(kind))
             found.append(ranks(joined, self.targets, kind, seed=seed, first=place))
         return torch.cat(found)
