@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import DataError
 from .decode import read_rgb
 from .parquet import ParquetTable
-from .walk import PassedOver, Report, class_folders, entries
+from .walk import SPLIT_OF, PassedOver, Report, class_folders, entries
 
 # An image that is not yet decoded: its file, or what gives its bytes from the row of a table.
 Encoded: TypeAlias = "Path | partial[bytes]"
@@ -21,11 +21,6 @@ Encoded: TypeAlias = "Path | partial[bytes]"
 # Images by split and class; the split is "" where the source has none.
 Images: TypeAlias = "dict[str, Mapping[str, Sequence[Encoded]]]"
 
-_SPLITS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 _DEPTH = 3  # ILSVRC/Data/CLS-LOC/train
 
 
@@ -95,7 +90,7 @@ def _splits_in(place: Path) -> dict[str, Path]:
     """The folders of splits, which have folders in them."""
     found: dict[str, Path] = {}
     for folder in _folders(place):
-        split = _SPLITS.get(folder.name.lower())
+        split = SPLIT_OF.get(folder.name.lower())
         if split is None or not _folders(folder):
             continue
         if split in found:
@@ -128,4 +123,4 @@ def _rows(table: ParquetTable) -> dict[str, list[Encoded]]:
 def _split_of(path: Path) -> str:
     """From its name or that of its folder: ``data/train-00000-of-00002.parquet``, ``validation/0.parquet``."""
     words = (path.stem.lower().replace("_", "-").split("-")[0], path.parent.name.lower())
-    return next((_SPLITS[word] for word in words if word in _SPLITS), "")
+    return next((SPLIT_OF[word] for word in words if word in SPLIT_OF), "")

@@ -32,7 +32,11 @@ _COMPANION = "._"  # Begins the file that macOS puts beside another one on forei
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a")
 _NOT_OPENED = (".bak", ".orig", ".tmp", ".part", ".crdownload", ".thm", "_original", "~")  # old or unfinished copies
 
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval"})
+SPLIT_OF = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 _MOST_NAMED = 10
 
 
@@ -217,7 +221,7 @@ def class_folders(source: Path, report: Report, only: Container[str] | None = No
 
 def _refuse_splits(source: Path, found: dict[str, list[Path]]) -> None:
     """Refuse folders such as train and test in which the classes are folders."""
-    splits = {name: pictures for name, pictures in found.items() if name.casefold() in _SPLITS}
+    splits = {name: pictures for name, pictures in found.items() if name.casefold() in {*SPLIT_OF, "eval"}}
     # The first part of a path from the source is the split; the second is a folder in it, or the picture.
     inner = [{each.relative_to(source).parts[1:-1][:1] for each in pictures} for pictures in splits.values()]
     same = len(splits) > 1 and set.intersection(*inner) - {()}
