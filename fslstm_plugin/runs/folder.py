@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
 from torch import Tensor, nn
 
 from ..errors import RunError, UsageError
@@ -51,14 +50,12 @@ class Run:
 
         Where the file system has no locks there is none. If another training holds the folder, it is a `RunError`.
         """
-        try:
-            with held(self.path, _LOCK_SECONDS):
-                yield
-        except Timeout:
-            raise RunError(
-                f"Another training is running in {self.path}: wait for its end, or choose another `name`. "
-                f"If none runs on any machine that shares the folder, remove {self.path / '.lock'}."
-            ) from None
+        busy = RunError(
+            f"Another training is running in {self.path}: wait for its end, or choose another `name`. "
+            f"If none runs on any machine that shares the folder, remove {self.path / '.lock'}."
+        )
+        with held(self.path, _LOCK_SECONDS, busy):
+            yield
 
     @classmethod
     def open(cls, path: Path) -> Run:

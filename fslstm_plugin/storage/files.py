@@ -113,21 +113,23 @@ class Lock:
 
 
 @contextmanager
-def locked(file: Path, seconds: float) -> Iterator[Lock]:
-    """Hold a lock that ends with the process, waiting ``seconds`` for it.
+def locked(file: Path, seconds: float, busy: FSLSTMError) -> Iterator[Lock]:
+    """Hold a lock that ends with the process, waiting ``seconds`` for it; if another process still holds it, `busy`.
 
     Where the file system has no locks, go on without. The file stays: if it were removed, a process that waits for it
     and a later one could both hold the lock.
 
     Raises:
-        filelock.Timeout: If another process still holds it.
+        FSLSTMError: ``busy``.
         OSError: If the file cannot be made.
     """
     lock = FileLock(file, fallback_to_soft=False)  # a soft one would outlive its process
     try:
         lock.acquire(timeout=seconds)
+    except Timeout:
+        raise busy from None
     except OSError as error:
-        if isinstance(error, Timeout) or error.errno not in _NO_LOCKS:
+        if error.errno not in _NO_LOCKS:
             raise
     try:
         with file.open("ab") as handle:
@@ -145,14 +147,11 @@ def exclusive(folder: Path, seconds: float = 3600) -> Iterator[None]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     file = folder.parent / f".{folder.name}.lock"
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(file, seconds))
-        except Timeout:
-            raise StorageError(
-                f"Another process has been writing to {folder} for more than {seconds:g} s: wait for its end, or "
-                f"remove {file} if no such process runs on any machine that shares the folder."
-            ) from None
+    busy = StorageError(
+        f"Another process has been writing to {folder} for more than {seconds:g} s: wait for its end, or "
+        f"remove {file} if no such process runs on any machine that shares the folder."
+    )
+    with locked(file, seconds, busy):
         yield
 
 
@@ -212,24 +211,24 @@ _held: dict[Path, Lock] = {}
 
 
 @contextmanager
-def held(folder: Path, seconds: float) -> Iterator[Lock]:
+def held(folder: Path, seconds: float, busy: FSLSTMError) -> Iterator[Lock]:
     """Hold the right to write ``folder``, made if needed, with a lock in it; leftovers of a killed holder are removed.
 
     Until the block ends, `replacing` writes to the folder only while it is still the one that was locked.
 
     Raises:
-        filelock.Timeout: If another process still holds it.
+        FSLSTMError: ``busy``, if another process still holds it.
         OSError: If the folder cannot be made or written.
 
     Example:
         >>> import tempfile
-        >>> with held(Path(tempfile.mkdtemp()) / "run", seconds=1) as lock:
+        >>> with held(Path(tempfile.mkdtemp()) / "run", 1, RunError("It is held.")) as lock:
         ...     lock.file.unlink()
         ...     lock.still_held()
         False
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".lock", seconds) as lock:
+    with locked(folder / ".lock", seconds, busy) as lock:
         for rest in folder.glob(".*.tmp"):
             rest.unlink(missing_ok=True)
         _held[folder.absolute()] = lock

@@ -12,7 +12,6 @@ import sys
 import time
 
 import pytest
-from filelock import Timeout
 from matplotlib.figure import Figure
 
 from fslstm_plugin.errors import DataError, RunError, StorageError
@@ -32,6 +31,7 @@ from fslstm_plugin.storage.files import (
 )
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX file systems")
+BUSY = RunError("Another process has it.")
 
 
 def names(folder):
@@ -53,7 +53,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_holder(tmp_path):
     writer = replacing(tmp_path / "a")
     writer.__enter__().write_text("half")  # and killed here
     assert len(names(tmp_path)) == 1
-    with held(tmp_path, seconds=1):
+    with held(tmp_path, 1, BUSY):
         assert names(tmp_path) == [".lock"]
 
 
@@ -76,7 +76,7 @@ def unlocked(folder):
 @pytest.mark.parametrize("again", [False, True])
 def test_nothing_is_written_to_a_folder_that_is_held_no_more(change, again, tmp_path):
     folder = tmp_path / "run"
-    with held(folder, seconds=1) as lock:
+    with held(folder, 1, BUSY) as lock:
         with replacing(folder / "a") as temporary:
             temporary.write_text("first")
         assert lock.still_held()
@@ -96,9 +96,9 @@ def test_nothing_is_written_to_a_folder_that_is_held_no_more(change, again, tmp_
 
 
 def test_a_folder_has_one_holder(tmp_path):
-    with held(tmp_path, seconds=1):
-        other = held(tmp_path, seconds=0.05)
-        with pytest.raises(Timeout):
+    with held(tmp_path, 1, BUSY):
+        other = held(tmp_path, 0.05, BUSY)
+        with pytest.raises(RunError, match=str(BUSY)):
             other.__enter__()
 
 
@@ -120,7 +120,7 @@ def test_without_locks_there_is_no_waiting(answer, tmp_path, monkeypatch):
         raise OSError(answer, os.strerror(answer))
 
     monkeypatch.setattr("fcntl.flock", flock)
-    with locked(tmp_path / ".lock", seconds=1) as one, locked(tmp_path / ".lock", seconds=1) as two:
+    with locked(tmp_path / ".lock", 1, BUSY) as one, locked(tmp_path / ".lock", 1, BUSY) as two:
         assert one.still_held()
         assert two.still_held()
         one.file.unlink()

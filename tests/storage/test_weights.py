@@ -115,5 +115,5 @@ def test_a_writer_that_is_killed_leaves_nothing_for_good(tmp_path):
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGXFSZ
     assert len(list(tmp_path.iterdir())) == 1
-    with held(tmp_path, seconds=1):
+    with held(tmp_path, 1, RunError("Another process has it.")):
         assert [file.name for file in tmp_path.iterdir()] == [".lock"]
