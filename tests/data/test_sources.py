@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -40,13 +40,6 @@ class SmallMini(MiniImageNet):
 
 
 OTHER = OtherVersion(SmallMini())
-
-
-@pytest.fixture(autouse=True)
-def _other() -> Iterator[None]:
-    DATASETS.register("small-other", OTHER)
-    yield
-    DATASETS.forget("small-other")
 
 
 def grey(name: str, number: int) -> int:
@@ -307,7 +300,7 @@ def test_the_published_lists() -> None:
         assert [len(each) for each in names] == list(dataset.classes.values())
         assert len({name for each in names for name in each}) == sum(map(len, names))
         assert all(each == sorted(each) for each in names)
-        assert DATASETS.get(dataset.other).of is dataset
+        assert DATASETS.get(f"{dataset.name}-other").of is dataset
     cifar = {name for split in SPLITS for name in CIFAR_FS.split_classes(split)}
     assert cifar == {name for split in SPLITS for name in FC100.split_classes(split)}
 

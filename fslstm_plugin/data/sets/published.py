@@ -33,23 +33,17 @@ class PublishedDataset(Dataset):
     name_form: str
     images_per_split: ClassVar[Mapping[str, int]] = {}
 
-    @property
-    def other(self) -> str:
-        """Name of the data set that another split becomes, an `OtherVersion`."""
-        return f"{self.name}-other"
-
     def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
-        """Make the prepared form, or, of another split or choice of images, that of the data set `other`.
+        """Make the prepared form, or, of another split or choice of images, that of its `OtherVersion`.
 
         See `Dataset.prepare`.
         """
-        from ...registry import DATASETS
-
         try:
             super().prepare(root, source, report)
         except AnotherVersion as error:
-            report(f"{error} It becomes the data set {self.other}, so that no table mixes the two.")
-            DATASETS.get(self.other).prepare(root, source, report)
+            other = OtherVersion(self)
+            report(f"{error} It becomes the data set {other.name}, so that no table mixes the two.")
+            other.prepare(root, source, report)
 
     def split_classes(self, split: str) -> list[str]:
         """The published classes of a split, sorted."""
@@ -137,7 +131,7 @@ class OtherVersion(Dataset):
 
     def __init__(self, of: PublishedDataset) -> None:
         self.of = of
-        self.name, self.title = of.other, f"Another version of {of.title}"
+        self.name, self.title = f"{of.name}-other", f"Another version of {of.title}"
         self.image_size, self.recipe = of.image_size, of.recipe
 
     def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
