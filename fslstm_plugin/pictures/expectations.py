@@ -85,16 +85,11 @@ def expectations(classifier: Classifier) -> Expectations:
     classes, names = [str(each) for each in classifier.classes_], classifier.pictures_
     groups, judged = classifier.fitted.groups, classifier.fitted.judged
     logits = classifier.fitted.left_out()
-    accuracy: float | None = None
-    low, high = 0.0, 1.0
-    with_more: WithMore | None = None
+    expected = later = None
     confused: list[Confused] = []
     odd: list[Odd] = []
     if logits is not None and judged.any():
-        if (expected := expected_accuracy(logits, labels, groups=groups)) is not None:
-            accuracy, low, high = expected
-            if (later := expected_accuracy(logits, labels, _MORE, groups)) is not None:
-                with_more = WithMore(_MORE, *later)
+        expected, later = (expected_accuracy(logits, labels, more, groups) for more in (0, _MORE))
         pairs = confused_classes(logits[judged], labels[judged])
         likely = probabilities(logits, classifier.fitted.left_out_temperature(logits))  # also if one was given
         confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
@@ -102,6 +97,7 @@ def expectations(classifier: Classifier) -> Expectations:
             Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
             for each in odd_labels(likely, labels)
         ]
+    accuracy, low, high = expected or (None, 0.0, 1.0)
     directions = F.normalize(torch.from_numpy(classifier.support_), dim=-1)
     alike = [(names[one], names[others[0]]) for one, others in near_duplicates(directions, _ALIKE)]
     per_class, marginal = _greatest_coverages(classifier)
@@ -118,7 +114,7 @@ def expectations(classifier: Classifier) -> Expectations:
         accuracy,
         low,
         high,
-        with_more,
+        later and WithMore(_MORE, *later),
         confused,
         odd,
         alike,
