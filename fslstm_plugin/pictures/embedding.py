@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import require
 from ..errors import RunError
 from ..pretrained.backbone import PictureBackbone
 from .decoding import Remark, decoded
@@ -24,15 +23,12 @@ class Batch(NamedTuple):
     remarks: Sequence[Remark] = ()
 
 
-def features_of(
-    pictures: Iterable[Picture], backbone: PictureBackbone, batch_size: int | None = None
-) -> Iterator[Batch]:
-    """Features in the order of the pictures, a batch for each ``batch_size`` of them.
+def features_of(pictures: Iterable[Picture], backbone: PictureBackbone) -> Iterator[Batch]:
+    """Features in the order of the pictures, in batches of `PictureBackbone.batch_size`.
 
     Args:
         pictures: The pictures; an iterator is read only a little ahead.
         backbone: On the device where it shall compute.
-        batch_size: Pictures at a time. Default None: `PictureBackbone.batch_size`.
 
     Raises:
         RunError: If a feature is infinite or not a number.
@@ -44,11 +40,7 @@ def features_of(
         ...     print(len(batch.pictures), tuple(batch.features.shape), batch.problems[0].text)
         0 (0, 1280) Cannot read the image missing.png: No such file or directory.
     """
-    if batch_size is None:
-        batch_size = backbone.batch_size
-    require("batch_size", batch_size, least=1, whole=True)
-
-    for found in decoded(pictures, backbone.preprocess, batch_size, backbone.sees_the_centre_only):
+    for found in decoded(pictures, backbone.preprocess, backbone.batch_size, backbone.sees_the_centre_only):
         features = torch.zeros(0, backbone.out_features)
         if found.pixels:
             features = backbone(torch.stack(found.pixels).to(backbone.device)).cpu()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import painted
 import pytest
+import torch
 
 from fslstm_plugin.pictures import labelled
 from fslstm_plugin.pictures.embedding import features_of
@@ -21,7 +22,8 @@ def test_pictures_are_evaluated_as_their_features_are(fslstm, tmp_path: Path) ->
     small = painted.backbone(tmp_path)
     folder = painted.labelled(tmp_path / "in")
     found = labelled(folder)
-    features = next(features_of(found, open_backbone("conv4", Path(small[-1])), batch_size=99)).features
+    batches = features_of(found, open_backbone("conv4", Path(small[-1])))
+    features = torch.cat([each.features for each in batches])
     np.savez(tmp_path / "some.npz", features=features.numpy(), labels=[each.label for each in found])
     shutil.copy(folder / "red" / "0.png", folder / "red" / "copy.png")
     (folder / "red" / "broken.png").write_bytes(b"")

@@ -219,7 +219,7 @@ def test_a_file_is_decoded_once_for_all_its_boxes(tmp_path: Path, monkeypatch: p
     decode = decoding.read_picture
     monkeypatch.setattr(decoding, "read_picture", lambda file, report: [read.append(file), decode(file, report)][1])
     outside = boxed(tmp_path / "a.png", Box(500, 0, 10, 10))
-    found = list(features_of(map(Picture, [outside, *wanted, tmp_path / "a.png"]), backbone, batch_size=2))
+    found = list(features_of(map(Picture, [outside, *wanted, tmp_path / "a.png"]), backbone))
     assert sorted(read) == [tmp_path / "a.png", tmp_path / "a.png", tmp_path / "b.png"]
     assert [problem.picture.path for batch in found for problem in batch.problems] == [outside]
     assert torch.equal(torch.cat([batch.features for batch in found])[:4], torch.cat(one_by_one))

@@ -18,7 +18,7 @@ from torchvision.transforms.functional import to_tensor
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.backbones import Normalization
-from fslstm_plugin.errors import DataError, RunError, UsageError
+from fslstm_plugin.errors import DataError, RunError
 from fslstm_plugin.pictures import Picture, class_names, decoding, labelled, pictures_in
 from fslstm_plugin.pictures.decoding import CENTRE, Remark
 from fslstm_plugin.pictures.duplicates import corrections, duplicates
@@ -130,8 +130,8 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, thumbnails: P
 
 
 def test_a_batch_in_which_nothing_can_be_read_is_empty(tmp_path: Path, thumbnails: PictureBackbone) -> None:
-    pictures = [Picture(tmp_path / f"{number}.png") for number in range(3)]
-    first, second = features_of(pictures, thumbnails, batch_size=2)
+    pictures = [Picture(tmp_path / f"{number}.png") for number in range(5)]
+    first, second = features_of(pictures, thumbnails)
     assert (first.features.shape, second.features.shape) == ((0, 768), (0, 768))
     assert [problem.picture for problem in first.problems + second.problems] == pictures
 
@@ -157,8 +157,8 @@ def test_the_order_is_that_of_the_pictures(
     monkeypatch.setattr(decoding, "_workers", lambda: workers)
     pictures = numbered(tmp_path, 50)[::-1]
     pictures[7] = Picture(tmp_path / "missing.png")
-    batches = list(features_of(iter(pictures), thumbnails, batch_size=8))
-    assert [len(batch.pictures) + len(batch.problems) for batch in batches] == [8] * 6 + [2]
+    batches = list(features_of(iter(pictures), thumbnails))
+    assert [len(batch.pictures) + len(batch.problems) for batch in batches] == [4] * 12 + [2]
     batch = all_of(iter(batches))
     assert batch.pictures == pictures[:7] + pictures[8:]
     assert shades(batch.features) == [shade for shade in range(49, -1, -1) if shade != 42]
@@ -176,17 +176,12 @@ def test_pictures_are_decoded_only_a_little_ahead(tmp_path: Path, thumbnails: Pi
             yield picture
 
     before = threading.active_count()
-    batches = features_of(endless(), thumbnails, batch_size=4)
+    batches = features_of(endless(), thumbnails)
     for seen in range(1, 20):
         next(batches)
         assert asked <= 4 * (seen + 3)
     batches.close()
     assert threading.active_count() == before
-
-
-def test_batch_sizes_are_positive(thumbnails: PictureBackbone) -> None:
-    with pytest.raises(UsageError, match="must be a whole number of at least 1"):
-        next(features_of([], thumbnails, batch_size=0))
 
 
 def test_class_folders_are_classes(tmp_path: Path) -> None:
