@@ -297,8 +297,8 @@ def test_a_tampered_original_archive_is_named(tmp_path: Path, part: str, key: st
 
 def test_what_is_missing_can_be_downloaded_or_taken_from_an_archive(tmp_path: Path) -> None:
     with pytest.raises(DataError) as failure:
-        SMALL.load(tmp_path, "train")
-    command = f"fslstm data prepare cifar-fs{{}} --data-root {tmp_path}"
+        SMALL.load(tmp_path / "my data", "train")
+    command = f"fslstm data prepare cifar-fs{{}} --data-root '{tmp_path}/my data'"
     assert f"`{command.format('')}`, which downloads it" in str(failure.value)
     assert f"`{command.format(' --archive cifar100.zip')}`" in str(failure.value)
 

@@ -6,6 +6,7 @@ finds its data too, and the prepared form is made from these: both archives give
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import ClassVar
@@ -69,7 +70,7 @@ class CIFARFS(PublishedDataset):
 
     def remedy(self, root: Path) -> str:
         """The download first; see `Dataset.remedy`."""
-        command = f"fslstm data prepare {self.name} --data-root {root}"
+        command = f"fslstm data prepare {self.name} --data-root {shlex.quote(str(root))}"
         return f"run `{command}`, which downloads it, or {super().remedy(root)}"
 
     def archive_folder(self, root: Path) -> Path:
