@@ -111,7 +111,7 @@ def _check_features(what: str, features: Tensor) -> None:
 def _check_labels(labels: Tensor, ways: int) -> None:
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= ways:
-        raise UsageError(f"Labels must lie in [0, {ways}) for {ways} ways, but got {low} to {high}.")
+        raise UsageError(f"Labels must lie in [0, {ways}) for {ways} ways, but got {low if low < 0 else high}.")
     first = min(ways, labels.shape[-1] + 1)  # of more classes than points one of these is absent, whatever the ways
     absent = ~(labels.unsqueeze(-1) == torch.arange(first, device=labels.device)).any(-2)
     if absent.any():
