@@ -104,7 +104,6 @@ class Classifier:
         """
         self._backbone_: PictureBackbone | None = None
         X, y, names, groups = self._labelled(X, y, pictures, groups, reset=True)
-        require_two(np.unique(y))
         require("seed", self.seed, least=0, most=2**32 - 1, whole=True)
         if self.set_method is not None:
             require_prediction_sets(method_to_fit(self.set_method))

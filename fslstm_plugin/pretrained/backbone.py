@@ -137,7 +137,7 @@ class PictureBackbone(nn.Module):
     def digest(self) -> str:
         """Digest of names, shapes and numbers of all the network's tensors, blake2b of 16 bytes in hexadecimal.
 
-        It is computed when it is first asked for, and the same for all views.
+        It is computed when it is first asked for, and the same for all views, but of a sum of backbones.
         """
         network = self.network.backbone if isinstance(self.network, Mirrored) else self.network
         return checksum(network.state_dict())
