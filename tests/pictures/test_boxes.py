@@ -18,12 +18,12 @@ from test_xmp import keywords
 from torch import nn
 
 from fslstm_plugin.backbones import Normalization
+from fslstm_plugin.data.reading.preprocessing import centre_crop
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.pictures import Picture, decoding, labelled, pictures_in
 from fslstm_plugin.pictures.boxes import Box, boxed, cropped, read_boxed, unboxed
 from fslstm_plugin.pictures.embedding import features_of
 from fslstm_plugin.pretrained import PictureBackbone
-from fslstm_plugin.pretrained.preprocessing import CentreCrop
 
 numbers = st.floats(0, 1000).map(lambda each: float(f"{each:.6g}"))
 HALVES = {"left": (0, 0, 40, 40), "right": (60, 0, 40, 40)}  # of a picture of 100 x 40 pixels
@@ -210,7 +210,7 @@ def test_damaged_lists_are_named(content: Any, words: str, tmp_path: Path) -> No
 
 
 def test_a_file_is_decoded_once_for_all_its_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = PictureBackbone(nn.Flatten(), CentreCrop(8, Normalization((0.0,) * 3, (1.0,) * 3)), "pixels", (8, 8))
+    backbone = PictureBackbone(nn.Flatten(), centre_crop(8, Normalization((0.0,) * 3, (1.0,) * 3)), "pixels", (8, 8))
     halves("red", "blue").save(tmp_path / "a.png")
     halves("green", "red").save(tmp_path / "b.png")
     wanted = [boxed(tmp_path / name, Box(*box)) for name in ("a.png", "b.png") for box in HALVES.values()]

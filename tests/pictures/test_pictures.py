@@ -18,13 +18,13 @@ from torchvision.transforms.functional import to_tensor
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.backbones import Normalization
+from fslstm_plugin.data.reading.preprocessing import centre_crop
 from fslstm_plugin.errors import DataError, RunError
 from fslstm_plugin.pictures import Picture, class_names, decoding, labelled, pictures_in
 from fslstm_plugin.pictures.decoding import CENTRE, Remark
 from fslstm_plugin.pictures.duplicates import corrections, duplicates
 from fslstm_plugin.pictures.embedding import Batch, features_of
 from fslstm_plugin.pretrained import PictureBackbone
-from fslstm_plugin.pretrained.preprocessing import CentreCrop
 
 ORIENTATION = 0x0112
 WHOLE = Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -33,7 +33,7 @@ WHOLE = Normalization((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 @pytest.fixture
 def thumbnails() -> PictureBackbone:
     """Features are the pixels of a thumbnail, so that they tell what was decoded."""
-    return PictureBackbone(nn.Flatten(), CentreCrop(16, WHOLE), "thumbnails", (16, 16))
+    return PictureBackbone(nn.Flatten(), centre_crop(16, WHOLE), "thumbnails", (16, 16))
 
 
 def photograph() -> Image.Image:
@@ -98,7 +98,7 @@ def test_features_that_are_no_numbers_are_refused_with_the_picture(tmp_path: Pat
         def forward(self, images: Tensor) -> Tensor:
             return 1 / images.flatten(1)
 
-    backbone = PictureBackbone(Inverse(), CentreCrop(16, WHOLE), "inverse", (16, 16))
+    backbone = PictureBackbone(Inverse(), centre_crop(16, WHOLE), "inverse", (16, 16))
     shaded = numbered(tmp_path, 3)
     assert len(all_of(features_of(shaded[1:], backbone)).pictures) == 2
     with pytest.raises(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -174,19 +174,6 @@ def shortened(image: Image.Image, ratio: float = LONGEST) -> Image.Image:
     """The middle of an image that is longer in proportion."""
     longest = int(ratio * min(image.size))
     return fitted(image, (min(image.width, longest), min(image.height, longest)))
-
-
-def resized_and_cropped(
-    image: Image.Image, resize: int | Sequence[int], crop: Sequence[int], resampling: Image.Resampling = BICUBIC
-) -> Image.Image:
-    """The middle of an image after resizing it; of the sizes, height comes first.
-
-    It is resized to both, or its shorter side to one, the longer one in proportion and rounded down.
-    """
-    shorter = min(image.size)
-    width, height = (int(resize * side / shorter) for side in image.size) if isinstance(resize, int) else resize[::-1]
-    left, top = round((width - crop[1]) / 2), round((height - crop[0]) / 2)
-    return image.resize((width, height), resampling).crop((left, top, left + crop[1], top + crop[0]))
 
 
 def _upright(image: Image.Image, report: Callable[[str], object]) -> Image.Image:
