@@ -44,7 +44,7 @@ def held(classifier: Classifier) -> Gathered:
 
     names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
     labels = classifier.classes_[classifier.support_labels_].tolist()
-    known = [Picture(name, label) for name, label in zip(names, labels, strict=True)]
+    known = [Picture(*each) for each in zip(names, labels, classifier.groups_, strict=True)]
     return Gathered(known, torch.from_numpy(classifier.support_), [])
 
 

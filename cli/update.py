@@ -12,12 +12,11 @@ import typer
 from fslstm_plugin.errors import UnknownNameError, UsageError, count_of, listed, printable
 
 from . import evaluation, gathering, options, pictures, terminal
+from .gathering import Gathered
 
 if TYPE_CHECKING:
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.pictures import Picture
-
-    from .gathering import Gathered
 
 EXAMPLES = """
 fslstm update birds.fslstm --add more/
@@ -66,10 +65,11 @@ def update(
             pictures.require_replaceable(output)
         classifier = pictures.load(model, device, weights)
         gone = {*_rows_of_classes(classifier, forget or []), *_rows_of_pictures(classifier, remove or [])}
+        held = gathering.held(classifier)
+        kept = held.at([row for row in range(len(held.pictures)) if row not in gone])
         if add is not None:
-            gone |= _add(classifier, add, groups, gone, changes)
-        if gone:
-            classifier.remove(sorted(gone))  # last, since those that stay may be of one class without the added ones
+            kept = _with_added(kept, classifier, add, groups, changes)
+        _fit(classifier, held, kept)
         classifier.save(output or model)
     for sentence in changes:  # only what is true now
         terminal.say(sentence)
@@ -82,13 +82,26 @@ def update(
         typer.echo(sentence)
 
 
-def _add(classifier: Classifier, source: Path, groups: str | None, gone: set[int], changes: list[str]) -> set[int]:
-    """Add the pictures that are not in it yet, but for rows that go; of one that is, the new label counts.
+def _fit(classifier: Classifier, held: Gathered, kept: Gathered) -> None:
+    """Fit anew to the pictures that are kept; those that it held keep their names."""
+    import numpy as np
 
-    A sentence on each kind of change is appended to the changes.
+    names = dict(zip(map(id, held.pictures), classifier.pictures_, strict=True))
+    kind = classifier.classes_.dtype
+    classifier.fit(
+        kept.features.numpy(),
+        np.array([each.label for each in kept.pictures], dtype=None if kind.kind == "U" else kind),
+        [names.get(id(each), each.name) for each in kept.pictures],
+        [each.group for each in kept.pictures],
+    )
 
-    Returns:
-        Rows of pictures that are "none of these" now, and go too.
+
+def _with_added(
+    held: Gathered, classifier: Classifier, source: Path, groups: str | None, changes: list[str]
+) -> Gathered:
+    """The held pictures and those of a source that are not among them; of one that is, the new label counts.
+
+    One that is "none of these" now is held no longer. A sentence on each kind of change is appended to the changes.
     """
     import torch
 
@@ -99,11 +112,9 @@ def _add(classifier: Classifier, source: Path, groups: str | None, gone: set[int
     if classifier.classes_.dtype.kind not in "UO":
         raise UsageError("The classes of this classifier are numbers, not names: add pictures to it from Python.")
     labelled, none = pictures.examples(source, groups)
-    refused = _refused(classifier, none, changes)
+    held = _without_refused(held, none, changes)
     if not labelled:
-        return refused
-    stay = [place for place in range(len(classifier.support_)) if place not in gone | refused]
-    held = gathering.held(classifier).at(stay)
+        return held
     classes = {class_name(str(each.label)): each.label for each in held.pictures}
     if any(classifier.groups_) and groups is None:
         terminal.say("Each new picture is a group of its own, since no --groups are given.")
@@ -116,21 +127,13 @@ def _add(classifier: Classifier, source: Path, groups: str | None, gone: set[int
     new = _not_held(given, held._replace(pictures=as_corrected), source, changes)
     said = {*on_case(classes), *on_case(class_names(labelled))}  # before, or of the new ones by themselves
     changes += [each for each in on_case(class_names([*as_corrected, *new.pictures])) if each not in said]
-    if new.pictures:
-        classifier.partial_fit(
-            new.features.numpy(),
-            [str(each.label) for each in new.pictures],
-            pictures=[each.name for each in new.pictures],
-            groups=[each.group for each in new.pictures],
-        )
     if corrected:
-        classifier.relabel(
-            [stay[place] for place in corrected],
-            [str(each.label) for each in corrected.values()],
-            [each.name for each in corrected.values()],
-        )
         changes.append(_on_corrections([(held.pictures[place], each) for place, each in corrected.items()]))
-    return refused
+    mine = [
+        corrected[place]._replace(group=each.group) if place in corrected else each
+        for place, each in enumerate(held.pictures)
+    ]
+    return Gathered([*mine, *new.pictures], torch.cat([held.features, new.features]), [])
 
 
 def _not_held(given: Gathered, held: Gathered, source: Path, changes: list[str]) -> Gathered:
@@ -145,17 +148,14 @@ def _not_held(given: Gathered, held: Gathered, source: Path, changes: list[str])
     return new
 
 
-def _refused(classifier: Classifier, none: Sequence[Picture], changes: list[str]) -> set[int]:
-    """The rows of pictures that are "none of these" now, which is one of the changes."""
+def _without_refused(held: Gathered, none: Sequence[Picture], changes: list[str]) -> Gathered:
+    """The held pictures but for those that are "none of these" now, which is one of the changes."""
     from fslstm_plugin.pictures.predictions import NONE
-    from fslstm_plugin.pictures.predictor import named
 
-    gone = {each.name: each for each in none}
-    places = [place for place, name in enumerate(map(named, classifier.pictures_)) if name in gone]
-    if places:
-        told = listed(Path(classifier.pictures_[place]).name for place in places)
-        changes.append(printable(f'Taken out of the classifier, since "{NONE}": {told}.'))
-    return set(places)
+    names = {each.name for each in none}
+    if refused := [Path(each.name).name for each in held.pictures if each.name in names]:
+        changes.append(printable(f'Taken out of the classifier, since "{NONE}": {listed(refused)}.'))
+    return held.at([place for place, each in enumerate(held.pictures) if each.name not in names])
 
 
 def _rows_of_classes(classifier: Classifier, names: Sequence[str]) -> list[int]:

@@ -181,54 +181,13 @@ class Classifier:
             array(['wren'], dtype='<U4')
         """
         self._require_fitted()
-        kept = np.ones(len(self.support_), dtype=bool)
-        kept[self._rows(places)] = False
-        names, groups = (list(compress(each, kept)) for each in (self.pictures_, self.groups_))
-        return self._update(self.support_[kept], self.classes_[self.support_labels_[kept]], names, groups)
-
-    def relabel(self, places: int | Sequence[int], y: Any, pictures: Sequence[str] | None = None) -> Self:
-        """Correct labels of points, with the same result as fitting anew; a class without points is gone.
-
-        Args:
-            places: Rows of ``support_``, each once.
-            y: Their labels ``(k,)``, of known or of new classes.
-            pictures: Their names. Default None: they keep theirs.
-
-        Returns:
-            The classifier itself.
-
-        Raises:
-            UsageError: If there is no such row, or one is named twice, or has no label or name; if a label is of
-                another type than the others, or fewer than two classes would be left.
-
-        Example:
-            >>> classifier = Classifier().fit([[0.0, 1.0], [1.0, 0.0], [0.9, 0.1]], ["owl", "wren", "owl"])
-            >>> classifier.relabel([2], ["wren"]).predict([[0.9, 0.1]])
-            array(['wren'], dtype='<U4')
-        """
-        self._require_fitted()
-        rows, y = self._rows(places), np.atleast_1d(y)
-        if y.shape != (len(rows),) or (pictures is not None and len(pictures) != len(rows)):
-            raise UsageError(f"Expected a label, and a name if any is given, for each of {len(rows)} rows.")
-        if not rows:
-            return self
-        require_alike(self.classes_, y)
-        labels = self.classes_[self.support_labels_].astype(np.result_type(self.classes_, y))
-        labels[rows] = y
-        names = list(self.pictures_)
-        if pictures is not None:
-            for row, name in zip(rows, pictures, strict=True):
-                names[row] = str(name)
-        return self._update(self.support_, labels, names, self.groups_)
-
-    def _rows(self, places: int | Sequence[int]) -> list[int]:
-        """Rows of ``support_``, each once."""
-        rows = [
-            require("places", each, least=0, most=len(self.support_) - 1, whole=True) for each in np.atleast_1d(places)
-        ]
+        kept, last = np.ones(len(self.support_), dtype=bool), len(self.support_) - 1
+        rows = [require("places", each, least=0, most=last, whole=True) for each in np.atleast_1d(places)]
         if len(set(rows)) < len(rows):
             raise UsageError("A row is named twice: name each once.")
-        return rows
+        kept[rows] = False
+        names, groups = (list(compress(each, kept)) for each in (self.pictures_, self.groups_))
+        return self._update(self.support_[kept], self.classes_[self.support_labels_[kept]], names, groups)
 
     def _update(self, X: np.ndarray, y: np.ndarray, names: list[str], groups: list[str]) -> Self:
         """Take other labelled points."""

@@ -113,20 +113,6 @@ def test_points_and_classes_come_and_go_as_if_fitted_anew(method: str) -> None:
     assert set(classifier.predict(query)) <= {"<b>tit</b>", "a wren"}
 
 
-@pytest.mark.parametrize("method", [*METHODS, "rr(ridge=0.1,normalize)"])
-def test_corrected_labels_are_as_if_fitted_anew(method: str) -> None:
-    X, y, query = draw()
-    places = [*np.flatnonzero(y == "owl"), 0]
-    corrected = y.astype("<U20")
-    corrected[places] = ["nightingale"] * (len(places) - 1) + ["a wren"]
-    names = [f"{number}.jpg" for number in range(len(X))]
-    classifier = make(method).fit(X, y, names).relabel(places[:-1], corrected[places[:-1]])
-    classifier.relabel(places[-1:], ["a wren"], ["new.jpg"])
-    assert_same(classifier, make(method).fit(X, corrected), query)
-    assert "owl" not in classifier.classes_
-    assert classifier.pictures_ == ["new.jpg", *names[1:]]
-
-
 def test_the_first_partial_fit_is_a_fit() -> None:
     X, y, query = draw()
     assert_same(FewShotClassifier().partial_fit(X, y, classes=CLASSES), FewShotClassifier().fit(X, y), query)
@@ -149,10 +135,6 @@ def test_wrong_updates_leave_the_classifier_as_it_was() -> None:
         classifier.forget("owls")
     with pytest.raises(UsageError, match="at least two classes, but got only one class, owl"):
         classifier.forget(["a wren", "<b>tit</b>"])
-    with pytest.raises(UsageError, match="at least two classes, but got only one class, owl"):
-        classifier.relabel(range(len(X)), ["owl"] * len(X))
-    with pytest.raises(UsageError, match="give them one type"):
-        classifier.relabel([0], [1])
     with pytest.raises(UnknownNameError, match="There is no class 'owl'"):
         classifier.partial_fit(X, y, classes=["a wren", "<b>tit</b>"])
     with pytest.raises(UsageError, match="give them one type"):
@@ -197,8 +179,7 @@ def test_one_row_needs_no_list_and_none_changes_nothing() -> None:
     X, *_ = draw()
     labels = ["owl", "wren", "owl", "wren"]
     assert FewShotClassifier().fit(X[:4], labels).remove(3).support_labels_.tolist() == [0, 1, 0]
-    assert FewShotClassifier().fit(X[:4], labels).relabel(0, "wren").support_labels_.tolist() == [1, 1, 0, 1]
-    same = FewShotClassifier().fit(X[:4], labels).relabel([], []).remove([]).forget([])
+    same = FewShotClassifier().fit(X[:4], labels).remove([]).forget([])
     assert same.support_labels_.tolist() == [0, 1, 0, 1]
 
 
@@ -684,10 +665,7 @@ def test_missing_groups_are_points_by_themselves() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda fitted: fitted.relabel([0, 1], fitted.classes_[:1]), "Expected a label"),
-        (lambda fitted: fitted.relabel([0, 0], fitted.classes_[:2]), "named twice"),
-        (lambda fitted: fitted.relabel([0], fitted.classes_[:1], pictures=["a", "b"]), "a name if any is given"),
-        (lambda fitted: fitted.relabel([999], fitted.classes_[:1]), "`places` must be a whole number"),
+        (lambda fitted: fitted.remove([0, 0]), "named twice"),
         (lambda fitted: fitted.remove([999]), "`places` must be a whole number"),
     ],
 )
