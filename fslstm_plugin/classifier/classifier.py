@@ -30,7 +30,7 @@ from .fitted import FittedMethod
 from .groups import group_name, numbered
 from .identity import BackboneIdentity
 from .labels import require_alike, require_distinct, require_known, require_two
-from .model_file import ModelFile
+from .model_file import Made, ModelFile
 from .points import as_array, features_of, pictures_in
 from .suggestions import Suggestion, suggest
 
@@ -397,6 +397,7 @@ class Classifier:
             backbone=None if self.backbone is None else BackboneIdentity.of(self.open_backbone()),
             base_mean=None if self.base_mean is None else np.asarray(as_array(self.base_mean), dtype=np.float64),
             set_method=self.set_method,
+            made=Made.now(),
             groups=tuple(self.groups_) if any(self.groups_) else (),
         ).write(Path(file))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import date
 from functools import partial
 from math import isfinite
@@ -30,6 +30,7 @@ from .identity import BackboneIdentity
 _FORMAT = "fslstm-classifier"
 _VERSION = 2
 _SEEDS = 2**32
+_TENSORS = ("support", "labels", "base_mean")
 _NUMBERS = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 
 
@@ -45,24 +46,34 @@ class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(date.today().isoformat(), __version__)
 
 
-class _Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything but the numbers, as JSON."""
+class _Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a classifier has in memory as in the JSON of its file, but for the places of pictures and backbone."""
 
     method: str
-    seed: int
-    temperature: float
-    calibrated: bool
+    seed: int  # Of what is drawn.
+    temperature: float  # By which logits are divided, above 0.
+    calibrated: bool  # Whether it was fitted rather than given.
+    pictures: tuple[str, ...] = ()  # Where each came from; empty if that is unknown.
+    backbone: BackboneIdentity | None = None  # What made the features; None if that is unknown.
+    set_method: str | None = None  # That prediction sets are made with; None for `method`.
+    made: Made | None = None  # None where that is not known.
+    groups: tuple[str, ...] = ()  # See `FewShotClassifier.fit`; empty: each is by itself.
+
+    def moved(self, place: Callable[[str], str]) -> dict[str, Any]:
+        """These fields, with other places."""
+        mine = {name: getattr(self, name) for name in _Shared.__struct_fields__}
+        backbone = self.backbone and self.backbone.moved(place)
+        return {**mine, "pictures": tuple(map(place, self.pictures)), "backbone": backbone}
+
+
+class _Description(_Shared, frozen=True):
+    """Everything but the numbers, as JSON."""
+
     class_type: str
     classes: list[str | bool | int | float]
-    pictures: list[str]
-    backbone: BackboneIdentity | None
-    set_method: str | None = None
-    made: Made | None = None
-    groups: list[str] = []
 
 
-@dataclass(frozen=True)
-class ModelFile:
+class ModelFile(_Shared, frozen=True):
     """A fitted classifier.
 
     In the file, the path of a picture goes from the file's folder and begins with ``./`` or ``../``, so that both can
@@ -70,37 +81,17 @@ class ModelFile:
     root.
     """
 
-    method: str
-    seed: int  # Of what is drawn.
-    temperature: float  # By which logits are divided, above 0.
-    calibrated: bool  # Whether it was fitted rather than given.
     classes: np.ndarray  # Their names (ways,), two or more: strings, or numbers of any type.
     support: np.ndarray  # Features (n, d), float32 or float64.
     labels: np.ndarray  # Class of each, int64 (n,) in [0, ways).
-    pictures: tuple[str, ...] = ()  # Where each came from; empty if that is unknown.
-    backbone: BackboneIdentity | None = None  # What made the features; None if that is unknown.
     base_mean: np.ndarray | None = None  # Mean feature (d,) of other images.
-    set_method: str | None = None  # That prediction sets are made with; None for `method`.
-    made: Made | None = field(default_factory=Made.now)  # None where that is not known.
-    groups: tuple[str, ...] = ()  # See `FewShotClassifier.fit`; empty: each is by itself.
 
     def write(self, file: Path) -> None:
         """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced."""
         place = Path(os.path.realpath(file))
-        description = _Description(
-            self.method,
-            self.seed,
-            self.temperature,
-            self.calibrated,
-            _class_type(self.classes),
-            self.classes.tolist(),
-            [_from_folder_of(place, each) for each in self.pictures],
-            self.backbone and self.backbone.moved(partial(_from_folder_of, place)),
-            self.set_method,
-            self.made,
-            [*self.groups],
-        )
-        arrays = {"support": self.support, "labels": self.labels, "base_mean": self.base_mean}
+        shared = self.moved(partial(_from_folder_of, place))
+        description = _Description(**shared, class_type=_class_type(self.classes), classes=self.classes.tolist())
+        arrays = {name: getattr(self, name) for name in _TENSORS}
         save_tensors(
             place,
             {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items() if each is not None},
@@ -147,22 +138,9 @@ class ModelFile:
         _require(all(bool(each.isfinite().all()) for each in tensors.values()), "numbers that are not finite")
         _require(described.temperature > 0 and isfinite(described.temperature), "a temperature that is not positive")
         _require(0 <= described.seed < _SEEDS, "a seed that is none")
-        place = Path(os.path.realpath(file))
-        return cls(
-            described.method,
-            described.seed,
-            described.temperature,
-            described.calibrated,
-            classes,
-            support.numpy(),
-            labels.numpy(),
-            tuple(_in_folder_of(place, each) for each in described.pictures),
-            described.backbone and described.backbone.moved(partial(_in_folder_of, place)),
-            None if mean is None else mean.numpy(),
-            described.set_method,
-            described.made,
-            tuple(described.groups),
-        )
+        shared = described.moved(partial(_in_folder_of, Path(os.path.realpath(file))))
+        arrays: dict[str, Any] = {name: each.numpy() for name, each in tensors.items() if name in _TENSORS}
+        return cls(**shared, classes=classes, **arrays)
 
 
 def _from_folder_of(file: Path, path: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 import struct
-from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from safetensors import safe_open
 
 from fslstm_plugin import FewShotClassifier
@@ -34,8 +34,8 @@ MODEL = ModelFile(
 
 
 def assert_equal(one: ModelFile, other: ModelFile) -> None:
-    for field in fields(ModelFile):
-        mine, its = getattr(one, field.name), getattr(other, field.name)
+    for name in ModelFile.__struct_fields__:
+        mine, its = getattr(one, name), getattr(other, name)
         if isinstance(mine, np.ndarray):
             np.testing.assert_array_equal(mine, its)
             assert mine.dtype == its.dtype
