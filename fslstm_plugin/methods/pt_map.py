@@ -49,17 +49,6 @@ class PTMAP(TransportMethod):
         tensor([1, 0])
     """
 
-    def __init__(
-        self,
-        scale: float = 10.0,
-        iterations: int = 20,
-        step: float = 0.2,
-        tolerance: float = 1e-6,
-        exponent: float = 0.5,
-        negative: str = "refuse",
-    ) -> None:
-        super().__init__(scale, iterations, step, tolerance, exponent, negative)
-
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""
         gram, num_support = centered_apart(self.prepare(features).gram), features.num_support

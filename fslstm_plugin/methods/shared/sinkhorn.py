@@ -13,7 +13,7 @@ from ..base import Gram, Method
 class TransportMethod(Method):
     """A method that moves prototypes by plans of transport, on powers of features brought to unit length.
 
-    For the arguments see `PTMAP`.
+    For the arguments see `PTMAP`, whose defaults these are.
     """
 
     is_transductive = True
@@ -21,7 +21,13 @@ class TransportMethod(Method):
     uses_gram: Gram = "all"
 
     def __init__(
-        self, scale: float, iterations: int, step: float, tolerance: float, exponent: float, negative: str
+        self,
+        scale: float = 10.0,
+        iterations: int = 20,
+        step: float = 0.2,
+        tolerance: float = 1e-6,
+        exponent: float = 0.5,
+        negative: str = "refuse",
     ) -> None:
         super().__init__([Power(exponent, negative), Normalize()])
         self.exponent, self.negative = exponent, negative
