@@ -211,9 +211,7 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
         """Scaled logits of the queries of a batch, refined as in testing; see `forward`."""
         return self._refined().logits(self.features(self._tested(batch)))
 
-    def meta_learn(
-        self, batch: Batch, batch_idx: int, ways: int, shots: int, queries: int, psm: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def meta_learn(self, batch: Batch, batch_idx: int, ways: int, shots: int, queries: int) -> tuple[Tensor, Tensor]:
         """Loss and accuracy on a batch of episodes, or on one task of learn2learn.
 
         Args:
@@ -222,12 +220,11 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
             ways: Classes of a task.
             shots: Support images per class of a task; its other images are queries.
             queries: Unused, since all other images are queries; part of learn2learn's form.
-            psm: Whether to refine the predictions with the Pseudo Support Module.
 
         Returns:
             The loss and the share of queries correctly predicted, in [0, 1].
         """
-        return self.judge(self._refined() if psm else self.model, _episodes(batch, ways, shots))
+        return self.learn(_episodes(batch, ways, shots))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """One step; logs ``train_loss`` and ``train_accuracy``."""
