@@ -35,7 +35,7 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
 
     options.require_apart(model, json)
     content = ModelFile.read(model)
-    expected = expectations(Classifier.on_features(model))
+    expected = expectations(Classifier.of(content, model))
     table = Table("Class", Column("Pictures", justify="right"))
     for name, number in expected.pictures.items():
         table.add_row(Text(printable(name)), f"{number:,}")

@@ -422,22 +422,11 @@ class Classifier:
         content = ModelFile.read(Path(file))
         if backbone is None and content.backbone is not None:
             backbone = content.backbone.open(weights)
-        return cls._of(content, Path(file), backbone)
+        return cls.of(content, Path(file), backbone)
 
     @classmethod
-    def on_features(cls, file: Path | str) -> Self:
-        """The classifier of a file for features alone: its backbone is not opened, and need not be there.
-
-        Args:
-            file: Its place.
-
-        Raises:
-            RunError: If the file is missing, damaged or of a newer version.
-        """
-        return cls._of(ModelFile.read(Path(file)), Path(file), None)
-
-    @classmethod
-    def _of(cls, content: ModelFile, file: Path, backbone: str | Path | nn.Module | None) -> Self:
+    def of(cls, content: ModelFile, file: Path, backbone: str | Path | nn.Module | None = None) -> Self:
+        """The classifier that was read from a file; without a backbone it is for features alone."""
         classifier = cls(
             content.method,
             backbone=backbone,
