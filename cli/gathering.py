@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fslstm_plugin.errors import DataError, listed, printable
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     import torch
 
     from fslstm_plugin.classifier.classifier import Classifier
-    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures import Picture, embedding, predictions
     from fslstm_plugin.pictures.decoding import Remark
     from fslstm_plugin.pretrained import PictureBackbone
 
+Looked = TypeVar("Looked", "embedding.Batch", "predictions.Batch")
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
 
 
@@ -54,19 +55,31 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone) -> Gathered:
 
     from fslstm_plugin.pictures.embedding import features_of
 
-    batches, done = [], 0
-    with terminal.progress("Pictures", len(pictures)) as tell:
-        for batch in features_of(pictures, backbone):
-            batches.append(batch)
-            done += len(batch.pictures) + len(batch.problems)
-            tell(done, len(pictures))
-    unreadable = [each for batch in batches for each in batch.problems]
-    name_unreadable(unreadable)
-    say_remarks([each for batch in batches for each in batch.remarks])
+    batches = list(told(features_of(pictures, backbone), len(pictures)))
     found = [each for batch in batches for each in batch.pictures]
     if not found:
         raise DataError("None of the pictures can be read.")
+    unreadable = [each for batch in batches for each in batch.problems]
     return Gathered(found, torch.cat([batch.features for batch in batches]), unreadable)
+
+
+def told(batches: Iterable[Looked], total: int) -> Iterator[Looked]:
+    """The batches of so many pictures, with progress; unreadable ones are named, and in the end remarks are said."""
+    done, unreadable = 0, 0
+    remarks: list[Remark] = []
+    with terminal.progress("Pictures", total) as tell:
+        for batch in batches:
+            for each in batch.problems[: max(0, _MOST_NAMED - unreadable)]:
+                terminal.say(f"Left out: {printable(each.text)}")
+            yield batch
+            unreadable += len(batch.problems)
+            remarks += batch.remarks
+            done += batch.looked_at
+            tell(done, total)
+    for how, count in Counter(each.text for each in remarks).items():
+        first = next(each.picture for each in remarks if each.text == how)
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        terminal.say(printable(f"{how}: {first.path}{more}."))
 
 
 def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[Gathered, list[list[Picture]]]:
@@ -95,17 +108,3 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     ]
     more = [f"And {len(copies) - _MOST_NAMED:,} more."] if len(copies) > _MOST_NAMED else []
     return [printable(each) for each in said + more]
-
-
-def name_unreadable(problems: Sequence[Remark], before: int = 0) -> None:
-    """Why each of the first pictures cannot be read, of which so many were named before."""
-    for each in problems[: max(0, _MOST_NAMED - before)]:
-        terminal.say(f"Left out: {printable(each.text)}")
-
-
-def say_remarks(remarks: Sequence[Remark]) -> None:
-    """A sentence on each kind of remark, with the first picture that it is true of, however many they are."""
-    for how, count in Counter(each.text for each in remarks).items():
-        first = next(each.picture for each in remarks if each.text == how)
-        more = f" and {count - 1:,} more" if count > 1 else ""
-        terminal.say(printable(f"{how}: {first.path}{more}."))

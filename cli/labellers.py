@@ -93,7 +93,7 @@ class ClassifierLabeller:
             if len(paths) >= _PART and not self.together:
                 predictions = self._predicted(paths, torch.cat(features))
                 paths, features = [], []
-            yield Batch(predictions, len(batch.pictures) + len(batch.problems), batch.problems, batch.remarks)
+            yield Batch(predictions, batch.looked_at, batch.problems, batch.remarks)
         if paths:
             yield Batch(self._predicted(paths, torch.cat(features)), 0)
 

@@ -23,7 +23,6 @@ from .summary import Summary
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.decoding import Remark
     from fslstm_plugin.pictures.predictions import PredictionTable, Sureness
 
 EXAMPLES = """
@@ -322,18 +321,11 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
         terminal.say(f"Continued: {count_of(len(once) - len(new), 'picture')} of {len(once):,} already done.")
     if labeller.likeness is not None:
         labeller.likeness.choose([*once.values()])
-    done, unreadable = 0, 0
-    remarks: list[Remark] = []
-    with terminal.progress("Pictures", len(new)) as tell:
-        for batch in labeller.predict(new):
-            gathering.name_unreadable(batch.problems, before=unreadable)
-            unreadable += len(batch.problems)
-            remarks += batch.remarks
-            if batch.predictions:
-                table.append(batch.predictions)
-            done += batch.looked_at
-            tell(done, len(new))
-    gathering.say_remarks(remarks)
+    unreadable = 0
+    for batch in gathering.told(labeller.predict(new), len(new)):
+        unreadable += len(batch.problems)
+        if batch.predictions:
+            table.append(batch.predictions)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
     if labeller.likeness is not None and len(new) < len(once):

@@ -22,6 +22,11 @@ class Batch(NamedTuple):
     problems: list[Remark]
     remarks: Sequence[Remark] = ()
 
+    @property
+    def looked_at(self) -> int:
+        """How many pictures these are."""
+        return len(self.pictures) + len(self.problems)
+
 
 def features_of(pictures: Iterable[Picture], backbone: PictureBackbone) -> Iterator[Batch]:
     """Features in the order of the pictures, in batches of `PictureBackbone.batch_size`.
