@@ -65,7 +65,7 @@ def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.boxes import read_boxed
     from fslstm_plugin.pictures.onnx import export_onnx
-    from fslstm_plugin.pictures.tables import path_of
+    from fslstm_plugin.storage.tables import path_of
 
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]

@@ -41,7 +41,7 @@ def held(classifier: Classifier) -> Gathered:
     import torch
 
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.tables import path_of
+    from fslstm_plugin.storage.tables import path_of
 
     names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
     labels = classifier.classes_[classifier.support_labels_].tolist()

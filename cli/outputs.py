@@ -79,8 +79,8 @@ def write_sidecars(asked: Asked) -> None:
     """XMP sidecars with the labels as keywords, of sure ones where that was asked."""
     from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE
-    from fslstm_plugin.pictures.tables import path_of
     from fslstm_plugin.pictures.xmp import write_sidecars
+    from fslstm_plugin.storage.tables import path_of
 
     keywords: dict[Path, dict[str, None]] = {}  # of all boxes of a picture, each once
     for each in asked:
@@ -102,7 +102,7 @@ def sort(folder: Path, asked: Asked, summary: Summary, link: bool) -> None:
     from fslstm_plugin.pictures.boxes import unboxed
     from fslstm_plugin.pictures.predictions import NONE, UNSURE
     from fslstm_plugin.pictures.sorting import sort_into
-    from fslstm_plugin.pictures.tables import path_of
+    from fslstm_plugin.storage.tables import path_of
 
     found = (
         (unboxed(Path(path_of(each.path)))[0], UNSURE if each.sure is False and each.label != NONE else each.label)

@@ -204,7 +204,7 @@ def claimed(file: Path) -> AbstractContextManager[None]:
 
 def shown(text: str, source: Path) -> str:
     """What a table shows of a picture: its path within the folder that was named, or its name."""
-    from fslstm_plugin.pictures.tables import path_of, path_text
+    from fslstm_plugin.storage.tables import path_of, path_text
 
     path = path_of(text)
     folder = os.path.join(os.path.abspath(source), "")

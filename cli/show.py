@@ -62,7 +62,7 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
 
 def _origin(names: tuple[str, ...]) -> list[str]:
     """The folder that all pictures lie in, in a sentence; none where no names are known."""
-    from fslstm_plugin.pictures.tables import path_of
+    from fslstm_plugin.storage.tables import path_of
 
     places = [path_of(each) for each in names if each]
     if not places:

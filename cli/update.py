@@ -171,7 +171,7 @@ def _rows_of_classes(classifier: Classifier, names: Sequence[str]) -> list[int]:
 
 def _rows_of_pictures(classifier: Classifier, names: Sequence[str]) -> list[int]:
     """Each picture is named by any last parts of its path."""
-    from fslstm_plugin.pictures.tables import path_of
+    from fslstm_plugin.storage.tables import path_of
 
     paths = [Path(path_of(each)) for each in classifier.pictures_]
     rows = []

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from .tables import path_text
+from ..storage.tables import path_text
 
 
 class Picture(NamedTuple):

@@ -18,7 +18,7 @@ from ..checks import require
 from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replaceable, replacing, saying_why
-from .tables import Row, guarded, header, number_in, path_of, path_text, rows, unguarded
+from ..storage.tables import Row, guarded, header, number_in, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
     from .decoding import Remark

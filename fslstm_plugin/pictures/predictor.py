@@ -14,9 +14,9 @@ from torch import Tensor
 from ..confidence.certainty import LeftOut, cautious
 from ..confidence.conformal import PER_CLASS
 from ..errors import printable
+from ..storage.tables import path_of, path_text
 from .acceptance import ROUNDING
 from .predictions import NONE, Prediction
-from .tables import path_of, path_text
 
 if TYPE_CHECKING:
     from ..classifier.classifier import Classifier

@@ -17,7 +17,7 @@ from ..errors import DataError, printable
 from ..extras import needs_extra
 from ..pictures.boxes import read_boxed
 from ..pictures.predictions import NONE, Prediction, path_beside
-from ..pictures.tables import path_of
+from ..storage.tables import path_of
 
 with needs_extra("A gallery", "pictures"):
     from .pages import filled

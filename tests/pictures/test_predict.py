@@ -35,8 +35,8 @@ from fslstm_plugin.pictures import Picture, likeness
 from fslstm_plugin.pictures.likeness import Likeness
 from fslstm_plugin.pictures.predictions import NONE, Asked, Prediction, PredictionTable
 from fslstm_plugin.pictures.sorting import sort_into
-from fslstm_plugin.pictures.tables import path_of
 from fslstm_plugin.storage.files import claimed
+from fslstm_plugin.storage.tables import path_of
 from fslstm_plugin.storage.weights import load_described, load_tensors, save_tensors
 
 

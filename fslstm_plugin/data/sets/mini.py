@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Generator
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...recipes import DatasetRecipe
+from ...storage.tables import rows
 from ..base import SPLITS
 from ..prepared import RawSplit
 from ..reading.archives import find_file, opened
@@ -109,25 +109,13 @@ def index_array(values: Any, count: int, path: Path) -> np.ndarray:
 
 def _from_list(split: str, path: Path, image_size: int) -> RawSplit:
     classes: dict[str, list[Path]] = {}
-    for row in _rows(path):
-        name, label = row["filename"] or "", row["label"] or ""
+    for _, cells in rows(path, ("filename", "label")):
+        name, label = cells["filename"], cells["label"]
         image = _image_path(path.parent, split, label, name)
         if image is None:
             raise DataError(f"{path} lists the image '{name}' of class '{label}', which is not there.")
         classes.setdefault(label, []).append(image)
     return RawSplit(split, classes, partial(read_rgb, image_size=image_size))
-
-
-def _rows(path: Path) -> list[dict[str, str | None]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a CSV file ({error}).") from error
-    if not {"filename", "label"} <= set(reader.fieldnames or ()):
-        raise DataError(f"{path} does not have the columns filename and label.")
-    return rows
 
 
 def _image_path(folder: Path, split: str, label: str, name: str) -> Path | None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.pictures import Picture, class_names, labelled, pictures_in
 from fslstm_plugin.pictures.predictions import Asked, Prediction, PredictionTable
-from fslstm_plugin.pictures.tables import guarded, path_of, path_text, unguarded
+from fslstm_plugin.storage.tables import guarded, path_of, path_text, unguarded
 
 NAMES = ["-1", "+1", "=x", "@home", "'tis", "''", "'-1", "cat"]
 

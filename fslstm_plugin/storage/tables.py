@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DataError, listed
-from ..storage.files import require_regular
+from .files import require_regular
 
 # Spreadsheets write the second where numbers have a comma, and the third as "text".
 _SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
