@@ -173,7 +173,7 @@ def usual_coverage(
         [0.8, 0.83, 0.9, 0.9]
     """
     require_attainable(LEAST_COVERAGE, targets, kind, names, unit)
-    return min(USUAL_COVERAGE, _two_digits(greatest_coverage(targets, kind)))
+    return min(USUAL_COVERAGE, two_digits(greatest_coverage(targets, kind)))
 
 
 def require_attainable(
@@ -208,7 +208,7 @@ def require_attainable(
     most = greatest_coverage(targets, kind)
     ways_out = [
         f"label {enough}{'' if unit == 'image' else f' {unit}s'}{' of each class' if kind == PER_CLASS else ''}",
-        f"ask for {_two_digits(most):g} or less",
+        f"ask for {two_digits(most):g} or less",
     ]
     if kind == PER_CLASS and attained_coverage(coverage, _ranked(targets, MARGINAL)) < 1:
         ways_out.append(
@@ -240,7 +240,7 @@ def _ranked(targets: Tensor, kind: str) -> int:
     return int((targets.sum(-2) if is_per_class(kind) else targets.sum((-2, -1))).min())
 
 
-def _two_digits(share: float) -> float:
+def two_digits(share: float) -> float:
     """Rounded down to what can be asked for."""
     return math.floor(100 * share + _ROUNDING) / 100
 

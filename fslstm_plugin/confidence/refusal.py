@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 _ROUNDING = 1e-9  # A share times a number is not exactly whole.
 
 
-class Range(NamedTuple):
-    """A share that is not known exactly."""
-
-    low: float
-    high: float
-
-
-def refused_share(counts: Sequence[int], rank: float, *, equally: bool = False) -> Range:
-    """How many queries of the classes have at most this rank.
+def refused_share(counts: Sequence[int], rank: float, *, equally: bool = False) -> tuple[float, float]:
+    """The least and the greatest share of the queries of the classes that has at most this rank.
 
     Were all n + 1 points alike, each rank would have the chance 1 / (n + 1). But the points of some classes may be so
     much less familiar than those of the others that only they have low ranks. And the distances of k points to their
@@ -36,7 +28,7 @@ def refused_share(counts: Sequence[int], rank: float, *, equally: bool = False) 
     Example:
         >>> for counts in ([5] * 5, [2] * 10, [2, 2, 2, 2, 20]):
         ...     found = refused_share(counts, 0.05), refused_share(counts, 0.05, equally=True)
-        ...     print(*(f"{each.low:.3f} to {each.high:.3f}" for each in found))
+        ...     print(*(f"{low:.3f} to {high:.3f}" for low, high in found))
         0.033 to 0.045 0.033 to 0.045
         0.033 to 0.083 0.033 to 0.083
         0.024 to 0.048 0.010 to 0.133
@@ -51,4 +43,4 @@ def refused_share(counts: Sequence[int], rank: float, *, equally: bool = False) 
 
     least = min((share([each]) for each in sizes if each > 1), default=0.0)
     several = [part for place in range(len(sizes)) for part in (sizes[: place + 1], sizes[place:])]
-    return Range(least, max(map(share, several)))
+    return least, max(map(share, several))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ..checks import require
-from ..confidence.refusal import Range, refused_share
+from ..confidence.refusal import refused_share
 from ..errors import UsageError
 from .predictions import NONE
 
@@ -51,7 +51,7 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
         enough = math.ceil(_LEAST / (1 - _LEAST) - ROUNDING)
         few = [f"That takes {enough} labelled pictures in classes with two or more, or --accept."]
         return [f'No picture is labelled "{NONE}".', *(few if asked is None else [])]
-    refused, equally = (_rate(refused_share(counts, 1 - accepted, equally=each)) for each in (False, True))
+    refused, equally = (_rate(*refused_share(counts, 1 - accepted, equally=each)) for each in (False, True))
     shares = f"Expect this of {refused} of the pictures of the classes, too"
     if refused != equally:
         shares += (
@@ -64,7 +64,7 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
     ]
 
 
-def _rate(share: Range) -> str:
-    """In percent: one number that is at most 2 from either end, or both ends."""
-    low, high = 100 * share.low, 100 * share.high
+def _rate(low: float, high: float) -> str:
+    """Shares in percent: one number that is at most 2 from either end, or both ends."""
+    low, high = 100 * low, 100 * high
     return f"about {(low + high) / 2:.0f} %" if high - low <= 4 else f"{low:.0f} to {high:.0f} %"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +12,7 @@ from msgspec import structs
 from ..classifier.inspection import confused_classes, near_duplicates, odd_labels
 from ..classifier.selection import expected_accuracy
 from ..confidence.calibration import probabilities
-from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets
+from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets, two_digits
 from ..errors import UsageError, count_of, listed, printable
 from .predictor import independent_counts
 
@@ -196,12 +195,7 @@ def _of_coverage(found: Expectations) -> list[str]:
     counted = "" if found.independent == found.groups else " (a group of several classes counts for one)"
     limit = f"{count_of(number, unit)} of {fewest}{counted}"
     return [
-        f"Prediction sets can guarantee a coverage of up to {_floored(found.coverage_per_class)} for each class, "
+        f"Prediction sets can guarantee a coverage of up to {two_digits(found.coverage_per_class):g} for each class, "
         f"limited by the {limit}; on average over the classes, if labelled and new pictures are drawn alike, "
-        f"up to {_floored(found.coverage_marginal)} (--coverage-kind marginal)."
+        f"up to {two_digits(found.coverage_marginal):g} (--coverage-kind marginal)."
     ]
-
-
-def _floored(share: float) -> str:
-    """A coverage that can be asked for, not rounded up to one that cannot."""
-    return f"{math.floor(100 * share) / 100:g}"

@@ -18,7 +18,7 @@ from ..checks import require
 from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replaceable, replacing, saying_why
-from ..storage.tables import Row, guarded, header, number_in, path_of, path_text, rows, unguarded
+from ..storage.tables import guarded, header, number_in, path_of, path_text, rows, unguarded
 
 if TYPE_CHECKING:
     from .decoding import Remark
@@ -252,7 +252,7 @@ class PredictionTable:
     def _path(self, cell: str) -> str:
         return path_text(os.path.normpath(os.path.join(os.path.abspath(self.file.parent), path_of(cell))))
 
-    def _rows(self, size: int | None = None) -> Iterator[Row]:
+    def _rows(self, size: int | None = None) -> Iterator[tuple[int, dict[str, str]]]:
         """The rows within the first bytes of the file; None for all."""
         try:
             yield from rows(self.file, self._columns, size)
@@ -323,7 +323,7 @@ def only_guesses(source: Path) -> bool:
     if source.suffix.lower() != ".csv" or not source.is_file():
         return False
     try:
-        return all(each.cells["label"] in (each.cells["likeliest"], NONE) for each in rows(source, _COLUMNS[:4]))
+        return all(cells["label"] in (cells["likeliest"], NONE) for _, cells in rows(source, _COLUMNS[:4]))
     except DataError:  # a table of another form
         return False
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import DataError, listed
 from .files import require_regular
@@ -28,21 +27,15 @@ _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+|\\\\")
 _NO_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]|^ +| +$")
 
 
-class Row(NamedTuple):
-    """A row of a table: text by column."""
-
-    line: int  # Of its end in the file, from 1.
-    cells: dict[str, str]
-
-
 def rows(
     file: Path, columns: Sequence[str], size: int | None = None, also: Sequence[Sequence[str]] = ()
-) -> Iterator[Row]:
-    r"""The rows of a CSV file in UTF-8, one at a time, however a spreadsheet wrote it.
+) -> Iterator[tuple[int, dict[str, str]]]:
+    r"""The rows of a CSV file in UTF-8, one at a time, however a spreadsheet wrote it: text by column.
 
     It may begin with a byte order mark or with ``sep=;``, and its cells be separated by commas, semicolons or tabs: by
     the first of these by which it has the columns. Names of the columns may be in capitals. Rows without any text are
     left out, cells that a row lacks at its end are empty, and empty ones that it has beyond its columns say nothing.
+    Each comes with the number of the line in which it ends, from 1.
 
     Args:
         file: The file.
@@ -54,8 +47,8 @@ def rows(
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "labels.csv"
         >>> _ = file.write_text("\ufeffPath;Label\n1.png;cat\n", encoding="utf-8")
-        >>> next(rows(file, ["path", "label"])).cells
-        {'path': '1.png', 'label': 'cat'}
+        >>> next(rows(file, ["path", "label"]))
+        (2, {'path': '1.png', 'label': 'cat'})
     """
     form = f"a CSV file in UTF-8 with {'the columns' if len(columns) > 1 else 'the column'} {_and(columns)}"
     try:
@@ -82,7 +75,7 @@ def rows(
                         f"Line {above + reader.line_num} of {file} must have {_and(columns)}, and no more cells than "
                         f"there are columns: put a name with a {_SEPARATORS[separator]} in quotes."
                     )
-                yield Row(above + reader.line_num, dict(zip_longest(names, cells[: len(names)], fillvalue="")))
+                yield above + reader.line_num, dict(zip_longest(names, cells[: len(names)], fillvalue=""))
     except (OSError, UnicodeError, csv.Error) as error:
         raise DataError(f"{file} must be {form}, but cannot be read as one ({error}).") from error
 

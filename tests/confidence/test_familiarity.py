@@ -90,8 +90,8 @@ def test_as_many_queries_of_the_classes_are_refused_as_is_said(
     refused = (found <= rank + 1e-9).double().view(draws, ways, 10).mean((0, 2))
     shares = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
     for equally, measured in ((False, float(refused @ shares)), (True, float(refused.mean()))):
-        said = refused_share(sizes, rank, equally=equally)
-        assert said.low - 0.02 <= measured <= said.high + 0.02
+        low, high = refused_share(sizes, rank, equally=equally)
+        assert low - 0.02 <= measured <= high + 0.02
 
 
 def test_an_unfamiliar_query_is_less_familiar_than_all_points() -> None:
