@@ -35,6 +35,8 @@ fslstm predict birds.fslstm pictures/ --transductive --json labels.json
 fslstm predict birds.onnx pictures/ --csv labels.csv  (what 'fslstm export' wrote)
 """
 
+_NOT_OF_GRAPHS = {"transductive", "new", "coverage", "guaranteed", "weights", "device"}
+
 ModelOrGraph = Annotated[
     Path, typer.Argument(metavar="MODEL", help="What 'fslstm fit' or 'fslstm export' wrote.", dir_okay=False)
 ]
@@ -50,6 +52,7 @@ Accept = Annotated[
 
 
 def predict(
+    context: typer.Context,
     model: ModelOrGraph,
     source: pictures.Pictures,
     csv: Annotated[
@@ -163,7 +166,8 @@ def predict(
         pictures.refuse_boxes(found, "--label-studio")
     labeller: Labeller
     if model.suffix.lower() == ".onnx":
-        _refuse_beside_graph(transductive, coverage, new, weights, device)
+        allowed = {*context.params} - _NOT_OF_GRAPHS
+        options.refuse_beside(context, "An exported graph", allowed, "predict with the classifier that it is from")
         from fslstm_plugin.pictures.graph import Graph  # which needs no PyTorch
 
         labeller = Graph(model, accept)
@@ -278,21 +282,6 @@ def _coverage_within(sure: Sureness, coverage: float | None) -> float:
             f"{coverage:g}: leave out --coverage."
         )
     return mine
-
-
-def _refuse_beside_graph(
-    transductive: bool, coverage: float | None, new: bool, weights: Path | None, device: str
-) -> None:
-    """Refuse what a graph cannot do."""
-    for option, given in (
-        ("--transductive", transductive),
-        ("--new", new),
-        ("--coverage or --guaranteed", coverage is not None),
-        ("--weights", weights is not None),
-        ("--device", device != "auto"),
-    ):
-        if given:
-            raise UsageError(f"An exported graph takes no {option}: predict with the classifier that it is from.")
 
 
 def _new_ones(found: Sequence[Picture], labeller: Labeller) -> list[Picture]:
