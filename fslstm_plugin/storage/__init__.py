@@ -1,1 +1,1 @@
-"""Files that are whole or absent, plain data, and tensors in files."""
+"""Files that are whole or absent, plain data, tables, and tensors in files."""
