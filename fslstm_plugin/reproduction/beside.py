@@ -68,19 +68,17 @@ def shipped_pairs(name: str, measured: Sequence[Measurement]) -> list[Pair]:
     return pairs(measured, measurements.read(shipped.folder() / name))
 
 
-def blocks(name: str, measured: Sequence[Measurement], explained: bool = False) -> list[Block]:
-    """The numbers of a reproduction beside those that are shipped, if any are; explained with models and interval."""
+def blocks(name: str, measured: Sequence[Measurement]) -> list[Block]:
+    """The numbers of a reproduction beside those that are shipped, with their models, if any are."""
     found = shipped_pairs(name, measured)
     if not found:
         return []
-    words, models = sentence(found), {}
-    if explained:
-        words += " The interval is that of a difference of independent means; ✓ is within it."
-        models = dict.fromkeys(
-            f"{place(each.dataset, each.backbone)}, {who}: {each.training}"
-            for pair in found
-            for who, each in (("measured here", pair.mine), ("shipped", pair.shipped))
-        )
+    words = f"{sentence(found)} The interval is that of a difference of independent means; ✓ is within it."
+    models = dict.fromkeys(
+        f"{place(each.dataset, each.backbone)}, {who}: {each.training}"
+        for pair in found
+        for who, each in (("measured here", pair.mine), ("shipped", pair.shipped))
+    )
     head, rows = table(found)
     return [Block("Beside what is shipped with the package", words, head, rows, sentences=list(models), folded=True)]
 

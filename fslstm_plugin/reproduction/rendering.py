@@ -1,4 +1,4 @@
-"""A reproduction's table as Markdown, LaTeX, CSV and JSON."""
+"""The tables and lists of a reproduction, and how they are written as Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -20,23 +20,6 @@ from .titles import OfModel, model_titles, place
 
 Table: TypeAlias = "tuple[list[str], list[list[str]]]"  # Names of the columns, and the rows.
 Letters: TypeAlias = "dict[Trained, str]"
-
-
-def markdown(
-    reproduction: Reproduction, lines: Sequence[Line], measured: Sequence[Measurement], beside: Sequence[Block] = ()
-) -> str:
-    """The table with what it is based on, and what the paired differences say."""
-    text = [f"# {reproduction.specification.title}"]
-    for words in (published_by(reproduction.published), explanation(lines)):
-        text += ["", words] if words else []
-    letters = training_letters(lines)
-    trained = Block("Training of our models", sentences=explained(letters) or ["not run"])
-    text += markdown_blocks([*comparisons(lines, letters), trained, *beside])
-    if differences := paired_differences(measured, letters):
-        text += markdown_blocks([Block("Paired differences on the same episodes", ALL_AT_ONCE)])
-        text += markdown_blocks([Block(models, sentences=sentences) for models, sentences in differences], level="###")
-    text += markdown_blocks(origin((each.provenance, each.seed) for each in measured))
-    return "\n".join(text) + "\n"
 
 
 def explanation(lines: Sequence[Line]) -> str:
@@ -118,18 +101,20 @@ def explained(letters: Letters) -> list[str]:
     ]
 
 
-def markdown_blocks(blocks: Iterable[Block], level: str = "##") -> list[str]:
-    """The lines of tables and lists, each below its heading of a level."""
-    text = []
+def markdown(title: str, lead: Iterable[str], blocks: Iterable[Block]) -> str:
+    """A page of paragraphs, tables and lists."""
+    text = [f"# {title}"]
+    for words in lead:
+        text += ["", words]
     for block in blocks:
-        text += ["", f"{level} {block.heading}"]
+        text += ["", f"## {block.heading}"]
         text += ["", block.caption] if block.caption else []
-        text += ["", *(f"* {sentence}" for sentence in block.sentences)] if block.sentences else []
-        text += ["", *markdown_table(block.head, block.rows)] if block.head else []
-    return text
+        text += ["", *(f"* {markdown_escape(sentence)}" for sentence in block.sentences)] if block.sentences else []
+        text += ["", *_markdown_table(block.head, block.rows)] if block.head else []
+    return "\n".join(text) + "\n"
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, columns of numbers to the right."""
     numbers = [all(_is_number(row[place]) for row in rows) for place in range(1, len(head))]
     rule = ["---", *("---:" if right else "---" for right in numbers)]
@@ -163,14 +148,13 @@ _TEXTS: dict[str, Callable[[Cell], str]] = {  # What is said of a cell, as the h
     "ours s / 10k": lambda cell: _seconds(cell.ours_seconds),
 }
 
-ALL_AT_ONCE = "The 95 % intervals of these differences hold for all of them at once (Bonferroni)."
 
-
-def paired_differences(measured: Sequence[Measurement], letters: Letters) -> list[tuple[str, list[str]]]:
+def paired_differences(measured: Sequence[Measurement], letters: Letters) -> list[Block]:
     """The paired differences of the measurements in words, for each model's training, and between trainings.
 
     Their intervals hold for all of them at once, by Bonferroni's bound.
     """
+    caption = "On the same episodes; the 95 % intervals hold for all paired differences here at once (Bonferroni)."
     sentences: dict[str, list[str]] = {}
     comparisons = sum(each.gain is not None for each in measured)
     for each in measured:
@@ -184,9 +168,9 @@ def paired_differences(measured: Sequence[Measurement], letters: Letters) -> lis
             both = trained_of(each), Trained(each.reference_training, each.seed)
             places = [letters.get(model, "no longer shown") for model in both]
             names = [f"{name} ({letter})" for name, letter in zip(names, places, strict=True)]
-        heading = f"{place(each.dataset, each.backbone)}: {models}"
+        heading = f"Paired differences, {place(each.dataset, each.backbone)}: {models}"
         sentences.setdefault(heading, []).append(statement(names[0], names[1], each.shots, each.gain, ci95))
-    return list(sentences.items())
+    return [Block(heading, caption, sentences=mine, folded=True) for heading, mine in sentences.items()]
 
 
 def grids(lines: Lines) -> list[Block]:
@@ -236,17 +220,14 @@ def _latex_cell(text: str) -> str:
     return latex_number(text) if _is_number(text) else latex_escape(text)
 
 
-def origin(found: Iterable[tuple[Provenance, int]], models: Sequence[OfModel] = (), mark: str = "`") -> list[Block]:
-    """What models were trained with, and where measurements come from, given their provenances and seeds.
-
-    A mark is around commands, by default Markdown's.
-    """
+def origin(found: Iterable[tuple[Provenance, int]], models: Sequence[OfModel] = ()) -> list[Block]:
+    """What models were trained with, and where measurements come from, given their provenances and seeds."""
     said = {
         "Training of the models": [
             f"{title}: {each.training}" for title, each in zip(model_titles(models), models, strict=True)
         ],
         "Measured with": [
-            f"{mark}{where.command}{mark} at commit {where.commit} on {where.date}, seed {seed}, scale: {where.scale}; "
+            f"{where.command} at commit {where.commit} on {where.date}, seed {seed}, scale: {where.scale}; "
             f"{where.hardware}"
             for where, seed in found
         ],

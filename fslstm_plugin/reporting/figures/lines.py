@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...evaluation.rows import Row
@@ -82,12 +82,6 @@ class Lines:
     summary: Sequence[Sequence[str]] = ()
     remark: str = ""  # A remark on the summary.
     own_scales: bool = False  # Whether each panel has a vertical scale of its own, and not each row of panels.
-
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """The points as plain data; the errors of the shares only where there are any."""
-        rows = [asdict(point) for point in self.points]
-        known = any(point.share_error is not None for point in self.points)
-        return rows if known else [{name: row[name] for name in row if name != "share_error"} for row in rows]
 
 
 @rc_context(STYLE)
