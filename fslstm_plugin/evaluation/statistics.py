@@ -185,28 +185,6 @@ def _simultaneous_factor(values: Tensor, share: float, alone: float) -> float:
     return _student(freedom, min(alone, max(1 - share / 2, found)))
 
 
-def require_classes(ways: int, classes: int, episodes: int) -> None:
-    """Check that an interval over classes can be taken, before anything is computed.
-
-    Args:
-        ways: Classes per episode.
-        classes: Classes of the split.
-        episodes: Number of episodes.
-
-    Raises:
-        UsageError: If a class is in every episode, or is expected to be in fewer than two or absent from fewer than
-            two.
-
-    Example:
-        >>> require_classes(ways=5, classes=5, episodes=1000)
-        Traceback (most recent call last):
-        ...
-        fslstm_plugin.errors.UsageError: An interval over classes needs a split with more classes than ways, ...
-    """
-    if episodes * min(ways, classes - ways) < 2 * classes:
-        raise _cannot_leave_out(f"{episodes} episodes of {ways} of {classes} classes")
-
-
 def estimate_over_classes(values: Tensor, classes: Tensor, counted: int = 0, share: float = 0.975) -> Estimate:
     """The same mean with an interval for new classes, not only for new episodes of the same classes.
 
@@ -233,7 +211,7 @@ def estimate_over_classes(values: Tensor, classes: Tensor, counted: int = 0, sha
 
     Raises:
         UsageError: If a class is in every episode or in fewer than two, so that it cannot be left out or judged; see
-            `require_classes`.
+            `require_left_out`.
 
     Example:
         >>> import torch
@@ -264,15 +242,12 @@ def require_left_out(classes: Tensor) -> Tensor:
     inside = inside[:, inside.any(0)]
     counts = inside.sum(0)
     if torch.minimum(counts, len(inside) - counts).min() < 2:
-        raise _cannot_leave_out("these episodes")
+        raise UsageError(
+            "An interval over classes needs a split with more classes than ways, and enough episodes that each class "
+            f"is in some of them and absent from others, but got {len(inside)} episodes of {classes.shape[1]} of "
+            f"{inside.shape[1]} classes: raise `episodes`, or lower `ways`."
+        )
     return inside
-
-
-def _cannot_leave_out(what: str) -> UsageError:
-    return UsageError(
-        "An interval over classes needs a split with more classes than ways, and enough episodes that each class is in "
-        f"some of them and absent from others, but got {what}: raise `episodes`, or lower `ways`."
-    )
 
 
 def _standard_error(values: Tensor) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from string import ascii_uppercase, digits
 from typing import TypeAlias
 
@@ -77,19 +77,8 @@ def _lettered(line: Line, letters: Letters) -> str:
 
 def training_letters(lines: Iterable[Line]) -> Letters:
     """A letter for each model; two after Z."""
-    trained = dict.fromkeys(each for line in lines for each in line.trained)
-    return {each: _letter(number) for number, each in enumerate(trained)}
-
-
-def _letter(number: int) -> str:
-    """The name of a column in a spreadsheet.
-
-    Example:
-        >>> [_letter(number) for number in (0, 25, 26, 51, 52)]
-        ['A', 'Z', 'AA', 'AZ', 'BA']
-    """
-    before, last = divmod(number, len(ascii_uppercase))
-    return (_letter(before - 1) if before else "") + ascii_uppercase[last]
+    letters = ("".join(each) for length in (1, 2, 3) for each in product(ascii_uppercase, repeat=length))
+    return dict(zip(dict.fromkeys(each for line in lines for each in line.trained), letters, strict=False))
 
 
 def explained(letters: Letters) -> list[str]:

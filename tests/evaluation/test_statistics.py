@@ -20,7 +20,6 @@ from fslstm_plugin.evaluation.statistics import (
     estimate,
     estimate_over_classes,
     estimate_to_the_best,
-    require_classes,
     together,
 )
 
@@ -198,30 +197,33 @@ def test_an_interval_over_classes_needs_classes_to_leave_out() -> None:
         estimate_over_classes(torch.rand(50), torch.arange(5).expand(50, 5))
 
 
-@pytest.mark.parametrize(
-    ("ways", "classes", "episodes"), [(5, 5, 10_000), (6, 5, 10_000), (5, 20, 7), (19, 20, 39), (5, 20, 1)]
-)
+def of_classes(classes: int) -> Split:
+    labels = torch.arange(classes).repeat_interleave(20)
+    return Split("dots", "test", torch.zeros(20 * classes, 8, 8, 3), labels, tuple(map(str, range(classes))))
+
+
+@pytest.mark.parametrize(("ways", "classes", "episodes"), [(5, 5, 1000), (5, 20, 7), (19, 20, 39), (5, 20, 2)])
 def test_an_interval_over_classes_that_cannot_be_taken_is_refused_beforehand(ways, classes, episodes) -> None:
-    with pytest.raises(UsageError, match=rf"more classes than ways.* got {episodes} episodes of {ways} of {classes}"):
-        require_classes(ways, classes, episodes)
+    setting = Setting(ways, 1, 4, episodes, interval="classes")
+    with pytest.raises(UsageError, match=rf"more classes than ways.* got {episodes} episodes of {ways} of \d+ classes"):
+        setting.check(of_classes(classes))
 
 
 def test_an_interval_over_classes_that_the_episodes_do_not_give_is_refused_beforehand() -> None:
-    labels = torch.arange(12).repeat_interleave(20)
-    split = Split("dots", "test", torch.zeros(240, 8, 8, 3), labels, tuple(map(str, range(12))))
+    split = of_classes(12)
     for seed in range(12):
         setting = Setting(shots=1, episodes=12, seed=seed, interval="classes")
         counts = setting.classes(split).flatten().bincount(minlength=12)
         if (counts == 0).logical_or((counts >= 2) & (counts <= 10)).all():
             setting.check(split)
         else:
-            with pytest.raises(UsageError, match="but got these episodes"):
+            with pytest.raises(UsageError, match="but got 12 episodes of 5 of"):
                 setting.check(split)
 
 
 def test_an_interval_over_classes_that_can_be_taken_is_not_refused() -> None:
-    for ways, classes, episodes in ((5, 20, 40), (19, 20, 1000), (5, 6, 100)):
-        require_classes(ways, classes, episodes)
+    for ways, classes, episodes in ((5, 20, 80), (19, 20, 1000), (5, 6, 100)):
+        Setting(ways, 1, 4, episodes, interval="classes").check(of_classes(classes))
 
 
 @settings(max_examples=40, deadline=None)
