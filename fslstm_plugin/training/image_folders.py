@@ -7,8 +7,8 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -28,10 +28,19 @@ from .classification import epoch_order
 _TOGETHER = 256  # Files that a thread reads at a time.
 
 
+@dataclass(frozen=True)
+class FolderImages:
+    """The images of a folder, by path and number of the class, and what is done with each in training."""
+
+    files: Sequence[tuple[str, int]]
+    classes: Sequence[str]
+    transform: Callable[[Image.Image], Tensor]
+
+
 def open_folder(
     folder: Path, image_size: int, normalization: Normalization, places: bool, report: Report = warnings.warn
-) -> Any:
-    """A torchvision data set with the published transform: resize, random resized crop, flip.
+) -> FolderImages:
+    """The images of a folder with the published transform: resize, random resized crop, flip.
 
     The folder is Places365-standard as torchvision lays it out, or one of class folders, on which `class_folders`
     reports. The images are resized to 92 pixels before crops of 84, to 36 before 32.
@@ -47,39 +56,26 @@ def open_folder(
             transforms.Normalize(normalization.mean, normalization.std),
         ]
     )
-    if not places:
-        return _ClassFolders(folder, transform, report)
-    try:
-        return datasets.Places365(str(folder), small=True, transform=transform, loader=_load)
-    except (OSError, RuntimeError) as error:
-        layout = "Places365-standard (small images, as torchvision keeps it)"
-        raise DataError(f"{folder} does not hold {layout}: {str(error).splitlines()[0]}") from error
+    if places:
+        try:
+            known = datasets.Places365(str(folder), small=True)
+        except (OSError, RuntimeError) as error:
+            layout = "Places365-standard (small images, as torchvision keeps it)"
+            raise DataError(f"{folder} does not hold {layout}: {str(error).splitlines()[0]}") from error
+        return FolderImages(known.imgs, known.classes, transform)
+    found = class_folders(folder, report)
+    if not found:
+        raise DataError(f"{folder} does not hold a folder for each class.")
+    files = [(str(path), label) for label, paths in enumerate(found.values()) for path in paths]
+    return FolderImages(files, list(found), transform)
 
 
-class _ClassFolders(Dataset):
-    """The images of a folder with a folder for each class, as torchvision's data sets give them."""
-
-    def __init__(self, folder: Path, transform: Callable[[Image.Image], Tensor], report: Report) -> None:
-        found = class_folders(folder, report)
-        if not found:
-            raise DataError(f"{folder} does not hold a folder for each class.")
-        self.classes, self.transform = list(found), transform
-        self.imgs = [(str(path), label) for label, paths in enumerate(found.values()) for path in paths]
-
-    def __len__(self) -> int:
-        return len(self.imgs)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        path, label = self.imgs[index]
-        return self.transform(_load(path)), label
-
-
-def folder_digest(images: Any) -> str:
+def folder_digest(images: FolderImages) -> str:
     """Digest of a folder's images: of their classes, names and contents, in order.
 
     All files are read once, but not decoded, which an epoch does too.
     """
-    files = [Path(name) for name, _ in images.imgs]
+    files = [Path(name) for name, _ in images.files]
     parts = [files[start : start + _TOGETHER] for start in range(0, len(files), _TOGETHER)]
     digest = hashlib.blake2b(digest_size=16)
     with ThreadPoolExecutor() as pool:
@@ -98,25 +94,22 @@ def _digest(files: Sequence[Path]) -> bytes:
     return digest.digest()
 
 
-def _load(path: str) -> Image.Image:
-    """An image of any mode as RGB; a damaged one is reported by name."""
-    return Image.fromarray(read_rgb(Path(path)))
-
-
 class _Reproducible(Dataset):
     """Images whose random crop and flip follow from seed, epoch and image alone, in any process.
 
     torchvision draws them from torch's global generator, whose state is restored.
     """
 
-    def __init__(self, images: Any, seed: int, epoch: int) -> None:
+    def __init__(self, images: FolderImages, seed: int, epoch: int) -> None:
         self.images, self.seed, self.epoch = images, seed, epoch
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         words = np.random.SeedSequence([self.seed, self.epoch, index]).generate_state(2)
+        path, label = self.images.files[index]
+        image = Image.fromarray(read_rgb(Path(path)))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(words.view(np.uint64)[0]))
-            return self.images[index]
+            return self.images.transform(image), label
 
 
 class FolderBatches:
@@ -127,16 +120,16 @@ class FolderBatches:
 
     module: pl.LightningModule
 
-    def __init__(self, images: Any, recipe: PretrainRecipe, seed: int, workers: int) -> None:
+    def __init__(self, images: FolderImages, recipe: PretrainRecipe, seed: int, workers: int) -> None:
         self.images, self.recipe, self.seed, self.workers = images, recipe, seed, workers
 
     def __len__(self) -> int:
-        return self.recipe.steps_per_epoch(len(self.images))
+        return self.recipe.steps_per_epoch(len(self.images.files))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         trainer, size = self.module.trainer, self.recipe.batch_size
         epoch, first = divmod(trainer.global_step, len(self))
-        order = epoch_order(len(self.images), self.seed, epoch)[: len(self) * size].view(len(self), size)
+        order = epoch_order(len(self.images.files), self.seed, epoch)[: len(self) * size].view(len(self), size)
         mine = order[first:, trainer.global_rank :: trainer.world_size]
         images = _Reproducible(self.images, self.seed, epoch)
         try:

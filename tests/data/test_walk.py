@@ -13,7 +13,7 @@ from fslstm_plugin.backbones import Conv4
 from fslstm_plugin.data.reading.walk import PassedOver, class_folders, is_picture, walk
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.pictures import class_names, labelled, pictures_in
-from fslstm_plugin.training.image_folders import open_folder
+from fslstm_plugin.training.image_folders import _Reproducible, open_folder
 
 
 def png(place: Path, kind: str = "png") -> Path:
@@ -145,9 +145,9 @@ def test_folders_to_pretrain_on_are_read_alike(tmp_path: Path) -> None:
     png(tmp_path / "@eaDir" / "1.png")
     said: list[str] = []
     images = open_folder(tmp_path, 32, Conv4(32).normalization, places=False, report=said.append)
-    assert (images.classes, [label for _, label in images.imgs]) == (["Käfer", "owl"], [0, 0, 1])
+    assert (images.classes, [label for _, label in images.files]) == (["Käfer", "owl"], [0, 0, 1])
     assert said == ["Passed over: 2 system folders (@eaDir).", "2 folders are the one class Käfer."]
-    pixels, label = images[2]
+    pixels, label = _Reproducible(images, 0, 0)[2]
     assert (tuple(pixels.shape), label) == ((3, 32, 32), 1)
     for split in ("train", "test"):
         png(tmp_path / "splits" / split / "cat" / "1.png")
