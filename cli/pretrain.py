@@ -75,10 +75,6 @@ def pretrain(
         raise UsageError("Name what to pretrain on with just one of --dataset, --places and --images.")
     elif dataset is None and recipe is not None:
         raise UsageError("--recipe is for --dataset: --places and --images have the published one.")
-    elif dataset is None and teacher is not None:
-        raise UsageError("--teacher is for --dataset: leave it out.")
-    elif dataset is not None and image_size:
-        raise UsageError("--image-size is for --places and --images: a data set has its own size.")
     asked, values = split(options.Engine, more)
     engine = asked.for_training()
 

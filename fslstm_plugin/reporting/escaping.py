@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable, Sequence
 
 from ..errors import printable
 from .words import NOTHING
@@ -26,6 +27,13 @@ _LATEX |= {letter: f"{{{letter}}}" for letter in "[]*"}  # after a line end they
 def latex_number(text: str) -> str:
     """The output of `number` and `signed`, for LaTeX."""
     return "--" if text == NOTHING else f"${text.replace('±', chr(92) + 'pm')}$"
+
+
+def latex_tabular(columns: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table of booktabs, given its cells in LaTeX."""
+    first, *others = (f"{' & '.join(cells)} \\\\" for cells in (head, *rows))
+    ends = "\\bottomrule", "\\end{tabular}"
+    return [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", first, "\\midrule", *others, *ends]
 
 
 def latex_escape(text: str) -> str:

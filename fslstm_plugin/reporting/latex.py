@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..evaluation.rows import Row
 from .captions import columns, notes, only_run, setting
-from .escaping import latex_escape, latex_number
+from .escaping import latex_escape, latex_number, latex_tabular
 from .words import NOTHING, by_method, by_shots, display_name, is_marked, several_runs
 
 
@@ -25,12 +25,12 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
         accuracy, *others = (latex_number(text(row)) for text in shown.values())
         return [f"$\\mathbf{{{accuracy.strip('$')}}}$" if is_marked(row, rows) else accuracy, *others]
 
-    def line(of_method: dict[int, Row]) -> str:
+    def line(of_method: dict[int, Row]) -> list[str]:
         row = next(iter(of_method.values()))
         name = latex_escape(f"{display_name(row.method)}{'†' if row.transductive else ''}")
         run = [latex_escape(row.run)] if names_runs else []
         numbers = [text for shots in groups for text in cells(of_method.get(shots))]
-        return " & ".join([*run, name, *numbers]) + " \\\\"
+        return [*run, name, *numbers]
 
     first = rows[0]
     run = only_run(rows)
@@ -46,13 +46,7 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
             "\\centering",
             f"\\caption{{{latex_escape(caption)}}}",
             f"\\label{{tab:{_label(first)}}}",
-            f"\\begin{{tabular}}{{{'l' * len(names)}{'c' * len(heads)}}}",
-            "\\toprule",
-            " & ".join([*names, *heads]) + " \\\\",
-            "\\midrule",
-            *map(line, by_method(rows)),
-            "\\bottomrule",
-            "\\end{tabular}",
+            *latex_tabular("l" * len(names) + "c" * len(heads), [*names, *heads], map(line, by_method(rows))),
             "",
             "\\smallskip",
             *(f"{{\\footnotesize {latex_escape(words)}\\par}}" for words in remarks),

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from ..evaluation.statistics import widened
 from ..reporting.blocks import Block
-from ..reporting.escaping import latex_escape, latex_number, markdown_escape
+from ..reporting.escaping import latex_escape, latex_number, latex_tabular, markdown_escape
 from ..reporting.figures.lines import Lines, Point, in_order
 from ..reporting.statements import statement
 from ..reporting.words import NOTHING, display_name, number, share, signed
@@ -194,15 +194,8 @@ def grid(points: Sequence[Point], x_label: str, show: Callable[[Point], str]) ->
 
 def latex_grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table with booktabs."""
-    return [
-        f"\\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}",
-        "\\toprule",
-        f"{' & '.join(latex_escape(name) for name in head)} \\\\",
-        "\\midrule",
-        *(f"{latex_escape(name)} & {' & '.join(_latex_cell(cell) for cell in cells)} \\\\" for name, *cells in rows),
-        "\\bottomrule",
-        "\\end{tabular}",
-    ]
+    cells = ([latex_escape(name), *map(_latex_cell, others)] for name, *others in rows)
+    return latex_tabular("l" + "c" * (len(head) - 1), [latex_escape(name) for name in head], cells)
 
 
 def _latex_cell(text: str) -> str:

@@ -369,7 +369,11 @@ WRONG = [
     (("train", "--dataset", "mini", "--backbone", "resnet12"), 1, "fslstm data prepare mini"),
     (("pretrain",), 2, "one of --dataset, --places and --images"),
     (("pretrain", "--dataset", "dots", "--images", "x"), 2, "one of --dataset, --places and --images"),
-    (("pretrain", "--dataset", "dots", "--image-size", 84), 2, "--image-size is for --places and --images"),
+    (
+        ("pretrain", "--dataset", "dots", "--image-size", 84),
+        2,
+        "An --image-size is for a folder of images: a data set has its own.",
+    ),
     (("pretrain", "--images", "nowhere", "--image-size", 1100), 2, "--image-size"),
     (("pretrain", "--images", "nowhere"), 1, "Cannot read the folder"),
     (("pretrain", "--places", "nowhere"), 1, "nowhere does not hold Places365"),

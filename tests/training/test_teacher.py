@@ -76,7 +76,7 @@ def _weights(run: Run) -> list[torch.Tensor]:
         ("builtin:cifar-fs-conv4", SHORT, 2, "must be a pretraining on dots"),
         ("bare", SHORT, 1, "has no last.ckpt"),
         ("torn", SHORT, 1, "is damaged"),
-        ("first", ("--images", "pictures"), 2, "--teacher is for --dataset"),
+        ("first", ("--images", "pictures"), 2, "A --teacher is for a benchmark: leave it out, or name a --dataset."),
     ],
 )
 def test_what_cannot_teach_is_named(fslstm, tmp_path: Path, teacher, more, code, words) -> None:
