@@ -218,6 +218,18 @@ class RunSession(Session):
         return self.base_mean if any(method.needs_base_mean for method in methods) else None
 
 
+def one_split(sessions: Sequence[Session], why: str) -> Split:
+    """The images that all sessions are on; a `UsageError`, which says why, if they are on different ones."""
+    first = sessions[0].split
+    for session in sessions:
+        if (session.split.dataset, session.split.name) != (first.dataset, first.name):
+            raise UsageError(
+                f"{why}, but {sessions[0].name} is of {first.dataset} and {session.name} of {session.split.dataset}: "
+                "name runs of one data set, or give a `dataset`."
+            )
+    return first
+
+
 def measure_together(
     parts: Sequence[tuple[Session, Sequence[Method]]],
     setting: Setting,
@@ -233,15 +245,9 @@ def measure_together(
     Raises:
         UsageError: If the sessions are on different images.
     """
-    first = parts[0][0].split
-    for session, _ in parts:
-        if (session.split.dataset, session.split.name) != (first.dataset, first.name):
-            raise UsageError(
-                f"Methods are compared on the same images, but {parts[0][0].name} is of {first.dataset} and "
-                f"{session.name} of {session.split.dataset}: name runs of one data set, or give a `dataset`."
-            )
+    split = one_split([session for session, _ in parts], "Methods are compared on the same images")
     measured = []
     for session, methods in parts:
         prefix = f"{session.name}: " if len(parts) > 1 else ""
         measured += session.measure(methods, setting, batch_episodes, report, prefix=prefix)
-    return rows_of(measured, first, setting, tables)
+    return rows_of(measured, split, setting, tables)

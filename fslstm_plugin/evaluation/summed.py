@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from ..errors import UsageError
 from .feature_session import FeatureSession
-from .session import RunSession
+from .session import RunSession, one_split
 
 
 def summed(sessions: Sequence[RunSession]) -> FeatureSession:
@@ -22,19 +21,13 @@ def summed(sessions: Sequence[RunSession]) -> FeatureSession:
     Raises:
         UsageError: If they are on different images.
     """
-    first = sessions[0]
-    for session in sessions[1:]:
-        if (session.split.dataset, session.split.name) != (first.split.dataset, first.split.name):
-            raise UsageError(
-                f"Features are joined image by image, but {first.name} is of {first.split.dataset} and {session.name} "
-                f"of {session.split.dataset}: name runs of one data set, or give a `dataset`."
-            )
+    first, split = sessions[0], one_split(sessions, "Features are joined image by image")
     features = torch.cat([F.normalize(session.features, dim=-1) for session in sessions], -1)
     squares = torch.stack([session.features.square().sum(-1).mean() for session in sessions])
     features *= (squares.mean() / len(sessions)).sqrt()
     return FeatureSession(
         features,
-        first.split,
+        split,
         "+".join(session.backbone for session in sessions),
         first.device,
         first.ranks,

@@ -15,8 +15,7 @@ from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
 from ..errors import DataError, UsageError, count_of
-from ..evaluation.rows import Measured, Row, rows_of
-from ..evaluation.runner import Outcome
+from ..evaluation.rows import Measured, rows_of
 from ..evaluation.session import RunSession, Tell, quiet
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
@@ -293,17 +292,20 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
 
     Where each method is on one model only, having a training of its own, they are compared as those of one model are.
     """
-    owners = [(answer, name, *found) for answer in answers for name, found in answer.found.items()]
-    apart = len({str(outcome.method) for _, _, outcome, _ in owners}) == len(owners)
+    every = [(answer, name, *found) for answer in answers for name, found in answer.found.items()]
+    apart = len({str(outcome.method) for _, _, outcome, _ in every}) == len(every)
     compared = [
         Measured("" if apart else answer.model.session.name, answer.model.session.backbone, outcome)
-        for answer, _, outcome, _ in owners
+        for answer, _, outcome, _ in every
     ]
+    owners = {(each.run, str(each.method)): owner for each, owner in zip(compared, every, strict=True)}
     rows = rows_of(compared, answers[0].model.session.split, setting, gains_alone=True)
     measured = []
-    for (answer, name, _, where), row in zip(owners, rows, strict=True):
-        model = answer.model
-        reference, over = _reference(row, owners, apart)
+    for (answer, name, _, where), row in zip(every, rows, strict=True):
+        model, reference, over = answer.model, None, None
+        if row.reference is not None:  # by its name in the specification, and its model
+            other, reference, *_ = owners[row.reference_run or "", row.reference]
+            over = other.model
         changes = {
             "method": name,  # As the specification has it; the run may have added the size of its IAM.
             "run": model.session.name,
@@ -324,16 +326,6 @@ def _measurements(answers: Sequence[Answers], setting: Setting) -> list[Measurem
             )
         )
     return measured
-
-
-def _reference(
-    row: Row, owners: Sequence[tuple[Answers, str, Outcome, Provenance]], apart: bool
-) -> tuple[str, Model] | tuple[None, None]:
-    """What a row is measured against, by its name in the specification, and its model."""
-    for answer, name, outcome, _ in owners:
-        if str(outcome.method) == row.reference and (apart or answer.model.session.name == row.reference_run):
-            return name, answer.model
-    return None, None
 
 
 def describe(setting: Setting) -> str:
