@@ -68,12 +68,11 @@ def _lines(reproduction: Reproduction, measured: Sequence[Measurement]) -> Conte
     latex = [f"% {reproduction.specification.title}"]
     for block in tables:
         latex += [f"% {block.heading}", *rendering.latex_grid(block.head, block.rows)]
-    short = [Block("In short", lines.remark, lines.summary[0], lines.summary[1:])] if lines.summary else []
     origin = rendering.origin(((each.provenance, each.seed) for each in measured), measured)
     return Contents(
         [f"Gains are paired differences to {lines.over}, on the same episodes, with 95 % intervals."],
         line_figure.draw(lines),
-        [*short, *tables, *beside.blocks(reproduction.name, measured), *origin],
+        [*lines.summary, *tables, *beside.blocks(reproduction.name, measured), *origin],
         [asdict(point) for point in lines.points],
         "\n".join(latex) + "\n",
     )

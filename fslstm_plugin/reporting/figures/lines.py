@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ...evaluation.rows import Row
 from ...extras import needs_extra
 from ...grammar import parse
+from ..blocks import Block
 from ..words import display_name
 
 with needs_extra("A figure", "report"):
@@ -78,9 +79,7 @@ class Lines:
     over: str  # What the gains are measured against.
     points: Sequence[Point]  # The numbers, in the order of panels, series and places.
     logarithmic: bool = False  # Whether the horizontal axis is.
-    # A table of the main numbers, its first row the names of the columns; empty if there is none.
-    summary: Sequence[Sequence[str]] = ()
-    remark: str = ""  # A remark on the summary.
+    summary: Sequence[Block] = ()  # Tables of the main numbers.
     own_scales: bool = False  # Whether each panel has a vertical scale of its own, and not each row of panels.
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...arguments import options
 from ...evaluation.rows import Row
 from ...registry import HEADS
+from ..blocks import Block
 from ..words import NOTHING, number, signed
 from .lines import Lines, NamedRow, Point
 
@@ -66,11 +67,10 @@ def lines(rows: Sequence[NamedRow]) -> Lines:
             numbers = each.gain, each.gain_ci95, each.row.accuracy, each.row.ci95
             points.append(Point(*panel, way, each.constant, *numbers))
     over = "the head with its published constant and features as extracted"
-    remark = "The best constant is chosen on the episodes that its gain is measured on, which favours it a little."
-    return Lines("constant of the head", over, points, logarithmic=True, summary=_summary(tried), remark=remark)
+    return Lines("constant of the head", over, points, logarithmic=True, summary=[_summary(tried)])
 
 
-def _summary(tried: Sequence[_Tried]) -> list[list[str]]:
+def _summary(tried: Sequence[_Tried]) -> Block:
     """For each model, shots and head: the published constant, and the most that each way gains over it."""
     ways = {
         "best constant, as extracted": (False, False),
@@ -81,13 +81,14 @@ def _summary(tried: Sequence[_Tried]) -> list[list[str]]:
     groups: dict[tuple[str, int, str], list[_Tried]] = {}
     for each in tried:
         groups.setdefault((each.model, each.row.shots, each.row.head), []).append(each)
-    rows = [["head", "model", "published constant", *ways]]
+    rows = []
     for (model, shots, head), mine in groups.items():
         plain = next((each.row for each in mine if each.published), None)
         published = NOTHING if plain is None else number(plain.accuracy, plain.ci95)
         cells = [_best(each for each in mine if (each.chosen, each.normalised) == way) for way in ways.values()]
         rows.append([f"{head.upper()}, {shots}-shot", model, published, *cells])
-    return rows
+    remark = "The best constant is chosen on the episodes that its gain is measured on, which favours it a little."
+    return Block("In short", remark, ["head", "model", "published constant", *ways], rows)
 
 
 def _best(tried: Iterable[_Tried]) -> str:
