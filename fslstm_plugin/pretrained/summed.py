@@ -53,9 +53,8 @@ class _Packing:
         self.shapes = [transform(blank).shape[-2:] for transform in self.transforms]
 
     def __call__(self, image: Image.Image) -> Tensor:
-        return torch.cat([torch.as_tensor(transform(image)).flatten(1) for transform in self.transforms], -1).unsqueeze(
-            1
-        )
+        pixels = [torch.as_tensor(transform(image)).flatten(1) for transform in self.transforms]
+        return torch.cat(pixels, -1).unsqueeze(1)
 
     def unpacked(self, pixels: Tensor) -> list[Tensor]:
         """The parts' pixels ``(batch, 3, H, W)`` from packed ones ``(batch, 3, 1, N)``."""

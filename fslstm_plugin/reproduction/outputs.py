@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..reporting.chart import save
-from ..storage.files import csv_lines, exclusive, write_text
+from ..storage.files import csv_lines, exclusive, write_json, write_text
 from .contents import contents
 from .rendering import markdown
 from .specification import Reproduction
@@ -23,5 +23,6 @@ def write(reproduction: Reproduction) -> None:
                 save(found.figure, folder / f"figure.{kind}", reproduction.name)
         write_text(folder / "table.md", markdown(title, lead, found.blocks), follow_links=False)
         write_text(folder / "table.csv", csv_lines(found.rows), follow_links=False)
+        write_json(folder / "table.json", {"rows": found.rows}, follow_links=False)
         if found.latex:
             write_text(folder / "table.tex", found.latex, follow_links=False)
