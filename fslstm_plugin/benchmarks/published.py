@@ -35,6 +35,26 @@ def simpleshot(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) ->
     return -_squared(query, _class_means(support, targets)).sqrt()
 
 
+def balanced_affinities(points: Tensor, reg: float = 0.2) -> Tensor:
+    """Shalam and Korman, "The balanced-pairwise-affinities feature transform", 2024: rows ``(b, n, n)``."""
+    (points,) = _unit(points)
+    itself = torch.eye(points.shape[-2], dtype=torch.bool)
+    logits = (points @ points.mT - 1).masked_fill(itself, -1e5) / reg
+    columns = torch.zeros_like(logits[..., :1, :])
+    for _ in range(10):
+        rows = -(logits + columns).logsumexp(-1, keepdim=True)
+        columns = -(logits + rows).logsumexp(-2, keepdim=True)
+    plan = (logits + rows + columns).exp()
+    return (plan / plan.amax((-2, -1), keepdim=True)).masked_fill(itself, 1)
+
+
+def prototypes_of_affinities(support: Tensor, targets: Tensor, query: Tensor, mean: Tensor) -> Tensor:
+    """The nearest class mean of `balanced_affinities`."""
+    rows = balanced_affinities(torch.cat([support, query], -2))
+    support, query = rows.split([support.shape[-2], query.shape[-2]], -2)
+    return -_squared(query, _class_means(support, targets)).sqrt()
+
+
 def _rectified(support: Tensor, targets: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
     """BD-CSPN's prototypes, and the queries moved onto the support."""
     moved = query + support.mean(-2, keepdim=True) - query.mean(-2, keepdim=True)

@@ -13,6 +13,7 @@ from ..data.sampler import EpisodeSampler
 from ..evaluation.runner import FeatureSource, indexed
 from ..heads import one_hot
 from ..naming import parse_method, whole_methods
+from ..registry import HEADS
 from . import published
 from .agreement import TIE, DrawnEpisodes, accuracies, agreed
 from .published import Published
@@ -41,6 +42,7 @@ class Case:
 _SLOW = {"batch": 16, "episodes": 16, "ours": 32}
 
 CASES = (
+    Case("nn(bpa)", published.prototypes_of_affinities, at_most=0.6),
     Case("simpleshot", published.simpleshot, batch=1, at_most=0.5),
     Case("bd-cspn", published.bd_cspn, batch=1, at_most=0.6),
     Case("laplacian-shot", published.laplacian_shot, batch=1, at_most=0.8),
@@ -55,9 +57,9 @@ CASES = (
 
 
 def cases() -> list[Case]:
-    """The cases of the registered methods without weights; one of another package is timed alone."""
+    """The cases of the heads and methods that are registered; a method of another package is timed alone."""
     registered = whole_methods()
-    known = [case for case in CASES if case.method.partition("(")[0] in registered]
+    known = [case for case in CASES if case.method.partition("(")[0] in {*HEADS.names(), *registered}]
     compared = {case.method for case in known}
     return known + [Case(name) for name in registered if name not in compared]
 
@@ -65,7 +67,7 @@ def cases() -> list[Case]:
 def bench_transduction(
     features: Tensor, labels: Tensor, shots: int, rounds: int, seed: int, report: Callable[[str], None]
 ) -> list[Result]:
-    """Every registered method without weights, on features ``(N, d)`` and int64 labels ``(N,)`` of a split.
+    """Every registered method without weights, and affinities, on a split's features ``(N, d)`` and labels ``(N,)``.
 
     Features that are negative are set to 0, since some methods take roots, and their mean stands for that of the base
     classes.

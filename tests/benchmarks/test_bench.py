@@ -205,7 +205,7 @@ def test_recorded_predictions_are_the_modules_own():
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in transduction.CASES if case.reference and case.method != "ilpc"],
+    [case for case in transduction.CASES if case.reference and case.method not in ("ilpc", "nn(bpa)")],
     ids=lambda case: case.method,
 )
 def test_published_computations_give_the_published_numbers(case):
@@ -232,6 +232,18 @@ def test_published_label_cleaning_gives_the_published_predictions(case):
     scores = published.ilpc(support.double(), targets, query.double(), torch.zeros(()))
     np.testing.assert_array_equal(scores.argmax(-1), expected[f"{case}/ilpc/prediction"][:1])
     assert not scores.requires_grad
+
+
+def test_published_affinities_are_the_published_rows():
+    golden = np.load(Path(__file__).resolve().parents[1] / "golden" / "bpa.npz")
+    compared = 0
+    for case in {key.partition("/")[0] for key in golden}:
+        *_, reg, rounds, scaled = golden[f"{case}/settings"].tolist()
+        if (rounds, scaled) == (10, 1):
+            rows = published.balanced_affinities(torch.from_numpy(golden[f"{case}/points"]).double(), reg)
+            torch.testing.assert_close(rows, torch.from_numpy(golden[f"{case}/rows"]), rtol=1e-9, atol=1e-12)
+            compared += 1
+    assert compared > 1
 
 
 def test_clusters_are_as_hard_as_real_features():
@@ -298,7 +310,8 @@ def test_registered_methods_are_compared_with_their_published_computation(as_sim
     as_simpleshot(Nearest)
     result = fslstm("bench", "transduction", "--features", 24, "--rounds", 2, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
-    (row,), figures = rows_of(tmp_path / "r.json")
+    (affinities, row), figures = rows_of(tmp_path / "r.json")
+    assert (affinities["case"], affinities["against"]) == ("nn(bpa)", "published, batches of 64")
     assert (row["case"], row["against"], row["ties"]) == ("simpleshot", "published, one by one", 0)
     assert row["predictions"] == 6 * 75
     assert row["at_most_ms"] is None, "targets are for 640 features"
