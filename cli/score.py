@@ -66,7 +66,7 @@ def score(
         guarantee.require(classifier)
     gathered = _unseen(gathering.gather(found, classifier.open_backbone()), classifier)
     if not any(printable(str(each.label)) in names for each in gathered.pictures):
-        raise DataError(f"All pictures of {labelled} that can be read are in {model} itself: name others.")
+        raise DataError(f"All readable pictures of {labelled} of a class of {model} are in it already: name others.")
     labels = [str(each.label) for each in gathered.pictures]
     accepted = acceptance(independent_counts(classifier).tolist(), accept)
     result = scored(classifier, gathered.features, labels, guarantee, accepted)

@@ -84,7 +84,11 @@ def test_what_cannot_be_scored_is_one_sentence(fslstm, tmp_path: Path, model) ->
     other = tmp_path / "other"
     (other / "lime").mkdir(parents=True)
     painted.picture("green", 1).save(other / "lime" / "1.png")
-    for folder, words in ((other, "None of the pictures in"), (tmp_path / "labelled", "are in")):
+    mixed = tmp_path / "mixed"  # the classifier's own pictures beside those of a class that it lacks
+    shutil.copytree(tmp_path / "labelled", mixed)
+    shutil.copytree(other / "lime", mixed / "lime")
+    already = f"of a class of {model} are in it already"
+    for folder, words in ((other, "None of the pictures in"), (tmp_path / "labelled", already), (mixed, already)):
         done = fslstm("score", model, folder)
         assert (done.code, done.err.strip().count("fslstm: ")) == (1, 1)
         assert words in done.err
