@@ -32,9 +32,10 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
         raise UsageError(f"Labels must be integers such as torch.int64, but got {labels.dtype}.")
     points = support.shape[:-1]
     if labels.shape not in (points, points[-1:]):
+        shapes = " or ".join(dict.fromkeys((_shape(points), _shape(points[-1:]))))  # one episode has one shape
         raise UsageError(
-            f"Expected one label for each support point, {_shape(points)} or {_shape(points[-1:])} for "
-            f"support {_shape(support.shape)}, but got labels {_shape(labels.shape)}."
+            f"Expected one label for each support point, {shapes} for support {_shape(support.shape)}, but got labels "
+            f"{_shape(labels.shape)}."
         )
     _check_device(support, "labels", labels)
     labels = labels.long().expand(points)

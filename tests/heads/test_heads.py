@@ -139,7 +139,7 @@ NAN[0, 0], INFINITE[0, 0] = float("nan"), float("inf")
         (S, Y.tolist(), Q, 3, "labels must be a torch.Tensor, but got a list"),
         (S, Y.double(), Q, 3, "integers such as torch.int64, but got torch.float64"),
         (S, Y > 0, Q, 2, "but got torch.bool"),
-        (S, Y[1:], Q, 3, r"\(6,\) or \(6,\) for support \(6, 12\), but got labels \(5,\)"),
+        (S, Y[1:], Q, 3, r"point, \(6,\) for support \(6, 12\), but got labels \(5,\)"),
         (S.expand(2, 6, 12), Y.expand(3, 6), Q, 3, r"\(2, 6\) or \(6,\).* but got labels \(3, 6\)"),
         (S.long(), Y, Q, 3, "floating-point tensor .* but got torch.int64"),
         (S[0], Y, Q, 3, r"but got torch.float64 \(12,\)"),
