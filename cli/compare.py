@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMPARE_EXAMPLES = """
 fslstm compare
 fslstm compare tim "pt-map(negative=signed)" lssvm+psm "rr(center,normalize)+psm"
+fslstm compare lssvm tim --run builtin:cifar-fs-conv4-gpu
 fslstm compare lssvm lssvm+iam --run conv4-lssvm --run conv4-iam --episodes 10000
 fslstm compare "tim(steps=50)" "lssvm(ridge=loo)" --shots 5 --query-balance dirichlet:2 --latex table.tex
 fslstm compare nn lssvm "lssvm(normalize)" --pictures birds/ --backbone torchvision:resnet50
@@ -28,7 +29,7 @@ fslstm compare nn lssvm "lssvm(normalize)" --pictures birds/ --backbone torchvis
 
 HEADS_EXAMPLES = """
 fslstm compare-heads
-fslstm compare-heads --run pretrain-cifar-fs-conv4 --episodes 10000 --csv heads.csv --latex heads.tex
+fslstm compare-heads --run builtin:cifar-fs-conv4-gpu --episodes 10000 --csv heads.csv --latex heads.tex
 fslstm compare-heads --head lssvm --head "lssvm(ridge=loo)" --head "rr(ridge=1,normalize)" --shots 5
 fslstm compare-heads --query-balance dirichlet:2 --interval classes
 """
@@ -52,7 +53,7 @@ def compare(
     run: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; a+b is the sum of two; repeat it for "
+            help="Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two; repeat it for "
             "several. Default: the newest."
         ),
     ] = None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 fslstm eval --psm-iters 10
+fslstm eval --run builtin:cifar-fs-conv4-gpu
 fslstm eval --run train-mini-resnet12-lssvm+iam --shots 1 --episodes 10000 --json results.json
 fslstm eval --no-iam --can --head "rr(normalize)"
 fslstm eval lssvm+iam "lssvm(center,normalize)+psm" tim

@@ -33,7 +33,7 @@ RunOption = Annotated[
     Optional[str],
     typer.Option(
         "--run",
-        help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; a+b is the sum of two. Default: the newest.",
+        help="Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two. Default: the newest.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 fslstm tune
-fslstm tune lssvm rr --run pretrain-cifar-fs-conv4 --shots 5 --episodes 2000
+fslstm tune lssvm rr --run builtin:cifar-fs-conv4-gpu --shots 5 --episodes 2000
 fslstm tune laplacian-shot tim
 fslstm tune lssvm nn --pictures birds/ --ways 4 --queries 5
 """
@@ -41,7 +41,7 @@ def tune(
     ] = None,
     run: Annotated[
         Optional[str],
-        typer.Option(help="Run folder, its name in --runs, or builtin:cifar-fs-conv4; the newest if not given."),
+        typer.Option(help="Run folder, its name in --runs, or builtin:NAME; the newest if not given."),
     ] = None,
     json: options.Json = None,
     **more: Any,

@@ -452,6 +452,12 @@ def test_help_holds_no_picture_that_nobody_typed(command, fslstm):
     assert all(ord(letter) < 0x1F000 for letter in help_text)
 
 
+@pytest.mark.parametrize("command", ["eval", "compare", "compare-heads", "tune"])
+def test_help_on_a_narrow_terminal_cuts_no_word(command, fslstm, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "…" not in fslstm(command, "--help").out
+
+
 WRONG_ON_A_RUN = [
     (("eval", "--split", "tests"), 2, "no split 'tests'. Did you mean 'test'"),
     (("eval", "--ways", 7), 2, "--ways 7 is not possible: the split has only 6 classes"),
