@@ -9,6 +9,9 @@ from ..checks import require
 from ..errors import UsageError, count_of
 from ..tracing import values_known
 
+_DOUBLE = torch.finfo(torch.float64)
+_LEAST = (_DOUBLE.tiny / _DOUBLE.eps) ** 0.5  # Norm of double features whose products have all their digits.
+
 
 def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> tuple[Tensor, int]:
     """Check a labelled support set, values only where they can be read (see `values_known`).
@@ -95,9 +98,12 @@ def _check_features(what: str, features: Tensor) -> None:
     if not values_known():
         return
     # One pass; a sum of finite numbers may overflow, and is then examined closely. Methods compute in double precision,
-    # in which only the products of double features can overflow.
+    # in which only the products of double features can overflow, or lose their digits near 0.
     is_double = features.dtype == torch.float64
-    if (torch.linalg.vector_norm(features) if is_double else features.sum()).isfinite():
+    size = torch.linalg.vector_norm(features) if is_double else features.sum()
+    if size.isfinite():
+        if is_double and what == "support" and size < _LEAST and features.any():
+            raise UsageError("The support features are so small that their products vanish: scale them up.")
         return
     bad = features.numel() - int(features.isfinite().sum())
     if bad:
