@@ -47,8 +47,8 @@ def bench(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[heads|transduction|sets|eval|train|all]",
-            help="eval and train read CIFAR-FS; the others need no data.",
+            metavar="[BENCHMARK]",
+            help="heads, transduction, sets, eval, train or all; eval and train read CIFAR-FS, the others no data.",
             autocompletion=lambda: [*GROUPS, "all"],
         ),
     ] = "all",

@@ -110,10 +110,10 @@ RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the 
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random choice.")]
 PER_CLASS = "per-class"
 COVERAGE_KIND = (
-    "With --coverage. per-class: it holds for each class, however many labelled images it has. marginal: on "
-    "average over the classes, where labelled and new images are drawn alike."
+    "With --coverage. per-class, the default: it holds for each class, however many labelled images it has. marginal: "
+    "on average over the classes, where labelled and new images are drawn alike."
 )
-CoverageKind = Annotated[Optional[str], typer.Option(help=COVERAGE_KIND, show_default=PER_CLASS)]
+CoverageKind = Annotated[Optional[str], typer.Option(help=COVERAGE_KIND)]
 Json = Annotated[Optional[Path], output("Also write the rows to this JSON file.", "JSON file", "--json")]
 
 ENGINE = "Engine"  # Heading of the options that follow, and of the number of workers.
@@ -131,7 +131,7 @@ class Engine:
         str, typer.Option(help="auto, 32 or bf16; auto is bf16 where the CPU or GPU computes with it.")
     ] = "auto"
     checkpoint_every: Annotated[
-        Optional[int], typer.Option(min=1, help="Steps between two checkpoints.", show_default="a minute")
+        Optional[int], typer.Option(min=1, help="Steps between two checkpoints; as many as take a minute if not given.")
     ] = None
 
     def for_training(self) -> EngineOptions:

@@ -53,8 +53,8 @@ BackboneName = Annotated[
     Optional[str],
     typer.Option(
         "--backbone",
-        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, open_clip:MODEL/PRETRAINED, a run, builtin:NAME, or "
-        "a registered backbone with --weights; or several, as NAME+NAME. Default: the installed EfficientNet-Lite0.",
+        help="timm:NAME or timm:hf-hub:ORG/NAME, torchvision:NAME, open_clip:MODEL/TAG, a run, builtin:NAME, or a "
+        "registered backbone with --weights; or several, as NAME+NAME. Default: the installed EfficientNet-Lite0.",
     ),
 ]
 Weights = Annotated[
@@ -81,10 +81,10 @@ Moved = Annotated[
 Groups = Annotated[
     Optional[str],
     typer.Option(
-        metavar="folder|time|picture|COLUMN",
-        help="What pictures belong together by, as those of one burst, place or patient: their folder within the class "
-        "folder; at most 60 s between them (time:300 for another number); boxes of one picture; or a column of a CSV "
-        "file. What to expect of new pictures is then estimated by leaving out whole groups.",
+        help="What pictures belong together by, as those of one burst, place or patient. folder: theirs within the "
+        "class folder; time: at most 60 s between them (time:300 for another number); picture: that which they are "
+        "boxes of; or a column of a CSV file. What to expect of new pictures is then estimated by leaving out whole "
+        "groups.",
     ),
 ]
 Pooling = Annotated[Optional[str], typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.")]

@@ -87,7 +87,7 @@ def _option(name: str, hint: Any, description: str, panel: str) -> Any:
     kind = _plain(inner)
     settings: dict[str, Any] = {"help": description, "rich_help_panel": panel}
     if kind is bool:
-        return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word}", **settings)]
+        return Annotated[Optional[bool], typer.Option(f"--{word}/--no-{word.partition('-')[0]}", **settings)]
     if kind in (int, float):
         most = _meta(inner, "le")
         settings |= {"min": _meta(inner, "ge"), "max": None if most is None or most > _LARGE else most}

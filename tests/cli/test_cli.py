@@ -13,7 +13,9 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from drawings import draw_few
+from fslstm_cli.main import app
 
 from fslstm_plugin import __version__
 from fslstm_plugin.stopping import Interrupted
@@ -23,6 +25,8 @@ TRAIN = (
     "--lr", 0.1, "--method-lr", 0.1,
 )  # fmt: skip
 FEW = ("--episodes", 40, "--shots", 1, "--shots", 2, "--queries", 5, "--ways", 4)
+COMMANDS = {(name,): command for name, command in typer.main.get_command(app).commands.items()}
+COMMANDS |= {("data", name): command for name, command in COMMANDS["data",].commands.items()}
 CONTRACT = {
     "dataset", "split", "backbone", "head", "modules", "ways", "shots", "queries", "episodes", "seed", "accuracy",
     "ci95", "seconds",
@@ -452,10 +456,13 @@ def test_help_holds_no_picture_that_nobody_typed(command, fslstm):
     assert all(ord(letter) < 0x1F000 for letter in help_text)
 
 
-@pytest.mark.parametrize("command", ["eval", "compare", "compare-heads", "tune"])
-def test_help_on_a_narrow_terminal_cuts_no_word(command, fslstm, monkeypatch):
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_on_a_narrow_terminal_cuts_no_word(words, fslstm, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert "…" not in fslstm(command, "--help").out
+    help_text = fslstm(*words, "--help").out
+    assert "…" not in help_text
+    names = {name for each in COMMANDS[words].params for name in (*each.opts, *each.secondary_opts) if name[0] == "-"}
+    assert names <= {word for line in help_text.splitlines() if line[:1] == "│" for word in line.split()}
 
 
 WRONG_ON_A_RUN = [
