@@ -19,10 +19,19 @@ if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pretrained import PictureBackbone
 
+
+def refuse_model(source: Optional[Path]) -> Optional[Path]:
+    """Refuse a model where pictures are expected."""
+    if source is not None and source.suffix.lower() in (".fslstm", ".onnx"):
+        raise UsageError(f"{source} is a model, not pictures: name a folder of pictures, or a file that lists them.")
+    return source
+
+
 _LABELLED = typer.Argument(
     metavar="LABELLED",
     help="A folder with a folder of pictures for each class; a CSV file of path and label, and boxes or not; or JSON "
     "of Label Studio, COCO or MegaDetector.",
+    callback=refuse_model,
 )
 Labelled = Annotated[Path, _LABELLED]
 LabelledOrNone = Annotated[Optional[Path], _LABELLED]
@@ -33,6 +42,7 @@ Pictures = Annotated[
         metavar="PICTURES",
         help="A folder of pictures, which may have folders within it; one picture; a CSV file of paths, and boxes "
         "or not; or JSON of COCO or MegaDetector.",
+        callback=refuse_model,
     ),
 ]
 

@@ -49,8 +49,8 @@ def pretrain(
     recipe: Annotated[
         Optional[str],
         typer.Option(
-            help="For a benchmark. cpu: 16 epochs in batches of 64; gpu: 90 or more in batches of 512. Default: gpu on a "
-            "GPU, from 10,000 images on."
+            help="For a benchmark. cpu: 16 epochs in batches of 64; gpu: 90 or more in batches of 512. Default: gpu on "
+            "a GPU, from 10,000 images on."
         ),
     ] = None,
     image_size: Annotated[

@@ -30,7 +30,11 @@ ModelOrPictures = Annotated[
 ]
 PicturesOrNone = Annotated[
     Optional[Path],
-    typer.Argument(metavar="PICTURES", help="With MODEL: a folder, a picture, or a CSV file with the column path."),
+    typer.Argument(
+        metavar="PICTURES",
+        help="With MODEL: a folder, a picture, or a CSV file with the column path.",
+        callback=pictures.refuse_model,
+    ),
 ]
 WeightsOrMoved = Annotated[
     Optional[Path],

@@ -29,7 +29,10 @@ def update(
     model: pictures.Model,
     add: Annotated[
         Optional[Path],
-        typer.Option(help="More labelled pictures, of known or new classes: a folder of class folders, or a CSV file."),
+        typer.Option(
+            help="More labelled pictures, of known or new classes: a folder of class folders, or a CSV file.",
+            callback=pictures.refuse_model,
+        ),
     ] = None,
     forget: Annotated[Optional[list[str]], typer.Option(help="A class to remove; repeat it for several.")] = None,
     remove: Annotated[

@@ -144,7 +144,7 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
         names = (*self.task_options, *self.head_options, "iam", "feature_size")
         for name in options.keys() - set(names):
             if difflib.get_close_matches(name, names, n=1, cutoff=0.85):  # perhaps a misspelt one
-                raise UnknownNameError(f"option of {type(self).__name__}", name, names)
+                raise UnknownNameError("option", name, names, type(self).__name__)
         values = {name: options.get(name, getattr(self, name)) for name in names}
         for name, bounds in _BOUNDS.items():
             require(name, values[name], **bounds)

@@ -84,6 +84,11 @@ def test_the_library_names_arguments_not_options() -> None:
         (("eval", "--dataset=dots", ""), "An argument is empty"),
         (("bench", "heads", "--table3-episodes="), "--table3-episodes is empty"),
         (("eval",), "or name one of the package: builtin:"),
+        (("predict", "m.fslstm", "m.fslstm"), "m.fslstm is a model, not pictures"),
+        (("score", "m.onnx", "m.onnx"), "m.onnx is a model, not pictures"),
+        (("suggest", "m.fslstm", "m.fslstm"), "m.fslstm is a model, not pictures"),
+        (("fit", "m.fslstm", "-o", "n.fslstm"), "m.fslstm is a model, not pictures"),
+        (("update", "m.fslstm", "--add", "m.fslstm"), "m.fslstm is a model, not pictures"),
     ],
 )
 def test_the_command_line_names_its_options(arguments, words: str, fslstm, monkeypatch, tmp_path) -> None:

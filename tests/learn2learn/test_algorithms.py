@@ -250,7 +250,7 @@ def test_batch_statistics_of_episodes_are_not_trained_with():
 
 
 def test_a_misspelt_option_is_named_and_learn2learns_others_are_let_through():
-    with pytest.raises(UnknownNameError, match="no option of LightningRidge 'train_shot'. Did you mean 'train_shots'"):
+    with pytest.raises(UnknownNameError, match="LightningRidge has no option 'train_shot'. Did you mean 'train_shots'"):
         LightningRidge(TinyBackbone(32), train_shot=1)
     LightningRidge(TinyBackbone(32), meta_batch_size=16, accelerator="cpu")
 

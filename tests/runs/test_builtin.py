@@ -47,7 +47,7 @@ def test_its_file_is_small_and_names_nothing_of_the_machine_that_made_it():
 def test_commands_take_it_by_name(fslstm, succeed, tmp_path):
     unknown = fslstm("eval", "--run", "builtin:cifar-fs-conv", "--runs", tmp_path)
     assert unknown.code == 2
-    assert "There is no model in the package 'cifar-fs-conv'. Did you mean 'cifar-fs-conv4'?" in unknown.err
+    assert "There is no packaged model 'cifar-fs-conv'. Did you mean 'cifar-fs-conv4'?" in unknown.err
     asked = ("--runs", tmp_path, "--dataset", "dots", "--episodes", 10, "--shots", 5)
     result = succeed("compare", "nn", "lssvm", "--run", NAME, *asked)
     assert "builtin-cifar-fs-conv4: Dots test, conv4" in result.out

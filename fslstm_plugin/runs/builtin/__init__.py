@@ -22,7 +22,7 @@ def names() -> tuple[str, ...]:
 
 def packaged(name: str) -> Path:
     """The folder of ``builtin:NAME`` in the package, a run to read only; an `UnknownNameError` if there is none."""
-    return _HERE / one_of("model in the package", name.removeprefix(PREFIX), names())
+    return _HERE / one_of("packaged model", name.removeprefix(PREFIX), names())
 
 
 def place(name: str, runs: Path) -> Path:
