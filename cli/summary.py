@@ -59,6 +59,8 @@ class Summary:
         from rich.table import Column, Table
         from rich.text import Text
 
+        from fslstm_plugin.pictures.predictions import NONE
+
         right = partial(Column, justify="right")
         percent = "%" if calibrated else "% (uncalibrated)"
         if self.total <= _LISTED:
@@ -76,7 +78,8 @@ class Summary:
             shown = Table("Label", right("Pictures"), right(f"mean {percent}"), *single)
             for name, count in self.counts.items():
                 if count.pictures:
-                    cells = [name, f"{count.pictures:,}", _percent(count.probability, count.predicted)]
+                    likely = 0 if name == NONE else count.predicted  # whose probability is their label's
+                    cells = [name, f"{count.pictures:,}", _percent(count.probability, likely)]
                     cells += [f"{count.single:,}"] if sets else []
                     shown.add_row(*(Text(printable(cell)) for cell in cells))
         terminal.for_tables().print(shown)

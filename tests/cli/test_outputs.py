@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fslstm_cli.summary import Summary
+
+from fslstm_plugin.pictures.predictions import NONE, Prediction
 
 CONFIG = json.dumps({"kind": "pretrain", "backbone": "conv4"})
 COCO = json.dumps({"images": [], "annotations": []})
@@ -114,3 +118,12 @@ def test_a_table_is_whole_on_the_narrowest_terminal(fslstm, monkeypatch) -> None
     shown = fslstm("data", "list").out
     assert "…" not in shown
     assert {"glyphs-84", "classes", "images", "size"} <= set(shown.split())
+
+
+def test_no_mean_stands_beside_pictures_of_no_class(capsys) -> None:
+    found = [
+        Prediction(f"{place}.png", label, "a", 0.75, 0.5, None, "") for place, label in enumerate(["a", NONE] * 13)
+    ]
+    Summary.of(found, ["a"]).show(found, sets=False, sure=False, source=Path(), calibrated=True)
+    means = re.findall(r"│ +(\S+) │$", capsys.readouterr().out, re.MULTILINE)
+    assert means == ["75", "–"]
