@@ -8,7 +8,7 @@ from ..data.prepared import SPLITS
 from ..errors import FSLSTMError, count_of, printable
 from ..evaluation.rows import Row
 from ..registry import DATASETS
-from .words import NOTHING, are_compared, listed, number, several_runs, share, signed
+from .words import NOTHING, are_compared, listed, number, reference_name, several_runs, share, signed
 
 TASKS = 10_000  # The paper reports the time for so many tasks.
 
@@ -81,6 +81,7 @@ def columns(rows: Sequence[Row]) -> dict[str, Callable[[Row], str]]:
     if are_compared(rows):
         found["to the best"] = _to_best
         found["gain"] = lambda row: signed(row.gain, row.gain_ci95)
+        found["gain over"] = lambda row: reference_name(row, rows) if row.reference else NOTHING
     if any(row.transductive and row.share_error is not None for row in rows):
         found["shares"] = lambda row: share(row.share_error)
     if any(row.seconds is not None for row in rows):

@@ -34,7 +34,7 @@ _PANEL, _NAMES, _LETTERS = 1.9, 1.4, 28  # Widths of a panel and of the names in
 def chart(rows: Sequence[Row], caption: str = "") -> Figure:
     """Accuracies with 95 % intervals: a line for each method, by mean accuracy, a panel for each number of shots.
 
-    A caption, for a figure that stands alone, is written below.
+    A caption, for a figure that stands alone, is written below; without one, a heading says the only number of shots.
     """
     lines = sorted(by_method(rows), key=lambda line: fmean(row.accuracy for row in line.values()))
     names = [full_name(next(iter(line.values())), rows) for line in lines]
@@ -51,7 +51,8 @@ def chart(rows: Sequence[Row], caption: str = "") -> Figure:
     for panel, count in zip(panels, shots, strict=True):
         mine = [(place, line[count]) for place, line in zip(places, lines, strict=True) if count in line]
         _panel(panel, mine)
-        panel.set_title(f"{count}-shot")
+        if caption or len(shots) > 1:  # else a heading says it
+            panel.set_title(f"{count}-shot")
     panels[0].set_yticks(places, labels)
     panels[0].set_ylim(0, sum(heights))
     figure.supxlabel("\n".join(below), fontsize=STYLE["axes.labelsize"])

@@ -22,7 +22,7 @@ from .figures.lines import COLOURS, STYLE
 from .html import svg_element
 from .results import Results
 from .statements import verdict
-from .words import NOTHING, by_shots, display_name, full_name, is_marked, number, reference_name
+from .words import by_shots, display_name, full_name, is_marked, number
 
 with needs_extra("A report", "report"):
     from matplotlib import rc_context
@@ -86,10 +86,9 @@ def _block(group: Sequence[Row], rows: Sequence[Row], salt: str) -> Block:
     for row in group:
         name = f"{full_name(row, rows)}{'†' if row.transductive else ''}"
         accuracy, *others = (text(row) for text in shown.values())
-        over = reference_name(row, rows) if row.reference else NOTHING
-        lines.append([name, Best(accuracy) if is_marked(row, rows) else accuracy, *others, over])
+        lines.append([name, Best(accuracy) if is_marked(row, rows) else accuracy, *others])
     figure = svg_element(chart(group), f"{salt}-{shots}") if len(group) > 1 else ""
-    return Block(f"{shots}-shot", head=["method", *shown, "gain over"], rows=lines, figure=figure)
+    return Block(f"{shots}-shot", head=["method", *shown], rows=lines, figure=figure)
 
 
 def _evaluations(run: Run) -> list[tuple[Path, Results]]:

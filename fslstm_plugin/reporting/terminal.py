@@ -28,7 +28,7 @@ class ResultsTable:
     def __init__(self, rows: Sequence[Row], further: Sequence[str] = ()) -> None:
         self.rows, self.further = rows, further
         self.several_runs, self.any_transductive = several_runs(rows), any(row.transductive for row in rows)
-        self.columns = {name: text for name, text in columns(rows).items() if name != "gain"}
+        self.columns = {name: text for name, text in columns(rows).items() if not name.startswith("gain")}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What `rich.console.Console.print` shows."""

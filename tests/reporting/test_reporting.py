@@ -586,6 +586,7 @@ def test_the_chart_has_each_accuracy_with_its_interval():
     assert found == {(each.accuracy - each.ci95, each.accuracy + each.ci95) for each in rows}
     assert (one.get_title(), five.get_title()) == ("1-shot", "5-shot")
     alone = chart(rows, setting(rows))
+    assert [each.axes[0].get_title() for each in (alone, chart(rows))] == ["1-shot", ""]
     assert " ".join(alone.get_supxlabel().split()).endswith(f"interval {setting(rows)}")
     assert "conv4" not in figure.get_supxlabel()
     assert len(five.collections) == 1

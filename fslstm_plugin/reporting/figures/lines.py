@@ -113,7 +113,8 @@ def draw(lines: Lines) -> Figure:
             if row == [point.row for point in lines.points if point.column == column][-1]:
                 panel.set_xlabel(lines.x_label)
                 panel.tick_params(labelbottom=True)
-    letters = int((height + legend_height) * 72 / (0.5 * STYLE["axes.labelsize"]))  # along the side, of mean width
+    side = height + legend_height if len(rows) > 1 else 0.8 * height  # one panel's label stays beside it
+    letters = int(side * 72 / (0.5 * STYLE["axes.labelsize"]))  # of mean width
     label = textwrap.wrap(f"gain in points over {lines.over}", letters)
     figure.supylabel("\n".join(label), fontsize=STYLE["axes.labelsize"], multialignment="center")
     if apart:
