@@ -21,7 +21,7 @@ def open_clip_tower(name: str, weights: Path | None) -> PictureBackbone:
     """The image tower of a CLIP model; its features are what the model compares with text.
 
     Args:
-        name: ``MODEL/PRETRAINED`` as OpenCLIP lists them, for example ``ViT-B-32/laion2b_s34b_b79k``; with ``weights``,
+        name: ``MODEL/TAG`` as OpenCLIP lists them, for example ``ViT-B-32/laion2b_s34b_b79k``; with ``weights``,
             ``MODEL``.
         weights: A file of the whole model's weights; None for those that OpenCLIP publishes under the name.
     """

@@ -39,7 +39,7 @@ def open_backbone(
 
     Args:
         backbone: ``timm:NAME``, also ``timm:hf-hub:ORG/NAME`` or ``timm:local-dir:PATH``; ``torchvision:NAME``;
-            ``open_clip:MODEL/PRETRAINED``, or ``open_clip:MODEL`` with ``weights``; a run folder; ``builtin:NAME``, a
+            ``open_clip:MODEL/TAG``, or ``open_clip:MODEL`` with ``weights``; a run folder; ``builtin:NAME``, a
             model of the package; a registered backbone such as ``conv4``, with ``weights``; a module from normalised
             images ``(batch, 3, H, W)`` to vectors, which is copied, with the plugin's preprocessing and its own
             ``normalization`` and ``image_size`` where it has some; a `PictureBackbone`, which is returned as it is; or
@@ -130,7 +130,7 @@ def _unknown(name: str) -> UsageError | RunError:
             *(f"{builtin.PREFIX}{each}" for each in builtin.names()),
             f"{TIMM}NAME",
             f"{TORCHVISION}NAME",
-            f"{OPEN_CLIP}MODEL/PRETRAINED",
+            f"{OPEN_CLIP}MODEL/TAG",
         ],
     )
 

@@ -23,7 +23,7 @@ _WHERE = " Or copy the model's folder here, and name it as timm:local-dir:PATH."
 
 
 def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBackbone:
-    """A network of timm's.
+    """A timm network.
 
     Args:
         name: timm's name, with or without the tag of its weights: ``resnet18``, ``resnet18.a1_in1k``; or a model on
@@ -42,7 +42,7 @@ def open_timm(name: str, weights: Path | None, pooling: str | None) -> PictureBa
     known = [] if elsewhere else timm.list_models()
     if not elsewhere and name not in known and name not in timm.list_models(pretrained=True):
         tagged = timm.list_models(f"{name.partition('.')[0]}.*", pretrained=True)
-        raise UnknownNameError("network of timm's", name, tagged or known)
+        raise UnknownNameError("timm network", name, tagged or known)
     if weights is None and not elsewhere and not timm.is_model_pretrained(name):
         raise UsageError(f"timm has no weights for {name}: give it some with `weights`.")
     with _read_from(name), no_retries_without_network():

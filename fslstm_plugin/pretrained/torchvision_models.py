@@ -17,12 +17,12 @@ _CLASSES = 1000  # of ImageNet
 
 
 def open_torchvision(name: str, weights: Path | None) -> PictureBackbone:
-    """A network of torchvision's, such as ``resnet18``, with its default weights or those of a file."""
+    """A torchvision network, such as ``resnet18``, with its default weights or those of a file."""
     from torchvision import models
 
     known = models.list_models(module=models)
     if name not in known:
-        raise UnknownNameError("network of torchvision's", name, known)
+        raise UnknownNameError("torchvision network", name, known)
     published = models.get_model_weights(name).DEFAULT
     with downloading(PREFIX + name):
         network = models.get_model(name, weights=published if weights is None else None)
