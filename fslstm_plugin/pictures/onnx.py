@@ -87,6 +87,7 @@ def export_onnx(classifier: Classifier, file: Path, pictures: Sequence[Image.Ima
     if not pictures:
         raise UsageError("There is no picture to check the graph with: name some with `check`.")
     backbone = classifier.open_backbone()
+    preprocessing = backbone.preprocessing  # if there is none to describe, before anything is computed
     graph = ClassifierGraph(backbone.network, classifier.fitted, classifier.temperature_ or 1.0).eval()
     images = torch.stack([backbone.preprocess(each) for each in pictures])
     with torch.inference_mode():
@@ -97,7 +98,7 @@ def export_onnx(classifier: Classifier, file: Path, pictures: Sequence[Image.Ima
         "classes": json.dumps([str(each) for each in classifier.classes_]),
         "counts": json.dumps(counts),
         "left_out": json.dumps((found := left_out(classifier)) and found._asdict()),
-        "preprocessing": msgspec.json.encode(backbone.preprocessing).decode(),
+        "preprocessing": msgspec.json.encode(preprocessing).decode(),
         "backbone": Path(backbone.name).name,  # of a run, not its place on this machine
         "method": str(classifier.method),
         "temperature": repr(classifier.temperature_),

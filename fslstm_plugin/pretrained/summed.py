@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from ..errors import UsageError
 from .backbone import PictureBackbone
 
 JOINED = "+"  # Between the names of the parts.
@@ -32,7 +34,7 @@ def summed(parts: Sequence[PictureBackbone]) -> PictureBackbone:
         ('efficientnet-lite0+efficientnet-lite0', 2560, 1.0)
     """
     packing = _Packing(parts)
-    found = PictureBackbone(
+    found = _SummedBackbone(
         _Sum(parts, packing),
         packing,
         JOINED.join(part.name for part in parts),
@@ -42,6 +44,14 @@ def summed(parts: Sequence[PictureBackbone]) -> PictureBackbone:
     )
     found.views = parts[0].views
     return found
+
+
+class _SummedBackbone(PictureBackbone):
+    @property
+    def preprocessing(self) -> NoReturn:
+        raise UsageError(
+            f"{self.name} is a sum of several backbones, of which no graph can be made: fit with one of them."
+        )
 
 
 class _Packing:

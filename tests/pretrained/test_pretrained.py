@@ -558,5 +558,5 @@ def test_a_sum_refuses_what_is_of_one_backbone(tmp_path: Path) -> None:
         open_backbone(f"{DEFAULT}+{DEFAULT}", pooling="max")
     with pytest.raises(UnknownNameError, match="no backbone 'nothing'"):
         open_backbone(f"{DEFAULT}+nothing")
-    with pytest.raises(UsageError, match="cannot be described to other programs"):
+    with pytest.raises(UsageError, match="is a sum of several backbones, of which no graph can be made: fit with one"):
         _ = open_backbone(f"{DEFAULT}+{DEFAULT}").preprocessing
