@@ -13,6 +13,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.registry import BACKBONES
+from fslstm_plugin.storage.files import replaceable
 
 if TYPE_CHECKING:
     from fslstm_plugin.training.engine import EngineOptions
@@ -24,6 +25,7 @@ def _in_a_folder(file: Optional[Path]) -> Optional[Path]:
         return None
     from fslstm_plugin.data.reading.decode import picture_suffixes
 
+    replaceable(file)
     if file.is_file() and file.suffix.lower() in picture_suffixes():
         raise UsageError(f"{file} is a picture, and is not replaced: name another file.")
     return _writable(file)
@@ -51,6 +53,7 @@ _OURS = {  # By which an earlier file of a kind is known as one that may be repl
     "graph": rb"(?s:.{,16})fslstm",
     "chart": rb"(?s:.*)drawn by fslstm",
 }
+_REGULAR = {"graph", "chart"}  # Kinds that are written by a library, which takes no device and no pipe.
 _MOST = 2**22  # Bytes of a file to look at; none of ours is that long before what tells it.
 
 
@@ -63,6 +66,8 @@ def output(help_text: str, kind: str | None = None, *names: str) -> Any:
 def _of_a_kind(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
 
     def checked(file: Optional[Path]) -> Optional[Path]:
+        if file is not None and kind in _REGULAR:
+            replaceable(file)
         if file is not None and _writable(file).is_file() and file.stat().st_size:
             try:
                 with file.open("rb") as opened:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import RunError, UsageError, printable
-from ..storage.files import require_regular
+from ..storage.files import replaceable, require_regular
 from ..storage.weights import load_described, save_tensors
 from .identity import BackboneIdentity
 
@@ -88,7 +88,7 @@ class ModelFile(_Shared, frozen=True):
 
     def write(self, file: Path) -> None:
         """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced."""
-        place = Path(os.path.realpath(file))
+        place = replaceable(file)
         shared = self.moved(partial(_from_folder_of, place))
         description = _Description(**shared, class_type=_class_type(self.classes), classes=self.classes.tolist())
         arrays = {name: getattr(self, name) for name in _TENSORS}

@@ -110,8 +110,7 @@ class PredictionTable:
         self._folders: dict[str, str] = {}
         self._separator = ","  # Or as a spreadsheet saved it.
         self._status: os.stat_result | None = None
-        if file.exists() and not file.is_file():
-            raise UsageError(f"{file} is no file in which a table can be continued: name another.")
+        replaceable(file)
         if file.exists() and file.stat().st_size:
             self._continue()
         else:

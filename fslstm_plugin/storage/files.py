@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from filelock import FileLock, Timeout
 
-from ..errors import DataError, FSLSTMError, RunError, StorageError
+from ..errors import DataError, FSLSTMError, RunError, StorageError, UsageError
 
 # Answers of a file system without locks; the last, of one that locks only files that may be written.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF}
@@ -83,17 +83,17 @@ def replaceable(path: Path) -> Path:
     """The file that a user's name leads to through links, for `replacing`; it need not be there yet.
 
     Raises:
-        StorageError: If a pipe, a device or a folder is there.
+        UsageError: If a pipe, a device or a folder is there.
 
     Example:
         >>> replaceable(Path("/dev/null"))
         Traceback (most recent call last):
         ...
-        fslstm_plugin.errors.StorageError: Cannot write /dev/null: no regular file is there.
+        fslstm_plugin.errors.UsageError: /dev/null is no regular file, and is not replaced: name another file.
     """
     place = Path(os.path.realpath(path))
     if place.exists() and not place.is_file():
-        raise StorageError(f"Cannot write {path}: no regular file is there.")
+        raise UsageError(f"{path} is no regular file, and is not replaced: name another file.")
     return place
 
 

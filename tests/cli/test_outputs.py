@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -80,6 +81,22 @@ def test_all_files_that_cannot_be_written_are_named(command, fslstm, tmp_path):
     full = [f"Cannot write {place}: No space left on device." for place in ("/dev/full", tmp_path / "link")]
     assert (done.code, done.err) == (1, f"fslstm: {' '.join(full)}\n")
     assert (tmp_path / "t.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("fit", "labelled"), "-o"), (("update", "m.fslstm", "--forget", "a"), "-o"), (("eval",), "--chart"),
+        (("predict", "m.fslstm", "new"), "--csv"), (("export", "m.fslstm"), "--onnx"),
+    ],
+)  # fmt: skip
+def test_what_takes_a_regular_file_only_says_so_at_once(command, option, fslstm, tmp_path):
+    place = tmp_path / "place.svg"
+    os.mkfifo(place)
+    done = fslstm(*command, option, place)
+    said = f"fslstm: {place} is no regular file, and is not replaced: name another file.\n"
+    assert (done.code, done.out, done.err) == (2, "", said)
+    assert place.is_fifo()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")

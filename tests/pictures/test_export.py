@@ -200,7 +200,7 @@ def test_a_card_says_what_a_classifier_is(fslstm, succeed, tmp_path: Path) -> No
     assert (done.code, "give --onnx, --card or both" in done.err) == (2, True)
     os.mkfifo(tmp_path / "pipe")
     done = fslstm("export", model, "--onnx", tmp_path / "pipe")
-    assert (done.code, "no regular file is there" in done.err) == (1, True)
+    assert (done.code, "pipe is no regular file, and is not replaced: name another file" in done.err) == (2, True)
     assert (tmp_path / "pipe").is_fifo()
 
 

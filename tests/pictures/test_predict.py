@@ -968,7 +968,7 @@ def test_no_file_is_written_over_for_another_purpose(fslstm, tmp_path: Path, mod
         assert (done.code, words in done.err) == (2, True)
     assert picture.read_bytes() == pixels
     done = fslstm("predict", model, new, "--csv", "/dev/null")
-    assert (done.code, "is no file in which a table can be continued" in done.err) == (2, True)
+    assert (done.code, "is no regular file, and is not replaced: name another file" in done.err) == (2, True)
 
 
 def test_json_through_a_link_and_into_a_pipe_replaces_neither(succeed, tmp_path: Path, model, new) -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.data.base import DataError
 from fslstm_plugin.data.prepared import INDEX
+from fslstm_plugin.errors import UsageError
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.pretrained import open_backbone
 from fslstm_plugin.runs.configuration import TrainConfig, Validation
@@ -88,6 +89,14 @@ def test_as_a_model_file(put, tmp_path: Path, fslstm) -> None:
         FewShotClassifier.load(tmp_path / "m.fslstm")
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     refused(fslstm("predict", tmp_path / "m.fslstm", tmp_path / "a.png"), sentence)
+
+
+def test_a_classifier_takes_the_place_of_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.fslstm")  # no device, which an error of the code would replace
+    classifier = FewShotClassifier("nn").fit([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
+    with pytest.raises(UsageError, match="is no regular file, and is not replaced: name another file"):
+        classifier.save(tmp_path / "m.fslstm")
+    assert (tmp_path / "m.fslstm").is_fifo()
 
 
 def test_as_the_index_of_a_data_set(put, tmp_path: Path, fslstm) -> None:
