@@ -83,6 +83,14 @@ def _of_a_kind(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
     return checked
 
 
+def require_writable_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, or made where it is not there."""
+    place = Path(os.path.realpath(folder))
+    nearest = next(each for each in (place, *place.parents) if os.path.exists(each))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UsageError(f"The folder {folder} cannot be written to: name another place.")
+
+
 def coverage_kind(coverage: float | None, kind: str | None) -> str:
     """The kind of coverage guarantee, per-class unless another is asked for."""
     if kind is not None and coverage is None:

@@ -258,6 +258,8 @@ def _check_sorting(source: Path, sort_into: Path | None, link: bool) -> None:
             f"{sort_into} lies within {source}, where sorted pictures would be taken for new ones: name a folder "
             "outside it."
         )
+    if sort_into is not None:
+        options.require_writable_folder(sort_into)
 
 
 def _sureness(above: float | None, wrong_at_most: float | None, guaranteed: bool) -> Sureness | None:

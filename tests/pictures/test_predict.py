@@ -422,6 +422,16 @@ def test_what_does_not_go_together_is_refused(fslstm, model, new, arguments, wor
     assert words in done.err
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_folder_to_sort_into_is_looked_at_first(fslstm, tmp_path: Path, model, new, monkeypatch, writable) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "access", lambda _, mode, **__: writable or mode != os.W_OK)
+    folder = tmp_path / ("file" if writable else "none") / "sorted" / "into"
+    done = fslstm("predict", model, new, "--sort-into", folder)
+    said = f"fslstm: The folder {folder} cannot be written to: name another place.\n"
+    assert (done.code, done.out, done.err) == (2, "", said)
+
+
 def test_sure_labels_are_marked_and_the_rest_is_sorted_apart(fslstm, succeed, tmp_path: Path, model, new) -> None:
     out = tmp_path / "out.csv"
     options = ("--csv", out, "--json", tmp_path / "out.json", "--accept", 1)
