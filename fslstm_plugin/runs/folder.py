@@ -22,6 +22,8 @@ from .configuration import Config
 # The processes that decode images hold the lock too, and take up to 5 seconds to notice that their training was killed.
 _LOCK_SECONDS = 8.0
 
+_BEGIN = "A training that was stopped so early begins again by its first command, without `resume=True`."
+
 _CHOSEN = "FSLSTM_RUN_NAME"  # for the processes that this one starts
 
 
@@ -91,7 +93,10 @@ class Run:
                     run = cls.open(file.parent)
                     if run.config.kind == kind:
                         return run
-            raise RunError(f"There is no {kind} run to resume in {folder}.")
+            raise RunError(f"There is no {kind} run to resume in {folder}. {_BEGIN}")
+        file = folder / name / "config.json"
+        if not os.path.lexists(file):
+            raise RunError(f"There is no run to resume at {file.parent}: {file} is missing. {_BEGIN}")
         run = cls.open(folder / name)
         if run.config.kind != kind:
             raise RunError(f"{run.path} is a {run.config.kind} run: resume it with 'fslstm {run.config.kind}'.")

@@ -369,6 +369,8 @@ WRONG = [
     ((*TRAIN, "--pretrained", "nowhere"), 1, "no run folder or weights file at"),
     ((*TRAIN, "--episodes-per-step", 0), 2, "--episodes-per-step"),
     (("train", "--resume"), 1, "no train run to resume"),
+    (("train", "--resume", "--name", "x"), 1, "x/config.json is missing. A training that was stopped so early"),
+    (("pretrain", "--resume", "--name", "x"), 1, "begins again by its first command, without --resume."),
     (("train", "--resume", "--lr", 0.1), 2, "--resume and --lr cannot be used together"),
     (("train", "--dataset", "mini", "--backbone", "resnet12"), 1, "fslstm data prepare mini"),
     (("pretrain",), 2, "one of --dataset, --places and --images"),
