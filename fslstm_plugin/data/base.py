@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import ClassVar
 
@@ -228,6 +229,15 @@ class Dataset(ABC):
 
     def _header(self) -> dict[str, str | int]:
         return {"dataset": self.name, "version": self.version}
+
+    def _require_disjoint(self, splits: Mapping[str, Collection[str]]) -> None:
+        """Refuse a class that would be both trained on and tested."""
+        for (one, names), (other, others) in combinations(splits.items(), 2):
+            if shared := [name for name in names if name in others]:
+                raise DataError(
+                    f"{self.title} has the class '{shared[0]}' in {one} and in {other}: the splits must not share a "
+                    "class."
+                )
 
     def _checked(self, split: RawSplit) -> RawSplit:
         """The same split, if it has as many classes and images as it should."""

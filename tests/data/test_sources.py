@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin.data.base import SPLITS, Dataset
+from fslstm_plugin.data.prepared import RawSplit
 from fslstm_plugin.data.reading import parquet
 from fslstm_plugin.data.sets import mini
 from fslstm_plugin.data.sets.cifarfs import CIFAR_FS
@@ -324,3 +325,10 @@ def test_fc100_and_cifar_fs_from_cifar_100_in_folders(tmp_path: Path) -> None:
             assert loaded.class_names == tuple(dataset.split_classes(split))
             assert loaded.images[::2, 0, 0, 0].tolist() == [2 * names.index(name) for name in loaded.class_names]
             assert np.unique(loaded.labels).size == dataset.classes[split]
+
+
+def test_another_version_shares_no_class_among_its_splits(tmp_path: Path, monkeypatch) -> None:
+    splits = [RawSplit(name, {"n01": []}, lambda image: image) for name in ("train", "val")]
+    monkeypatch.setattr(SmallMini, "read", lambda *_: iter(splits))
+    with pytest.raises(DataError, match=r"Another version of .* has the class 'n01' in train and in val"):
+        list(OTHER.read(tmp_path, tmp_path, print))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Generator
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 
 from ...errors import DataError
@@ -47,7 +46,7 @@ class FolderDataset(Dataset):
             raise DataError(f"{source} is not there: {self.remedy(root)}")
         with opened(source, self.archive_folder(root), self.max_bytes) as folder:
             found = {split: class_folders(self._find(folder, split, root), report) for split in SPLITS}
-            self._check_classes(found)
+            self._require_disjoint(found)
             for split, classes in found.items():
                 report(f"Reading the {split} images.")
                 yield RawSplit(split, classes, partial(read_rgb, image_size=self.image_size))
@@ -59,12 +58,3 @@ class FolderDataset(Dataset):
             if path.is_dir():
                 return path
         raise DataError(f"{folder} does not have the folder {split}: {self.remedy(root)}")
-
-    def _check_classes(self, splits: Mapping[str, Collection[str]]) -> None:
-        """Refuse a class that would be both trained on and tested."""
-        for (one, names), (other, others) in combinations(splits.items(), 2):
-            if shared := [name for name in names if name in others]:
-                raise DataError(
-                    f"{self.title} has the class '{shared[0]}' in {one} and in {other}: the splits must not share a "
-                    "class."
-                )

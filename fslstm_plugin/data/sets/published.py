@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -143,13 +143,10 @@ class OtherVersion(Dataset):
         """The splits as the source has them. See `Dataset.read`."""
         if source is None:
             raise DataError(f"{self.title} is nowhere by itself: name its files with `source`.")
-        seen: dict[str, str] = {}
+        seen: dict[str, Collection[str]] = {}
         for split in self.of.read(root, source, report):
-            if twice := next((name for name in split.classes if name in seen), None):
-                raise DataError(
-                    f"The class '{twice}' is in {seen[twice]} and in {split.name}: the splits must not share a class."
-                )
-            seen |= dict.fromkeys(split.classes, split.name)
+            seen[split.name] = split.classes
+            self._require_disjoint(seen)
             yield split
 
     def _checked(self, split: RawSplit) -> RawSplit:
