@@ -15,6 +15,7 @@ from ..backbones.dropout import scale_dropout
 from ..data.base import Split
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
+from ..errors import RunError, UsageError
 from ..evaluation.features import extract_features
 from ..evaluation.runner import run_methods
 from ..evaluation.source import FeatureSource, from_images, indexed
@@ -139,16 +140,24 @@ def train(
     module = episodic_module(config, backbone)
     total_steps = min(recipe.epochs * recipe.steps_per_epoch, config.max_steps or 2**62)
     steps_per_epoch = min(recipe.steps_per_epoch, total_steps)
+    try:
+        stream = episode_stream(config, train_split, module, steps_per_epoch)
+        keep_best = KeepBest(run, val_split, config.validation, seed, console)
+    except UsageError as error:
+        if not resume:
+            raise
+        fields = str(error).replace("`val_", "`validation.").replace("`", "'")  # of the file, no options
+        raise RunError(f"The episodes of {run.path / 'config.json'} cannot be drawn: {fields}") from error
     fit(
         module,
-        episode_stream(config, train_split, module, steps_per_epoch),
+        stream,
         run,
         max_steps=total_steps,
         steps_per_epoch=steps_per_epoch,
         seed=seed,
         options=options,
         progress=TrainingProgress("episode", recipe.episodes_per_step, console),
-        callbacks=[KeepBest(run, val_split, config.validation, seed, console)],
+        callbacks=[keep_best],
         resume=resume,
         data_digest=f"{train_split.digest}/{val_split.digest}",
     )

@@ -85,6 +85,19 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_again(tmp_path, data_r
     assert torch.load(run.checkpoint, weights_only=True)["global_step"] == 2
 
 
+@pytest.mark.parametrize("group", ["recipe", "validation"])
+def test_episodes_that_an_edited_configuration_asks_for_are_named_by_file_and_field(group, tmp_path, fslstm):
+    run = meta_run(tmp_path / "run", max_steps=2)
+    run.create()
+    content = json.loads((run.path / "config.json").read_text())
+    content[group]["ways"] = 300
+    (run.path / "config.json").write_text(json.dumps(content))
+    done = fslstm("train", "--resume", "--name", "run", "--runs", tmp_path)
+    field = "ways" if group == "recipe" else "validation.ways"
+    said = f"The episodes of {run.path / 'config.json'} cannot be drawn: '{field}=300' is not possible"
+    assert (done.code, said in done.err) == (1, True), done.err
+
+
 @pytest.mark.parametrize("content", [None, b"", b"half of"])
 def test_weights_lost_after_the_end_are_written_again(content, tmp_path, data_root):
     said = Console(file=(tmp_path / "log").open("w"), width=200)
