@@ -224,8 +224,9 @@ def predict(
 
 @contextmanager
 def _alone(csv: Path, transductive: bool) -> Iterator[None]:
-    """Keep the table, which is made if needed, from other commands."""
-    if not csv.exists():
+    """Keep the table, which is made if needed, from other commands; one that was made and got no line is removed."""
+    made = not csv.exists()
+    if made:
         csv.touch()  # what is not there cannot be claimed
     with pictures.claimed(csv):
         if transductive and csv.is_file() and csv.stat().st_size:
@@ -233,7 +234,11 @@ def _alone(csv: Path, transductive: bool) -> Iterator[None]:
                 f"{csv} already exists, and predictions that use the other pictures cannot be continued: name another "
                 "file, or remove it."
             )
-        yield
+        try:
+            yield
+        finally:
+            if made and csv.is_file() and not csv.stat().st_size:
+                csv.resolve().unlink()
 
 
 @contextmanager
@@ -241,13 +246,14 @@ def _told_to_go_on(csv: Path | None) -> Iterator[None]:
     """Say that a table is continued, where its predictions are stopped by Ctrl-C or a full disk."""
     from fslstm_plugin.stopping import Interrupted
 
-    advice = "" if csv is None else f"The same command continues {printable(str(csv))}, which is whole."
     try:
         yield
-    except KeyboardInterrupt:
-        raise Interrupted(f"Stopped. {advice}".rstrip(), signal.SIGINT) from None
-    except StorageError as error:
-        raise StorageError(f"{error} {advice}".rstrip()) from error
+    except (KeyboardInterrupt, StorageError) as error:
+        begun = csv is not None and csv.is_file() and csv.stat().st_size
+        advice = f" The same command continues {printable(str(csv))}, which is whole." if begun else ""
+        if isinstance(error, StorageError):
+            raise StorageError(f"{error}{advice}") from error
+        raise Interrupted(f"Stopped.{advice}", signal.SIGINT) from None
 
 
 def _check_sorting(source: Path, sort_into: Path | None, link: bool) -> None:

@@ -114,7 +114,7 @@ class PredictionTable:
         if file.exists() and file.stat().st_size:
             self._continue()
         else:
-            self._write([self._columns])
+            self._write([])
         self._status = file.stat()
 
     def _continue(self) -> None:
@@ -151,8 +151,6 @@ class PredictionTable:
             self.done.add(entry)
             self.marked |= row["sure"] != ""
         self._cut_off(whole)
-        if not whole:
-            self._write([self._columns])
 
     def _cut_off(self, whole: int) -> None:
         """Remove the half line that an interrupted write left, but nothing that was a line once."""
@@ -206,14 +204,16 @@ class PredictionTable:
         return len(self.done)
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
+        """Write at the end, and the columns first where nothing is written yet."""
         text = io.StringIO()
-        csv.writer(text, delimiter=self._separator, lineterminator="\r\n").writerows(rows)
-        content = memoryview(text.getvalue().encode())
+        lines = csv.writer(text, delimiter=self._separator, lineterminator="\r\n")
         how = "rb+" if self._status else "ab"
         with saying_why(f"Cannot write {self.file}"), self.file.open(how, buffering=0) as file:
             if self._status and not os.path.samestat(self._status, os.fstat(file.fileno())):
                 raise StorageError(f"{self.file} was replaced while it was written.")
             before = file.seek(0, io.SEEK_END)
+            lines.writerows(rows if before or not rows else [self._columns, *rows])
+            content = memoryview(text.getvalue().encode())
             try:
                 while content:
                     content = content[file.write(content) :]

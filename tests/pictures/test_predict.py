@@ -611,13 +611,19 @@ def test_a_model_that_changes_while_it_is_read_is_not_taken_for_the_other(
 
 
 def test_ctrl_c_says_how_to_go_on(fslstm, succeed, tmp_path: Path, model, new, monkeypatch) -> None:
-    def stopped(*_):
-        raise KeyboardInterrupt
+    append = PredictionTable.append
+    for written in (False, True):
 
-    with monkeypatch.context() as patch:
-        patch.setattr(PredictionTable, "append", stopped)
-        done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
-    assert (done.code, "The same command continues" in done.err, "Traceback" in done.err) == (130, True, False)
+        def stopped(table, predictions, written=written):
+            if written:
+                append(table, predictions)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PredictionTable, "append", stopped)
+            done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+        assert (done.code, "The same command continues" in done.err, "Traceback" in done.err) == (130, written, False)
+        assert (tmp_path / "out.csv").exists() == written
     succeed("predict", model, new, "--csv", tmp_path / "out.csv")
     assert len(rows_of(tmp_path / "out.csv")) == 12
 
@@ -821,6 +827,11 @@ def test_unreadable_pictures_are_named(fslstm, succeed, tmp_path: Path, model, n
     assert "broken.jpg is damaged, or not an image" in done.err
     assert "12 pictures; 1 picture could not be read." in done.out
     assert len(rows_of(tmp_path / "out.csv")) == 12
+    (tmp_path / "empty.csv").touch()
+    for table in ("none.csv", "empty.csv"):
+        assert fslstm("predict", model, new / "broken.jpg", "--csv", tmp_path / table).code == 1
+    assert not (tmp_path / "none.csv").exists()
+    assert (tmp_path / "empty.csv").read_bytes() == b""
     done = fslstm("predict", model, new / "broken.jpg")
     assert (done.code, done.out) == (1, "")
     assert "None of the pictures can be read." in done.err
