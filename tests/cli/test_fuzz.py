@@ -558,7 +558,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lines, "draw", lambda _: None)
     monkeypatch.setattr(support, "draw", lambda _: None)
-    monkeypatch.setattr(outputs, "_save", lambda *_: None)
+    monkeypatch.setattr(outputs, "save", lambda *_: None)
     for module in (run_report, report):
         monkeypatch.setattr(module, "svg_element", lambda *_: "<svg/>")
 
