@@ -54,6 +54,7 @@ def replacing(path: Path) -> Iterator[Path]:
     The folder must exist. A link at ``path`` is replaced, not followed.
 
     Raises:
+        UsageError: If a pipe, a device or a folder is there.
         StorageError: If the operating system refuses (a full disk, a read-only folder); the old file is intact.
         RunError: If the folder was `held` and no longer is; the file there is left alone.
 
@@ -65,6 +66,8 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
+    if not path.is_symlink():
+        replaceable(path)
     # Not the number of the process, which two containers on one volume may share, nor a name that may be too long.
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:

@@ -80,7 +80,7 @@ def pretrain_config(
         (32, 3, 'one-cycle')
     """
     if dataset is not None and image_size is not None:
-        raise UsageError("An `image_size` is for a folder of images: a data set has its own.")
+        raise UsageError("`image_size` is for a folder of images: a data set has its own.")
     kind = BACKBONES.get(backbone)  # an unknown name is reported before a folder is looked at
     ours = isinstance(kind, type) and issubclass(kind, Backbone)
     size = DATASETS.get(dataset).image_size if dataset is not None else image_size or 84

@@ -378,7 +378,7 @@ WRONG = [
     (
         ("pretrain", "--dataset", "dots", "--image-size", 84),
         2,
-        "An --image-size is for a folder of images: a data set has its own.",
+        "--image-size is for a folder of images: a data set has its own.",
     ),
     (("pretrain", "--images", "nowhere", "--image-size", 1100), 2, "--image-size"),
     (("pretrain", "--images", "nowhere"), 1, "Cannot read the folder"),

@@ -16,6 +16,7 @@ from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.pretrained import open_backbone
 from fslstm_plugin.runs.configuration import TrainConfig, Validation
 from fslstm_plugin.runs.folder import Run
+from fslstm_plugin.storage.weights import save_tensors
 from fslstm_plugin.training.configuration import meta_training
 
 KINDS = ("pipe", "device")
@@ -97,6 +98,16 @@ def test_a_classifier_takes_the_place_of_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no regular file, and is not replaced: name another file"):
         classifier.save(tmp_path / "m.fslstm")
     assert (tmp_path / "m.fslstm").is_fifo()
+
+
+def test_nothing_takes_the_place_of_a_pipe_or_a_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(UsageError, match=f"{name} is no regular file, and is not replaced"):
+            save_tensors(tmp_path / name, {})
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "pipe"], "nothing is left beside them"
 
 
 def test_as_the_index_of_a_data_set(put, tmp_path: Path, fslstm) -> None:
