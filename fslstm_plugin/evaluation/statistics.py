@@ -244,8 +244,8 @@ def require_left_out(classes: Tensor) -> Tensor:
     if torch.minimum(counts, len(inside) - counts).min() < 2:
         raise UsageError(
             "An interval over classes needs a split with more classes than ways, and enough episodes that each class "
-            f"is in some of them and absent from others, but got {len(inside)} episodes of {classes.shape[1]} of "
-            f"{inside.shape[1]} classes: raise `episodes`, or lower `ways`."
+            f"is in some of them and absent from others, but got {len(inside)} episodes of {classes.shape[1]} "
+            f"ways with {inside.shape[1]} classes in all: raise `episodes`, or lower `ways`."
         )
     return inside
 

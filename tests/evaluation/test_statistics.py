@@ -205,7 +205,9 @@ def of_classes(classes: int) -> Split:
 @pytest.mark.parametrize(("ways", "classes", "episodes"), [(5, 5, 1000), (5, 20, 7), (19, 20, 39), (5, 20, 2)])
 def test_an_interval_over_classes_that_cannot_be_taken_is_refused_beforehand(ways, classes, episodes) -> None:
     setting = Setting(ways, 1, 4, episodes, interval="classes")
-    with pytest.raises(UsageError, match=rf"more classes than ways.* got {episodes} episodes of {ways} of \d+ classes"):
+    with pytest.raises(
+        UsageError, match=rf"more classes than ways.* got {episodes} episodes of {ways} ways with \d+ cl"
+    ):
         setting.check(of_classes(classes))
 
 
@@ -217,7 +219,7 @@ def test_an_interval_over_classes_that_the_episodes_do_not_give_is_refused_befor
         if (counts == 0).logical_or((counts >= 2) & (counts <= 10)).all():
             setting.check(split)
         else:
-            with pytest.raises(UsageError, match="but got 12 episodes of 5 of"):
+            with pytest.raises(UsageError, match="but got 12 episodes of 5 ways with"):
                 setting.check(split)
 
 
