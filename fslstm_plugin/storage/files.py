@@ -66,7 +66,7 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    if not path.is_symlink():
+    if not os.path.islink(path):
         replaceable(path)
     # Not the number of the process, which two containers on one volume may share, nor a name that may be too long.
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
@@ -87,6 +87,7 @@ def replaceable(path: Path) -> Path:
 
     Raises:
         UsageError: If a pipe, a device or a folder is there.
+        StorageError: If the operating system refuses the name, as one that is too long.
 
     Example:
         >>> replaceable(Path("/dev/null"))
@@ -94,8 +95,10 @@ def replaceable(path: Path) -> Path:
         ...
         fslstm_plugin.errors.UsageError: /dev/null is no regular file, and is not replaced: name another file.
     """
-    place = Path(os.path.realpath(path))
-    if place.exists() and not place.is_file():
+    with saying_why(f"Cannot write {path}"):
+        place = Path(os.path.realpath(path))
+        taken = place.exists() and not place.is_file()
+    if taken:
         raise UsageError(f"{path} is no regular file, and is not replaced: name another file.")
     return place
 

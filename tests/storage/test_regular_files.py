@@ -11,7 +11,7 @@ from PIL import Image
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.data.base import DataError
 from fslstm_plugin.data.prepared import INDEX
-from fslstm_plugin.errors import UsageError
+from fslstm_plugin.errors import StorageError, UsageError
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.pretrained import open_backbone
 from fslstm_plugin.runs.configuration import TrainConfig, Validation
@@ -108,6 +108,12 @@ def test_nothing_takes_the_place_of_a_pipe_or_a_folder(tmp_path: Path) -> None:
             save_tensors(tmp_path / name, {})
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "pipe"], "nothing is left beside them"
+
+
+def test_a_name_that_is_too_long_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Cannot write .*: File name too long"):
+        save_tensors(tmp_path / ("a" * 300), {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_as_the_index_of_a_data_set(put, tmp_path: Path, fslstm) -> None:
