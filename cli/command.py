@@ -24,6 +24,11 @@ _running: ContextVar[Sequence[Any]] = ContextVar("parameters of the running comm
 class Command(TyperCommand):
     """A command: an error of the library names the option where it names an argument."""
 
+    def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
+        # Typer keeps the line breaks of a docstring but for its first paragraph's.
+        paragraphs = (help or "").split("\n\n")
+        super().__init__(*args, help="\n\n".join(" ".join(each.split()) for each in paragraphs), **more)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words after the command."""
         with self._in_its_words():

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from inspect import getdoc
 from typing import Annotated, NoReturn
 
 import typer
@@ -57,10 +56,7 @@ app.add_typer(data.app, name="data", rich_help_panel="Data")
 
 
 def _add(panel: str, name: str, command: Callable[..., None], examples: str) -> None:
-    # Typer keeps the line breaks of a docstring but for its first paragraph's.
-    paragraphs = (getdoc(command) or "").split("\n\n")
-    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-    app.command(name, cls=Command, help=text, rich_help_panel=panel, epilog=epilog(examples))(command)
+    app.command(name, cls=Command, rich_help_panel=panel, epilog=epilog(examples))(command)
 
 
 _add("Own pictures", "fit", fit.fit, fit.EXAMPLES)

@@ -23,7 +23,7 @@ fslstm pretrain --places ~/data/places365 --backbone resnet12 --image-size 84
 fslstm pretrain --resume --name mini-base
 """
 
-RECIPE = "Recipe (defaults: those of --recipe for a benchmark, the published 90 epochs for Places365 and folders)"
+RECIPE = "Recipe (defaults: --recipe's; for --places and --images 90 epochs)"
 
 
 @stoppable()

@@ -30,7 +30,7 @@ def update(
     add: Annotated[
         Optional[Path],
         typer.Option(
-            help="More labelled pictures, of known or new classes: a folder of class folders, or a CSV file.",
+            help="More labelled pictures, of known or new classes, in any form that 'fslstm fit' takes.",
             callback=pictures.refuse_model,
         ),
     ] = None,

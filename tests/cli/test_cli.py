@@ -463,6 +463,8 @@ def test_help_on_a_narrow_terminal_cuts_no_word(words, fslstm, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     help_text = fslstm(*words, "--help").out
     assert "…" not in help_text
+    titles = [line.strip("╭╮─") for line in help_text.splitlines() if line[:1] == "╭"]
+    assert [title for title in titles if not title.endswith(" ")] == []
     names = {name for each in COMMANDS[words].params for name in (*each.opts, *each.secondary_opts) if name[0] == "-"}
     assert names <= {word for line in help_text.splitlines() if line[:1] == "│" for word in line.split()}
 
