@@ -9,7 +9,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, UsageError, count_of, printable
 
-from . import options, pictures, terminal
+from . import options, pictures, results, terminal
 
 if TYPE_CHECKING:
     from fslstm_plugin.classifier.classifier import Classifier
@@ -97,4 +97,4 @@ def _write_card(classifier: Classifier, model: Path, file: Path) -> None:
     expected = expectations(classifier)
     licence = classifier.open_backbone().licence
     write_text(file, card(ModelFile.read(model), expected, sentences(expected), model.name, licence))
-    pictures.written(file)
+    results.written(file)

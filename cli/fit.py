@@ -11,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, UsageError, count_of, listed, printable
 
-from . import evaluation, gathering, options, pictures, terminal
+from . import evaluation, gathering, options, pictures, results, terminal
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
@@ -112,7 +112,7 @@ def fit(
     if html is not None:
         lead = [*fitted, *sentences(said, pairs=False)]
         write_text(html, overview(said, printable(output.name), lead))
-        pictures.written(html)
+        results.written(html)
 
 
 def _chosen(gathered: Gathered) -> str:

@@ -232,13 +232,7 @@ def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """What a command found as JSON, which is told; see `results.write_json`."""
+    """What a command found, as JSON; see `results.write_json`."""
     import msgspec
 
     results.write_json(file, msgspec.to_builtins(content))
-    written(file)
-
-
-def written(file: Path) -> None:
-    """Say that a file was written."""
-    typer.echo(f"Written: {printable(str(file))}.")

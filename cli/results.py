@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import FSLSTMError, StorageError
+from fslstm_plugin.errors import FSLSTMError, StorageError, printable
 
 from . import options
 from .terminal import for_tables, join_ranks, say
@@ -88,7 +88,12 @@ class Output:
             (self.latex, lambda file: write_text(file, latex_text(rows, notes))),
             (self.chart, lambda file: _draw(rows, file)),
         )
-        attempt(*(partial(write, file) for file, write in files if file is not None))
+        attempt(*(partial(_write_and_say, write, file) for file, write in files if file is not None))
+
+
+def _write_and_say(write: Callable[[Path], object], file: Path) -> None:
+    write(file)
+    written(file)
 
 
 def attempt(*writes: Callable[[], object]) -> None:
@@ -115,8 +120,15 @@ def _draw(rows: Sequence[Row], file: Path) -> None:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """What a command found, plain data, as JSON with the command, the version that made it, and the date."""
+    """What a command found, plain data, as JSON with command, version and date, which is told."""
     from fslstm_plugin.reporting.provenance import made_now
     from fslstm_plugin.storage import files
 
     files.write_json(file, {**made_now(), **content})
+    written(file)
+
+
+def written(file: Path) -> None:
+    """Say that a file was written; of a device or a pipe, which may be the standard output itself, nothing."""
+    if file.is_file():
+        typer.echo(f"Written: {printable(str(file))}.")

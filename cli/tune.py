@@ -11,7 +11,7 @@ import typer
 from fslstm_plugin.errors import UsageError, listed
 
 from . import evaluation, options, terminal
-from .results import attempt
+from .results import attempt, write_json
 from .signatures import split, with_fields
 from .sources import PANEL, Source
 
@@ -56,7 +56,6 @@ def tune(
     from fslstm_plugin.evaluation import tuning
     from fslstm_plugin.reporting.results import json_content
     from fslstm_plugin.runs.folder import Run
-    from fslstm_plugin.storage.files import write_json
 
     from .compare import PAPERS_HEADS
 

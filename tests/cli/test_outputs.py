@@ -60,6 +60,7 @@ def test_every_command_writes_json_that_it_may_write_again(command, fslstm, tmp_
         for _ in range(2):
             done = fslstm(*arguments, "--json", tmp_path / "r.json")
             assert done.code == 0, done.err
+            assert done.out.endswith(f"Written: {tmp_path / 'r.json'}.\n")
         assert list(json.loads((tmp_path / "r.json").read_text()))[:3] == ["command", "version", "date"]
 
 
@@ -80,6 +81,7 @@ def test_all_files_that_cannot_be_written_are_named(command, fslstm, tmp_path):
     done = fslstm(*command, "--json", "/dev/full", "--csv", tmp_path / "link", "--latex", tmp_path / "t.tex")
     full = [f"Cannot write {place}: No space left on device." for place in ("/dev/full", tmp_path / "link")]
     assert (done.code, done.err) == (1, f"fslstm: {' '.join(full)}\n")
+    assert re.findall("Written: .*", done.out) == [f"Written: {tmp_path / 't.tex'}."]
     assert (tmp_path / "t.tex").exists()
 
 
