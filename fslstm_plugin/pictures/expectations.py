@@ -190,10 +190,12 @@ def _of_coverage(found: Expectations) -> list[str]:
     if found.coverage_per_class is None or found.coverage_marginal is None:
         return []
     numbers, unit = found.independent or found.pictures, "picture" if found.groups is None else "group"
-    fewest = min(numbers, key=lambda name: numbers[name])
-    number = numbers[fewest]
+    number = min(numbers.values())
+    scarce = [name for name in numbers if numbers[name] == number]
+    some = scarce[0] if len(scarce) == 1 else f"each of {listed(scarce)}"
+    whose = "each" if len(scarce) == len(numbers) else some
     counted = "" if found.independent == found.groups else " (a group of several classes counts for one)"
-    limit = f"{count_of(number, unit)} of {fewest}{counted}"
+    limit = f"{count_of(number, unit)} of {whose}{counted}"
     return [
         f"Prediction sets can guarantee a coverage of up to {two_digits(found.coverage_per_class):g} for each class, "
         f"limited by the {limit}; on average over the classes, if labelled and new pictures are drawn alike, "

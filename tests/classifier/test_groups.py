@@ -190,7 +190,7 @@ def test_fit_and_update_by_groups(fslstm, succeed, tmp_path: Path) -> None:
     more = painted.backbone(tmp_path)
     done = succeed("fit", folder, "-o", model, "--groups", "time", *more)
     assert "with its whole group" in done.out
-    assert "limited by the 3 groups of blue" in done.out
+    assert "limited by the 3 groups of each;" in done.out
     refused = fslstm("predict", model, folder, "--coverage", 0.9)
     assert "3 labelled groups per class can guarantee a coverage of at most 75 %" in refused.err
     assert "label 9 groups of each class" in refused.err

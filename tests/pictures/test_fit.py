@@ -58,7 +58,7 @@ def test_what_is_odd_is_told(succeed, tmp_path: Path, small) -> None:
     assert content["pictures"] == {"blue": 6, "green": 5, "red": 5}
 
 
-def test_a_class_of_one_picture_says_what_is_offered(succeed, tmp_path: Path, small) -> None:
+def test_classes_of_one_picture_say_what_is_offered(succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in", each=3)
     for number in (1, 2):
         (folder / "red" / f"{number}.png").unlink()
@@ -66,6 +66,10 @@ def test_a_class_of_one_picture_says_what_is_offered(succeed, tmp_path: Path, sm
     assert "Classes with one picture: red." in done.out
     assert "a coverage of up to 0.5 for each class, limited by the 1 picture of red; on average" in done.out
     assert "cannot be estimated from these pictures alone" in done.out
+    (folder / "blue" / "1.png").unlink()
+    (folder / "blue" / "2.png").unlink()
+    done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", *small)
+    assert "for each class, limited by the 1 picture of each of blue, red; on average" in done.out
 
 
 def test_one_picture_of_each_class(succeed, tmp_path: Path, small) -> None:
