@@ -52,7 +52,9 @@ def _on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None, tog
     if sure is None:
         return []
     number = sum(count.sure for count in summary.counts.values())
-    told = f"Sure: {number:,} of {count_of(summary.total, 'picture')}; look at the other {summary.total - number:,}."
+    rest = summary.total - number
+    others = f"; look at the other {rest:,}" if rest else ""
+    told = f"Sure: {number:,} of {count_of(summary.total, 'picture')}{others}."
     if sure.wrong_at_most is None:
         corrected = any(count.pictures > count.predicted for count in summary.counts.values())
         other = ", or one that was corrected" if corrected else ""

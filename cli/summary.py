@@ -62,10 +62,14 @@ class Summary:
         from fslstm_plugin.pictures.predictions import NONE
 
         right = partial(Column, justify="right")
-        percent = "%" if calibrated else "% (uncalibrated)"
+        doubt = "" if calibrated else " (uncalibrated)"
         if self.total <= _LISTED:
             shown = Table(
-                "Picture", "Label", right(percent), *(["May be"] if sets else []), *(["Sure"] if sure else [])
+                "Picture",
+                "Label",
+                right(f"Probability %{doubt}"),
+                *(["May be"] if sets else []),
+                *(["Sure"] if sure else []),
             )
             for each in predictions:
                 label = each.label if each.label == each.likeliest else f"{each.label} ({each.likeliest})"
@@ -74,8 +78,8 @@ class Summary:
                 cells += ["yes" if each.sure else "look"] if sure else []
                 shown.add_row(*(Text(printable(cell)) for cell in cells))
         else:
-            single = [right("set of one label")] if sets else []
-            shown = Table("Label", right("Pictures"), right(f"mean {percent}"), *single)
+            single = [right("Set of one label")] if sets else []
+            shown = Table("Label", right("Pictures"), right(f"Mean probability %{doubt}"), *single)
             for name, count in self.counts.items():
                 if count.pictures:
                     likely = 0 if name == NONE else count.predicted  # whose probability is their label's

@@ -119,6 +119,7 @@ def test_what_is_expected_is_tested_and_withdrawn_too(fslstm, succeed, tmp_path:
     assert "Not to be expected: that at most 20 % of all pictures get a wrong label that is sure." in done.out
     assert "The pictures differ from the labelled ones (p = " in done.out
     assert "permutation test" not in fslstm("predict", model, new, "--above", 0.9).out
+    assert "Sure: 12 of 12 pictures. Sure is" in fslstm("predict", model, new, "--above", 0.01, "--accept", 1).out
     none = fslstm("predict", model, tmp_path / "darker", "--wrong-at-most", 0.2).out
     assert "Sure: 0 of 12 pictures; look at the other 12.\n" in none
     assert "Not to be expected" not in none
@@ -259,7 +260,7 @@ def test_a_probability_is_calibrated_or_says_that_it_is_not(name, shots, succeed
     said = [" ".join(done.out.split()), files["html"].read_text(), str(content["uncalibrated"])]
     assert ["one labelled point" in each for each in said] == [shots == 1] * 3
     assert ["uncalibrated" in each for each in said[:2]] == [shots == 1] * 2
-    assert ("% (uncalibrated)" in said[0]) == (shots == 1)
+    assert ("Probability % (uncalibrated)" in said[0]) == (shots == 1)
     assert {row["calibrated"] for row in rows_of(files["csv"])} == {"no" if shots == 1 else "yes"}
     assert {each["calibrated"] for each in content["rows"]} == {shots > 1}
 
