@@ -111,9 +111,11 @@ def inverse_smoother(kernel: Tensor, ridge: Tensor | float, offset: float = 0.0)
     """
     matrix = _system(kernel, ridge, offset, torch.ones_like(kernel[..., :1]))
     factor, inaccurate = _factor(matrix)
-    inverse = torch.cholesky_inverse(factor)
     if inaccurate is None:
-        return inverse
+        return torch.cholesky_inverse(factor)
+    # A zero on the diagonal of a factor is no failure of those that have another inverse.
+    one = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    inverse = torch.cholesky_inverse(factor.where(~inaccurate[..., None, None], one))
     better = _spectral_inverse(kernel[inaccurate].detach(), _ridges(ridge, inaccurate, kernel).detach(), offset)
     bad = matrix[inaccurate]
     # Its value is the first term alone, its derivative that of an inverse.

@@ -148,6 +148,12 @@ def test_the_inverse_and_its_derivative() -> None:
     assert gradient[2, 2].item() == pytest.approx(-100)
 
 
+def test_the_inverse_where_the_factor_has_a_zero() -> None:
+    """Copies at great scale: rounding leaves nothing of the second, and the ridge alone tells them apart."""
+    found = inverse_smoother(1e36 * torch.ones(2, 2, dtype=torch.float64), 50.0)
+    close(found, torch.tensor([[0.01, -0.01], [-0.01, 0.01]], dtype=torch.float64))
+
+
 @pytest.mark.parametrize("head", [LSSVMClassifier(coding="one-vs-one"), LSSVMClassifier(coding="ecoc")])
 def test_codings_at_large_scale(head: Head) -> None:
     """Beside so large features neither ridge nor bias constant matters any more."""
