@@ -134,7 +134,9 @@ def probabilities(logits: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
         >>> probabilities(torch.tensor([[2.0, 0.0]]), torch.tensor(2.0))
         tensor([[0.7311, 0.2689]])
     """
-    return (logits / torch.as_tensor(temperature, device=logits.device).to(logits)[..., None, None]).softmax(-1)
+    divisor = torch.as_tensor(temperature, device=logits.device).to(logits).clamp(min=torch.finfo(logits.dtype).tiny)
+    less = logits - logits.amax(-1, keepdim=True)  # which can be divided by any temperature, however small
+    return (less / divisor[..., None, None]).softmax(-1)
 
 
 def expected_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> float:

@@ -74,6 +74,13 @@ def test_logits_that_say_nothing_make_probabilities_that_say_nothing() -> None:
         torch.testing.assert_close(shares, torch.full_like(shares, 1 / 3), atol=1e-3, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_smallest_temperature_makes_certain(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[3.0, 1.0, -torch.inf], [2.0, 2.0, 0.0]], dtype=dtype)
+    expected = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], dtype=dtype)
+    assert torch.equal(probabilities(logits, 1e-300), expected)
+
+
 def test_a_class_of_one_point_is_left_out_of_the_sum() -> None:
     logits, targets = draws(4, points=12, batch=1)
     logits, targets = torch.cat([logits, torch.zeros(1, 12, 1)], -1), torch.cat([targets, torch.zeros(1, 12, 1)], -1)
