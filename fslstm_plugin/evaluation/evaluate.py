@@ -106,7 +106,7 @@ def _finite(name: str, values: Any) -> Tensor:
         raise UsageError(f"`{name}` must be an array of floating-point numbers.") from error
     if not found.is_floating_point():
         raise UsageError(f"`{name}` must be floating point, but got {found.dtype}.")
-    if not single.isfinite().all():
+    if not torch.linalg.vector_norm(single, dim=-1).isfinite().all():
         raise UsageError(f"`{name}` must be finite, but has infinite values, or NaN, or some too large for float32.")
     if found.dtype == torch.float64 and found.ndim == 2:
         require_resolved(found, torch.finfo(torch.float32).eps ** 2)

@@ -75,9 +75,9 @@ def open_feature_file(
     with np.errstate(over="ignore"):  # of float64, reported in the next lines
         points = torch.from_numpy(features.astype(np.float32))
         center = None if mean is None else torch.from_numpy(mean.astype(np.float32))
-    if not points.isfinite().all():
+    if not torch.linalg.vector_norm(points, dim=-1).isfinite().all():
         raise DataError(f"Features in {file} are infinite, or not numbers, or too large for float32.")
-    if center is not None and not center.isfinite().all():
+    if center is not None and not torch.linalg.vector_norm(center).isfinite():
         raise DataError(f"Numbers of base_mean in {file} are infinite, or not numbers, or too large for float32.")
     made_by = f"features of length {features.shape[1]}"
     return FeatureSession.of(file.name, "file", points, labels, made_by, device, ranks, tell, center)

@@ -9,9 +9,6 @@ from ..checks import require
 from ..errors import UsageError, count_of
 from ..tracing import values_known
 
-_DOUBLE = torch.finfo(torch.float64)
-_LEAST = (_DOUBLE.tiny / _DOUBLE.eps) ** 0.5  # Norm of double features whose products have all their digits.
-
 
 def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> tuple[Tensor, int]:
     """Check a labelled support set, values only where they can be read (see `values_known`).
@@ -97,12 +94,11 @@ def _check_features(what: str, features: Tensor) -> None:
         raise UsageError(f"The {what} set has no features: its shape is {_shape(features.shape)}.")
     if not values_known():
         return
-    # One pass; a sum of finite numbers may overflow, and is then examined closely. Methods compute in double precision,
-    # in which only the products of double features can overflow, or lose their digits near 0.
-    is_double = features.dtype == torch.float64
-    size = torch.linalg.vector_norm(features) if is_double else features.sum()
+    dtype = torch.promote_types(features.dtype, torch.float32)  # of what methods compute with the features themselves
+    precision, size = torch.finfo(dtype), torch.linalg.vector_norm(features, dtype=dtype)
     if size.isfinite():
-        if is_double and what == "support" and size < _LEAST and features.any():
+        least = (precision.tiny / precision.eps) ** 0.5  # whose products have all their digits
+        if what == "support" and size < least and features.any():
             raise UsageError("The support features are so small that their products vanish: scale them up.")
         return
     bad = features.numel() - int(features.isfinite().sum())
@@ -111,8 +107,7 @@ def _check_features(what: str, features: Tensor) -> None:
             f"The {what} features hold {count_of(bad, 'NaN or infinite value')} out of {features.numel()}; "
             "check the images and the backbone."
         )
-    if is_double:
-        raise UsageError(f"The {what} features are so large that their products overflow: scale them down.")
+    raise UsageError(f"The {what} features are so large that their products overflow: scale them down.")
 
 
 def _check_labels(labels: Tensor, ways: int) -> None:

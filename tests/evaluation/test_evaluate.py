@@ -62,6 +62,7 @@ def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
         (FEATURES.astype(int), LABELS, ["nn"], "must be floating point"),
         (FEATURES.astype(str).astype(object), LABELS, ["nn"], "must be an array of floating-point numbers"),
         (FEATURES * np.inf, LABELS, ["nn"], "`features` must be finite"),
+        (FEATURES * 1e25, LABELS, ["nn"], "too large for float32"),  # their squares are
         (FEATURES + 1e9, LABELS, ["nn"], "so far from 0 that rounding hides their differences"),
         (FEATURES, LABELS, "nn", "methods must be a list of names or methods"),
         (FEATURES, LABELS, [], "methods must be a list of names or methods"),

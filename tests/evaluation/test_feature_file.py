@@ -137,6 +137,7 @@ def test_what_a_file_has_not_is_refused(fslstm, features, arguments, words) -> N
         ({"features": np.eye(4), "labels": np.arange(3)}, "one for each row"),
         ({"features": np.eye(4) * np.nan, "labels": np.arange(4)}, "infinite, or not numbers"),
         ({"features": np.eye(4) * 1e300, "labels": np.arange(4)}, "too large for float32"),
+        ({"features": np.eye(4) * 1e25, "labels": np.arange(4)}, "too large for float32"),  # their squares are
         ({"features": np.eye(4), "labels": np.arange(4), "base_mean": np.full(4, 1e300)}, "of base_mean in"),
         ({"features": np.eye(4, dtype=int), "labels": np.arange(4)}, "floating point"),
         ({"features": np.eye(4), "labels": np.array([{}] * 4)}, "are Python objects, which are not read"),

@@ -128,6 +128,8 @@ NAN[0, 0], INFINITE[0, 0] = float("nan"), float("inf")
         (1e200 * S, Y, Q, 3, "support features are so large that their products overflow"),
         (S, Y, 1e160 * Q, 3, "query features are so large"),
         (1e-160 * S, Y, Q, 3, "support features are so small that their products vanish: scale them up"),
+        (1e25 * S.float(), Y, Q, 3, "support features are so large that their products overflow"),
+        (1e-25 * S.float(), Y, Q, 3, "support features are so small that their products vanish: scale them up"),
         (S.to_sparse(), Y, Q, 3, "support features must be a dense tensor, but got one of layout torch.sparse_coo"),
         (S, Y.to_sparse(), Q, 3, "labels must be a dense tensor"),
         (S.to("meta"), Y.to("meta"), Q.to("meta"), 3, "support features must hold values, but got a tensor on the dev"),
