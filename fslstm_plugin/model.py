@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .backbones.base import build_backbone, normalization_of
-from .errors import UsageError
+from .errors import RunError, UsageError
 from .features import EpisodeFeatures
 from .methods.base import Criterion, Method, require_logits
 from .naming import parse_method
@@ -72,16 +72,21 @@ class FewShotModel(nn.Module):
             run: The run, or its folder.
 
         Raises:
-            RunError: If weights are missing, damaged, or of another model.
+            RunError: If weights are missing, damaged, or of another model, or the configuration asks for what there is
+                not, such as a part of a package that is not installed here.
         """
         run = run if isinstance(run, Run) else Run.open(Path(run))
         algorithm = "lssvm" if isinstance(run.config, PretrainConfig) else run.config.algorithm
-        backbone, state = build_backbone(run.config.backbone, run.config.image_size), run.load_weights()
-        if (feature_size(backbone) or 0) > 10_000:  # the plugin's own have at most 5,760
-            # An untrusted configuration may ask for more memory than there is; where it does not, this is only slow.
-            with torch.device("meta"):
-                require_fit(cls.from_backbone(backbone, algorithm), state, run.weights)
-        model = cls.from_backbone(backbone, algorithm)
+        state = run.load_weights()
+        try:
+            backbone = build_backbone(run.config.backbone, run.config.image_size)
+            if (feature_size(backbone) or 0) > 10_000:  # the plugin's own have at most 5,760
+                # An untrusted configuration may ask for more memory than there is; where not, this is only slow.
+                with torch.device("meta"):
+                    require_fit(cls.from_backbone(backbone, algorithm), state, run.weights)
+            model = cls.from_backbone(backbone, algorithm)
+        except UsageError as error:
+            raise RunError(f"There is no model of {run.path / 'config.json'}: {error}") from error
         load_into(model, state, run.weights)
         return model.eval()
 

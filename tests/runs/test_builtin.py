@@ -1,12 +1,14 @@
 """The trained models that come with the package."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fslstm_plugin.data.root import data_root as root_of
 from fslstm_plugin.errors import RunError
+from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.runs import builtin
 from fslstm_plugin.runs.folder import Run
@@ -35,6 +37,15 @@ def test_what_was_changed_is_never_taken_for_it(tmp_path):
         Run.find(NAME, tmp_path)
     weights.unlink()
     assert Run.find(NAME, tmp_path).load_weights(), "a copy that was stopped is completed"
+
+
+def test_a_configuration_that_asks_for_what_there_is_not_is_named_by_its_file(tmp_path):
+    run = Run.find(NAME, tmp_path)
+    shutil.copytree(run.path, tmp_path / "other")
+    file = tmp_path / "other" / "config.json"
+    file.write_text(file.read_text().replace('"conv4"', '"conv5"'))
+    with pytest.raises(RunError, match=rf"There is no model of {file}: There is no backbone 'conv5'. Did you mean"):
+        FewShotModel.from_run(tmp_path / "other")
 
 
 def test_its_file_is_small_and_names_nothing_of_the_machine_that_made_it():
