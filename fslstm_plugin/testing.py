@@ -93,7 +93,7 @@ def check_head(make: Callable[[], Head]) -> None:
     A batch gives what its episodes give alone; the order of support points, queries and classes does not matter; a
     point of weight w stands for w equal ones, and one of weight 0 for none; classes may have different numbers of
     points; queries of single and half precision get nearly the logits of double; the gradient is that of the logits;
-    and what ``state_dict`` saves predicts alike when loaded.
+    what ``state_dict`` saves predicts alike when loaded; and what `Head.solve` is given stays as it is.
 
     Args:
         make: Makes a new head that is not fitted, in the setting to check. A head that iterates must be as accurate as
@@ -148,8 +148,12 @@ def _new(make: Callable[[], Part], kind: type) -> Part:
 
 def _check_dual(name: str, head: Head) -> None:
     support, labels, query = small_episodes(0)
-    dual = head.learn(EpisodeGram.from_features(support, query), one_hot(labels, _WAYS))
+    gram, targets = EpisodeGram.from_features(support, query), one_hot(labels, _WAYS)
+    before = gram.support.clone(), targets.clone()
+    dual = head.learn(gram, targets)
     assert isinstance(dual, Dual), f"{name}: solve must give a Dual, but gave a {type(dual).__name__}."
+    unchanged = all(map(torch.equal, (gram.support, targets), before))
+    assert unchanged, f"{name}: solve must not change the kernel or the targets, which other heads are given too."
 
 
 def _check_logits(name: str, logits: object, shape: tuple[int, ...]) -> None:

@@ -61,6 +61,12 @@ class Pair(Wrong):
         return tuple(super().solve(kernel, targets))
 
 
+class InPlace(Wrong):
+    def solve(self, kernel, targets):
+        torch.linalg.diagonal(kernel).add_(50)
+        return Dual(torch.linalg.solve(kernel, 2 * targets), 0 * targets[..., 0, :])
+
+
 class Detached(Wrong):
     def solve(self, kernel, targets):
         dual = RidgeClassifier().solve(kernel, targets)
@@ -132,6 +138,7 @@ def test_a_head_that_keeps_the_contract_passes(make: Callable[[], Head]) -> None
         (Absent, "of weight 0 for none"),
         (Nothing, "solve must give a Dual, but gave a NoneType"),
         (Pair, "solve must give a Dual, but gave a tuple"),
+        (InPlace, "solve must not change the kernel or the targets"),
         (Detached, "the gradient must be that of the logits"),
         (Imprecise, "torch.float32 features must get nearly the logits"),
         (Double, "logits of torch.float32 queries must be torch.float32, but got torch.float64"),
