@@ -19,7 +19,7 @@ from ..heads import Head, one_hot
 from ..heads.base import SolvedSystem
 from ..heads.margins import WithQueries
 from ..heads.validation import check_support
-from ..methods.base import Method, require_logits
+from ..methods.base import Method, no_numbers, require_logits
 from ..methods.shared.leaving_out import moved_logits
 from .groups import folds, representatives
 
@@ -94,7 +94,10 @@ class FittedMethod:
 
         A transductive method takes all of them as the queries of one episode.
         """
-        return torch.cat([self._logits(part) for part in self._parts(query, _QUERIES)])
+        found = torch.cat([self._logits(part) for part in self._parts(query, _QUERIES)])
+        if not (found < torch.inf).all():
+            raise no_numbers(self.method)
+        return found
 
     @torch.no_grad()
     def familiarity(self, query: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..adapters import FeatureAdapter
 from ..errors import DataError, FSLSTMError, UsageError
 from ..features import EpisodeFeatures
-from ..methods.base import Gram, Method, require_logits
+from ..methods.base import Gram, Method, no_numbers, require_logits
 from .devices import Clock, fetched, sent
 from .source import FeatureSource
 
@@ -81,9 +81,8 @@ class Running:
         with clock, self._source.precision_of(method, labels.device):
             logits = require_logits(method, method.logits(features), features)
             predictions = logits.argmax(-1)
-        # Beyond which argmax would be arbitrary; minus infinity is the logarithm of a zero probability.
-        what = f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale."
-        self._require((logits < math.inf).all(), partial(UsageError, what))
+        # Minus infinity is the logarithm of a zero probability.
+        self._require((logits < math.inf).all(), partial(no_numbers, method))
         correct = (predictions == labels).sum(-1, keepdim=True)
         return torch.cat([correct, _class_counts(predictions, features.ways)], 1)
 

@@ -33,6 +33,11 @@ def require_logits(method: Method, logits: Any, features: EpisodeFeatures) -> Te
     )
 
 
+def no_numbers(method: Method) -> UsageError:
+    """What to say of logits that are not below plus infinity, beyond which the greatest would be arbitrary."""
+    return UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale.")
+
+
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Gram = Literal["none", "support", "all"]
 LSSVM = "lssvm"  # The paper's head, which plain heads are measured against.

@@ -128,6 +128,18 @@ def test_labels_of_any_type(labels: list) -> None:
     assert classifier.score(X, mine) == 1
 
 
+def test_logits_that_are_no_numbers_make_no_label() -> None:
+    class Broken(Method):
+        is_transductive = False
+
+        def logits(self, features):
+            return features.targets.new_full((features.num_query, features.ways), torch.nan)
+
+    X, y, query = draw()
+    with pytest.raises(UsageError, match="Broken gives logits that are infinite or not numbers"):
+        FewShotClassifier(Broken()).fit(X, y).predict(query)
+
+
 def test_wrong_updates_leave_the_classifier_as_it_was() -> None:
     X, y, query = draw()
     classifier = FewShotClassifier().fit(X, y)
