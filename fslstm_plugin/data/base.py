@@ -126,7 +126,7 @@ class Dataset(ABC):
         folder = self.folder(root)
         if source is not None and not source.exists():
             raise DataError(f"The source {source} of {self.title} is not there.")
-        if self._is_intact(root):
+        if self.is_prepared(root):
             self.clean(root)
             anew = f" Remove that folder to prepare it from {source}." if source else ""
             report(f"{self.title} is already prepared in {folder}.{anew}")
@@ -134,7 +134,7 @@ class Dataset(ABC):
         try:
             with exclusive(folder):
                 self._remove_leftovers(root)
-                if self._is_intact(root):  # another process made it while this one waited
+                if self.is_prepared(root):  # another process made it while this one waited
                     return
                 with whole_folder(folder) as partial, closing(self.read(root, source, report)) as splits:
                     write_prepared(partial, self._header(), self.image_size, map(self._checked, splits))
@@ -183,15 +183,7 @@ class Dataset(ABC):
             raise DataError(f"{str(error).rstrip('.')}: {self.remedy(root)}") from error
 
     def is_prepared(self, root: Path) -> bool:
-        """Whether the prepared form is there, whole and of this version."""
-        try:
-            self.index(root)
-        except DataError:
-            return False
-        return True
-
-    def _is_intact(self, root: Path) -> bool:
-        """Whether it is prepared, and every image is as it was written."""
+        """Whether the prepared form is there, of this version, and every image is as it was written."""
         try:
             for split in self.index(root).values():
                 open_images(split)

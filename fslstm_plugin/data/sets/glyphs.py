@@ -32,15 +32,9 @@ CHARACTERS = {
 }
 IMAGES_PER_CLASS = 300
 
-_DEJAVU = [
-    f"DejaVu{family}{style}"
-    for family, styles in {
-        "Sans": ("", "-Bold", "-Oblique", "-BoldOblique"),
-        "SansMono": ("", "-Bold", "-Oblique", "-BoldOblique"),
-        "Serif": ("", "-Bold", "-Italic", "-BoldItalic"),
-    }.items()
-    for style in styles
-]
+_SANS, _SERIF = ("", "-Bold", "-Oblique", "-BoldOblique"), ("", "-Bold", "-Italic", "-BoldItalic")
+_STYLES = {"Sans": _SANS, "SansMono": _SANS, "Serif": _SERIF}
+_DEJAVU = [f"DejaVu{family}{style}" for family, styles in _STYLES.items() for style in styles]
 _STIX = ["STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "STIXGeneralBolIta"]
 _FONTS = {"train": _DEJAVU + _STIX, "val": _DEJAVU + _STIX, "test": _DEJAVU}  # STIX has no Armenian or Georgian
 
