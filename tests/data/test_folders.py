@@ -81,6 +81,13 @@ def test_an_archive_with_a_folder_around_is_prepared(tmp_path: Path, source: Pat
     assert sorted(path.name for path in (tmp_path / "root" / "fslstm").iterdir()) == [".birds.lock", "birds"]
 
 
+def test_what_is_wrong_in_an_archive_is_said_of_the_archive(tmp_path: Path, source: Path) -> None:
+    shutil.rmtree(source / "val")
+    archive = shutil.make_archive(str(tmp_path / "birds"), "zip", source)
+    with pytest.raises(DataError, match=f"^{archive} does not have the folder val: "):
+        Birds().prepare(tmp_path / "root", Path(archive))
+
+
 def test_what_is_missing_or_too_much_is_named(tmp_path: Path, source: Path) -> None:
     with pytest.raises(DataError, match=r"root/birds is not there: .*fslstm data prepare birds --from DIR"):
         Birds().prepare(tmp_path / "root")

@@ -175,7 +175,7 @@ def test_what_is_wrong_with_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"val\.csv must be a CSV file"):
         SmallMini().prepare(tmp_path / "root", folder)
     (folder / "val.csv").unlink()
-    with pytest.raises(DataError, match=r"neither mini-imagenet-cache-validation\.pkl nor val\.csv"):
+    with pytest.raises(DataError, match=r"source does not have mini-imagenet-cache-validation\.pkl or val\.csv"):
         SmallMini().prepare(tmp_path / "root", folder)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,20 +12,16 @@ import numpy as np
 from ...errors import DataError
 from ...recipes import DatasetRecipe
 from ...storage.tables import rows
-from ..base import SPLITS
 from ..prepared import RawSplit
-from ..reading.archives import find_file, opened
 from ..reading.decode import read_rgb
 from ..reading.pickles import load_dict
-from .published import OtherVersion, PublishedDataset
-
-MAX_BYTES = 10 << 30  # the pickles hold 1.3 GB, the original photographs about 7
+from .published import FiledDataset, OtherVersion
 
 # learn2learn's names of the splits
 _MODES = {"train": "train", "val": "validation", "test": "test"}
 
 
-class MiniImageNet(PublishedDataset):
+class MiniImageNet(FiledDataset):
     """miniImageNet from learn2learn's three pickles, a folder of images, ImageNet or parquet files.
 
     The source is a folder or an archive with one of
@@ -47,33 +43,19 @@ class MiniImageNet(PublishedDataset):
     images_per_class = 600
     lists = "mini"
     name_form = r"n\d{8}"
+    train_files = ("mini-imagenet-cache-train.pkl", "train.csv")
+    max_bytes = 10 << 30  # the pickles hold 1.3 GB, the original photographs about 7
     recipe = DatasetRecipe(many_shots=15, iam_reduction=16)
-    source_option = "--from DIR"
     source_files = (
         "learn2learn's mini-imagenet-cache-{train,validation,test}.pkl (or parquet files, class folders, or ImageNet's "
         "train folder with the lists {train,val,test}.csv of Ravi and Larochelle)"
     )
 
-    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
-        """The splits; without a source from where learn2learn keeps them. See `Dataset.read`."""
-        with opened(source or root, self.archive_folder(root), MAX_BYTES) as folder:
-            found = [name for name in ("mini-imagenet-cache-train.pkl", "train.csv") if find_file(folder, name)]
-            if source and not found:
-                yield from self.read_source(folder, report)
-                return
-            for split in SPLITS:
-                report(f"Reading the {split} images.")
-                pickled = find_file(folder, f"mini-imagenet-cache-{_MODES[split]}.pkl")
-                listed = find_file(folder, f"{split}.csv") if source else None
-                if pickled:
-                    yield _from_pickle(split, pickled, self.image_size)
-                elif listed:
-                    yield _from_list(split, listed, self.image_size)
-                else:
-                    raise DataError(
-                        f"{source or root} has neither mini-imagenet-cache-{_MODES[split]}.pkl "
-                        f"nor {split}.csv: {self.remedy(root)}"
-                    )
+    def read_split(self, split: str, find: Callable[..., Path], source: Path | None) -> RawSplit:
+        """One split from its pickle or its list."""
+        lists = [f"{split}.csv"] if source else []  # of those under the root, some may be another data set's
+        found = find(f"mini-imagenet-cache-{_MODES[split]}.pkl", *lists)
+        return (_from_list if found.suffix == ".csv" else _from_pickle)(split, found, self.image_size)
 
 
 def _from_pickle(split: str, path: Path, image_size: int) -> RawSplit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from ...errors import DataError, listed
 from ...storage.files import exclusive
 from ..base import Dataset, silent
 from ..prepared import SPLITS, RawSplit
+from ..reading.archives import find_file, opened
 from ..reading.sources import Images, are_disjoint, pixels, place, read_images
 
 
@@ -116,6 +118,39 @@ class PublishedDataset(Dataset):
         if published and total < published:
             raise DataError(f"{self.title} has {published:,} {split.name} images, but the source has {total:,}.")
         return super()._checked(split)
+
+
+class FiledDataset(PublishedDataset):
+    """A published data set with a form of its own: files with the name of the split in theirs.
+
+    Attributes:
+        train_files: The files of the training split, of which a source in this form has one at least.
+        max_bytes: The most that the files of an archive may hold together.
+    """
+
+    train_files: tuple[str, ...]
+    max_bytes: int
+    source_option = "--from DIR"
+
+    def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
+        """The splits; without a source from where learn2learn keeps them. See `Dataset.read`."""
+        with opened(source or root, self.archive_folder(root), self.max_bytes) as folder:
+            if source and not any(find_file(folder, name) for name in self.train_files):
+                yield from self.read_source(folder, report)
+                return
+            for split in SPLITS:
+                report(f"Reading the {split} images.")
+                yield self.read_split(split, partial(self._find, folder, root), source)
+
+    def _find(self, folder: Path, root: Path, *names: str) -> Path:
+        for name in names:
+            if found := find_file(folder, name):
+                return found
+        raise DataError(f"{folder} does not have {' or '.join(names)}: {self.remedy(root)}")
+
+    @abstractmethod
+    def read_split(self, split: str, find: Callable[..., Path], source: Path | None) -> RawSplit:
+        """One split from its files; the function finds the first there is of some names."""
 
 
 class OtherVersion(Dataset):
