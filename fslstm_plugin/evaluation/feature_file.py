@@ -16,7 +16,7 @@ import torch
 from ..errors import DataError
 from ..storage.damage import naming_damage
 from ..storage.files import require_regular
-from ..storage.weights import load_tensors, tensor_forms
+from ..storage.weights import load_tensors
 from .feature_session import FeatureSession
 from .ranks import ALONE, Ranks
 from .session import Tell, quiet
@@ -137,12 +137,16 @@ def _tensor_forms(file: Path) -> dict[str, _Form]:
         raise DataError(
             f"{file} is no file of features: it must be an .npz or .safetensors file with 'features' and 'labels'."
         )
+    from safetensors import safe_open
+
     forms = {}
-    for name, (shape, code) in tensor_forms(file).items():
-        letters, digits, _ = re.split(r"(\d.*|$)", code, maxsplit=1)
-        word = _WORDS.get(letters, letters)
-        kind = "V" if digits.startswith("8_") or letters not in _WORDS else word[0].replace("b", "f")
-        forms[name] = _Form(shape, f"{word}{digits.lower()}", kind, 0)
+    with safe_open(file, framework="pt") as content:
+        for name in content.keys():  # noqa: SIM118 - it is no dictionary
+            part = content.get_slice(name)
+            letters, digits, _ = re.split(r"(\d.*|$)", part.get_dtype(), maxsplit=1)
+            word = _WORDS.get(letters, letters)
+            kind = "V" if digits.startswith("8_") or letters not in _WORDS else word[0].replace("b", "f")
+            forms[name] = _Form(tuple(part.get_shape()), f"{word}{digits.lower()}", kind, 0)
     return forms
 
 

@@ -17,7 +17,7 @@ from ..data.base import Split, silent
 from ..data.images import make_images
 from ..errors import RunError, StorageError
 from ..storage.files import prune, subfolder
-from ..storage.weights import load_tensors, save_tensors
+from ..storage.weights import checksum, load_tensors, save_tensors
 from .devices import sent
 
 Progress = Callable[[int, int], None]
@@ -61,10 +61,7 @@ def cache_key(backbone: nn.Module, split: Split, precision: str) -> str:
 
     A change in the code of a backbone's ``forward`` alone is not noticed.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    for name, value in sorted(backbone.state_dict().items()):
-        digest.update(f"{name}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    digest = hashlib.blake2b(checksum(backbone.state_dict()).encode(), digest_size=16)
     digest.update(f"{split.dataset}/{split.name}{tuple(split.images.shape)}{normalization_of(backbone)}".encode())
     digest.update(split.digest.encode() if split.digest else split.images.contiguous().numpy().data)
     digest.update(f"{backbone} folded {precision} {torch.__version__}".encode())

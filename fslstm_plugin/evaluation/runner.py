@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -162,13 +164,8 @@ def _in_threads(run: Callable[[Episodes], Running], batches: Iterable[Episodes],
 
 def _one_ahead(batches: Iterable[Running]) -> Iterator[Running]:
     """Each batch when the next is under way, so that a device has work while its results are read."""
-    before = None
-    for batch in batches:
-        if before is not None:
-            yield before
-        before = batch
-    if before is not None:
-        yield before
+    ended: Any = None
+    return (before for before, _ in pairwise(chain(batches, [ended])))
 
 
 def _fitting_batch(

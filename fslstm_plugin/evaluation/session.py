@@ -137,9 +137,6 @@ class RunSession(Session):
     tell: Tell = quiet
     note: Callable[[str], None] = silent
     views: str | None = None
-    name: str = field(init=False)
-    backbone: str = field(init=False)
-    method: Method = field(init=False)
     model: FewShotModel = field(init=False)
     _embedded: dict[str, Tensor] = field(init=False, default_factory=dict)
 

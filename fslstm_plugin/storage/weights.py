@@ -158,15 +158,6 @@ def _saying(file: Path, what: str) -> Iterator[None]:
         raise RunError(f"{what} ({_reason(error)}).") from error
 
 
-def tensor_forms(file: Path) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape of each tensor in a safetensors file, and its type as the format calls it, such as ``"F32"``."""
-    from safetensors import safe_open
-
-    with safe_open(file, framework="pt") as content:
-        parts = {name: content.get_slice(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
-        return {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
-
-
 def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a file that `save_tensors` wrote, whatever its name ends with; it must exist.
 

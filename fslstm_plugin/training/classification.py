@@ -164,17 +164,16 @@ class SaveWeights(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Save after an epoch, also after a last one that is not complete."""
-        assert isinstance(module, Classification)
         is_last = trainer.global_step >= trainer.max_steps
         if trainer.is_global_zero and (is_last or time.monotonic() - self.saved >= SECONDS_BETWEEN_SAVES):
             self._save(module)
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Save what a checkpoint of the last step has, if the file was lost since."""
-        assert isinstance(module, Classification)
         if trainer.is_global_zero and not self.run.has_weights():
             self._save(module)
 
-    def _save(self, module: Classification) -> None:
+    def _save(self, module: pl.LightningModule) -> None:
+        assert isinstance(module, Classification)
         self.run.save_weights(FewShotModel.from_backbone(module.backbone))
         self.saved = time.monotonic()

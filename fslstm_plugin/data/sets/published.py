@@ -183,9 +183,3 @@ class OtherVersion(Dataset):
             seen[split.name] = split.classes
             self._require_disjoint(seen)
             yield split
-
-    def _checked(self, split: RawSplit) -> RawSplit:
-        """The same split, if no class is empty."""
-        if empty := [name for name, count in split.counts().items() if not count]:
-            raise DataError(f"The class '{empty[0]}' ({split.name}) has no images.")
-        return split
