@@ -2,8 +2,7 @@
 
 ``<folder>/{train,val,test}.npy`` hold the images, uint8 ``(N, size, size, 3)``, class after class;
 ``<folder>/index.json``, written last, says how many images each class has and the checksum of each split's images, and
-ends with a checksum of its own. All checksums are compared whenever a file is opened: about a third of a second for a
-gigabyte.
+ends with a checksum of its own. All checksums are compared whenever a file is opened.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ class FolderImages:
 
 
 def open_folder(
-    folder: Path, image_size: int, normalization: Normalization, places: bool, report: Report = warnings.warn
+    folder: Path, image_size: int, normalization: Normalization, places: bool, report: Report
 ) -> FolderImages:
     """The images of a folder with the published transform: resize, random resized crop, flip.
 

@@ -41,7 +41,8 @@ class Teacher:
 
         Raises:
             UsageError: If the run is of other images, or of another kind.
-            RunError: If it has no checkpoint, or a damaged one.
+            RunError: If it has no checkpoint.
+            DataError: If that is damaged.
         """
         theirs = run.config
         if not isinstance(theirs, PretrainConfig) or theirs.dataset != config.dataset:

@@ -152,4 +152,4 @@ def test_folders_to_pretrain_on_are_read_alike(tmp_path: Path) -> None:
     for split in ("train", "test"):
         png(tmp_path / "splits" / split / "cat" / "1.png")
     with pytest.raises(DataError, match="in which the folders are the classes"):
-        open_folder(tmp_path / "splits", 32, Conv4(32).normalization, places=False)
+        open_folder(tmp_path / "splits", 32, Conv4(32).normalization, places=False, report=print)

@@ -208,10 +208,11 @@ def class_folders(source: Path, report: Report, only: Container[str] | None = No
     _refuse_splits(source, found)
     top = {folder for same in folders.values() for folder in same}
     within = {each.parent for pictures in found.values() for each in pictures} - top
+    inner = sorted(str(each.relative_to(source)) for each in within)
     for sentence in (
         str(passed),
         *(f"{len(same)} folders are the one class {name}." for name, same in folders.items() if len(same) > 1),
-        within and f"Folders within a class folder belong to its class: {_some(source, within)}.",
+        inner and f"Folders within a class folder belong to its class: {listed(inner, _MOST_NAMED)}.",
         *on_case(found),
     ):
         if sentence:
@@ -230,10 +231,6 @@ def _refuse_splits(source: Path, found: dict[str, list[Path]]) -> None:
             f"{source} holds {', '.join(splits)}, in which the folders are the classes: name one of these folders, "
             f"such as {source / max(splits, key=lambda name: len(splits[name]))}."
         )
-
-
-def _some(source: Path, folders: set[Path]) -> str:
-    return listed(sorted(str(each.relative_to(source)) for each in folders), _MOST_NAMED)
 
 
 def entries(folder: Path, passed: PassedOver) -> list[os.DirEntry[str]]:
