@@ -24,6 +24,7 @@ from ..registry import ADAPTERS, DATASETS
 from ..reporting.words import listed
 from ..runs.configuration import Config, PretrainConfig
 from ..runs.folder import Run
+from ..training.saying import say
 from . import measurements, trainings
 from .measurements import Measurement, Provenance
 from .outcomes import Found, OutcomeStore
@@ -245,7 +246,7 @@ class Model:
         run = part.source
         if isinstance(run, Training):
             run = trainings.ensure(run, request.runs, request.data_root, request.resume, request.console)
-        split, note = part.split(request), partial(trainings.say, request.console)
+        split, note = part.split(request), partial(say, request.console)
         session = RunSession(run, split, request.device, data_root=request.data_root, note=note, tell=request.tell)
         return cls(session, trainings.describe(run.config), trainings.steps_done(run))
 
@@ -279,7 +280,7 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request)
             same.append(Answers(model, found, seconds))
             measurements.add(reproduction.folder, _measurements(same, setting))
             done = "measured already" if known else listed(part.methods)
-            trainings.say(request.console, f"{describe(setting)}: {done} on {session.run.name}.")
+            say(request.console, f"{describe(setting)}: {done} on {session.run.name}.")
 
 
 def provenance(request: Request) -> Provenance:

@@ -25,6 +25,7 @@ from ..runs.configuration import Config, PretrainConfig, TrainConfig, Validation
 from ..runs.folder import Run, new_run_folder
 from ..storage.files import exclusive
 from ..training.configuration import pretrain_config, train_config
+from ..training.saying import say
 from .specification import PRETRAINING
 
 OURS = "lssvm+iam"  # Whose training images every rival gets.
@@ -255,11 +256,6 @@ def ensure(training: Training, runs: Path, data_root: Path | None, resume: bool,
                 return _train(training, config, runs, data_root, resume, console)
     say(console, f"{run.path} has this configuration and is used.")
     return run
-
-
-def say(console: Console, sentence: str) -> None:
-    """A sentence on a line of its own."""
-    console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from ..storage.damage import without_advice
 from ..storage.files import damaged_member, read_json, replacing
 from .metrics import Metrics
 from .replay import Replayable
+from .saying import say
 
 
 class NonFiniteError(FSLSTMError):
@@ -226,10 +227,10 @@ class TrainingProgress(pl.Callback):
         self.first_step = trainer.global_step
         self.progress.update(self.task, total=trainer.max_steps, completed=trainer.global_step)
         begun = f", from step {trainer.global_step:,} on" if trainer.global_step else ""
-        self.console.print(
+        say(
+            self.console,
             f"{count_of(trainer.max_steps, 'step')} of {count_of(self.units_per_step, self.unit)}, "
             f"{count_of(f'{trainer.max_steps / trainer.num_training_batches:.4g}', 'epoch')}{begun}.",
-            highlight=False,
         )
         if self.console.is_terminal:
             self.progress.start()
@@ -248,7 +249,7 @@ class TrainingProgress(pl.Callback):
         numbers = "  ".join([*values, f"{rate:.1f} {self.unit}s/s"])
         self.progress.update(self.task, completed=trainer.global_step, numbers=numbers)
         if not self.console.is_terminal:
-            self.console.print(f"step {trainer.global_step}/{trainer.max_steps}  {numbers}", highlight=False)
+            say(self.console, f"step {trainer.global_step}/{trainer.max_steps}  {numbers}")
 
     def on_train_end(self, *_: Any) -> None:
         """Leave the bar as it is."""
@@ -416,14 +417,10 @@ def fit(
             # A run that was stopped before its first checkpoint begins again.
             checkpoint = run.checkpoint if resume and run.checkpoint.is_file() else None
             if first and resume and checkpoint is None:
-                progress.console.print(
-                    f"{run.path} has no checkpoint: the training begins anew.", highlight=False, markup=False
-                )
+                say(progress.console, f"{run.path} has no checkpoint: the training begins anew.")
             module.to(memory_format=torch.channels_last)
             if trainer.world_size == 1 and trainer.strategy.root_device.type == "cuda":
                 module.replay()
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
             if first and not checkpoints.started:
-                progress.console.print(
-                    f"{run.path} is trained to its end: nothing was left to do.", highlight=False, markup=False
-                )
+                say(progress.console, f"{run.path} is trained to its end: nothing was left to do.")

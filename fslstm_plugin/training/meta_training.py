@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from torch import nn
 
 from ..backbones.base import build_backbone, normalization_of
 from ..backbones.dropout import scale_dropout
 from ..data.base import Split
+from ..data.reading.walk import Report
 from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..errors import RunError, UsageError
@@ -27,15 +30,16 @@ from ..runs.configuration import TrainConfig, Validation
 from ..runs.folder import Run
 from .engine import EngineOptions, TrainingProgress, fit
 from .episodic import EpisodicModule
+from .saying import say
 from .streams import EpisodeStream
 
 
 class KeepBest(pl.Callback):
     """Validates at the end of each epoch, on the same episodes each time, and saves the best weights so far."""
 
-    def __init__(self, run: Run, split: Split, validation: Validation, seed: int, console: Console) -> None:
+    def __init__(self, run: Run, split: Split, validation: Validation, seed: int, tell: Report) -> None:
         self.run, self.split, self.validation = run, split, validation
-        self.console = console
+        self.tell = tell
         self.best = -1.0
         self.sampler = EpisodeSampler(
             split.labels,
@@ -56,11 +60,9 @@ class KeepBest(pl.Callback):
         if self.run.has_weights():
             self.best = state_dict["best"]
         elif state_dict["best"] >= 0:
-            self.console.print(
+            self.tell(
                 f"{self.run.weights} is missing or damaged: the best weights so far are lost, those of later "
-                "validations are kept.",
-                highlight=False,
-                markup=False,
+                "validations are kept."
             )
 
     def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -86,10 +88,9 @@ class KeepBest(pl.Callback):
         if better:
             self.best = accuracy.mean
             self.run.save_weights(model)
-        self.console.print(
+        self.tell(
             f"step {trainer.global_step}: validation accuracy {accuracy.mean:.2f} ± {accuracy.ci95:.2f} %"
-            f"{', the best so far' if better else ''}",
-            highlight=False,
+            f"{', the best so far' if better else ''}"
         )
         return accuracy.mean
 
@@ -130,19 +131,20 @@ def train(
     assert isinstance(config, TrainConfig)
     seed, recipe = config.seed, config.recipe
     pl.seed_everything(seed, verbose=False)
+    tell: Report = rank_zero_only(partial(say, console))  # In the first of several processes.
     backbone = build_backbone(config.backbone, config.image_size)
     train_split = load_split(config.dataset, "train", data_root)
     val_split = load_split(config.dataset, "val", data_root)
     if config.pretrained and not run.checkpoint.is_file():
         for note in load_backbone(backbone, Path(config.pretrained)).notes(Path(config.pretrained)):
-            console.print(note, highlight=False, markup=False)
+            tell(note)
     scale_dropout(backbone, recipe.dropout)
     module = episodic_module(config, backbone)
     total_steps = min(recipe.epochs * recipe.steps_per_epoch, config.max_steps or 2**62)
     steps_per_epoch = min(recipe.steps_per_epoch, total_steps)
     try:
         stream = episode_stream(config, train_split, module, steps_per_epoch)
-        keep_best = KeepBest(run, val_split, config.validation, seed, console)
+        keep_best = KeepBest(run, val_split, config.validation, seed, tell)
     except UsageError as error:
         if not resume:
             raise

@@ -23,6 +23,7 @@ from ..runs.folder import Run
 from .classification import Classification, SaveWeights, SplitBatches
 from .engine import EngineOptions, TrainingProgress, fit
 from .image_folders import FolderBatches, folder_digest, open_folder
+from .saying import say
 from .teacher import Teacher
 
 
@@ -52,7 +53,7 @@ def pretrain(
     backbone = build_backbone(config.backbone, config.image_size)
     normalization = normalization_of(backbone)
     # In the first of several processes.
-    report: Report = rank_zero_only(partial(console.print, highlight=False, markup=False, soft_wrap=True))
+    report: Report = rank_zero_only(partial(say, console))
     batches: Any
     if config.dataset:
         split = load_split(config.dataset, "train", data_root)

@@ -42,6 +42,7 @@ from fslstm_plugin.storage.files import exclusive
 from fslstm_plugin.storage.plain import from_plain
 from fslstm_plugin.storage.weights import save_tensors
 from fslstm_plugin.training.configuration import pretrain_config, train_config
+from fslstm_plugin.training.saying import say
 
 REPRODUCTIONS = Path(__file__).resolve().parents[2] / "reproductions"
 SMALL = ("--dataset", "dots", "--backbone", "tiny", "--scale", "quick", "--episodes", 20)
@@ -371,7 +372,7 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
 
 def test_a_message_shows_brackets_as_they_are():
     console = Console(file=io.StringIO())
-    trainings.say(console, "runs/my[old]run is used.")
+    say(console, "runs/my[old]run is used.")
     assert console.file.getvalue() == "runs/my[old]run is used.\n"
 
 

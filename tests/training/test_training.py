@@ -22,6 +22,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from fslstm_plugin.backbones import ResNet12
+from fslstm_plugin.backbones.base import build_backbone
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError, UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
 from fslstm_plugin.model import FewShotModel
@@ -424,19 +425,24 @@ def test_processes_that_need_the_same_features_at_once_get_the_same(tmp_path, do
 
 
 def test_two_processes_train_on_the_same_episodes_as_one(tmp_path, spawn):
+    weights = tmp_path / "weights.pth"
+    state = {f"encoder.{name}": value for name, value in build_backbone("plain", 32).state_dict().items()}
+    torch.save({**state, "head.bias": torch.zeros(5)}, weights)
     common = [
-        "train", "--dataset", "dots", "--backbone", "plain", "--algorithm", "rr", "--runs", tmp_path, "--max-steps", 3,
-        "--episodes-per-step", 2, "--shots", 2, "--queries", 3, "--val-episodes", 10, "--accelerator", "cpu",
-        "--precision", "32",
+        "train", "--dataset", "dots", "--backbone", "plain", "--algorithm", "rr", "--runs", tmp_path / "runs",
+        "--max-steps", 3, "--episodes-per-step", 2, "--shots", 2, "--queries", 3, "--val-episodes", 10,
+        "--accelerator", "cpu", "--precision", "32", "--pretrained", weights, "--lr", 0.05,
+        "--method-lr", 0.05,
     ]  # fmt: skip
     for name, extra in (("two", ("--devices", 2, "--strategy", "ddp")), ("one", ("--devices", 1))):
         process = spawn(*common, "--name", name, *extra)
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err
         assert out.count("The best model is in") == 1
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["one", "two"]
+        assert err.count(f"Left out of {weights}: head.bias.") == 1
+    assert sorted(file.name for file in (tmp_path / "runs").iterdir()) == ["one", "two"]
     # Without batch normalisation, whose statistics each process takes of its own images, the weights agree too.
-    two, one = (torch.load(tmp_path / name / "last.ckpt", weights_only=True) for name in ("two", "one"))
+    two, one = (torch.load(tmp_path / "runs" / name / "last.ckpt", weights_only=True) for name in ("two", "one"))
     assert two["global_step"] == one["global_step"] == 3
     for name, value in one["state_dict"].items():
         torch.testing.assert_close(two["state_dict"][name], value, atol=1e-5, rtol=1e-5)
