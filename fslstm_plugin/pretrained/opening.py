@@ -121,18 +121,9 @@ def _unknown(name: str) -> UsageError | RunError:
         )
     if "/" in name or "\\" in name:
         return RunError(f"There is no run folder at {name}.")
-    return UnknownNameError(
-        "backbone",
-        name,
-        [
-            DEFAULT,
-            *BACKBONES.names(),
-            *(f"{builtin.PREFIX}{each}" for each in builtin.names()),
-            f"{TIMM}NAME",
-            f"{TORCHVISION}NAME",
-            f"{OPEN_CLIP}MODEL/TAG",
-        ],
-    )
+    packaged = (f"{builtin.PREFIX}{each}" for each in builtin.names())
+    elsewhere = (f"{TIMM}NAME", f"{TORCHVISION}NAME", f"{OPEN_CLIP}MODEL/TAG")
+    return UnknownNameError("backbone", name, [DEFAULT, *BACKBONES.names(), *packaged, *elsewhere])
 
 
 def _registered(name: str, weights: Path | None, image_size: int) -> PictureBackbone:

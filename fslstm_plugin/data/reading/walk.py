@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import DataError, listed, printable
+from ...errors import DataError, count_of, listed, printable
 from ...storage.files import saying_why
 from .decode import picture_suffixes
 
@@ -97,10 +97,8 @@ class PassedOver:
         parts += [f"{rest:,} of {len(counts) - _MOST_NAMED} other suffixes"] if rest else []
         parts += [f"{self.beside:,} beside the class folders"] if self.beside else []
         parts += [f"{self.hidden:,} hidden"] if self.hidden else []
-        systems = self.systems.total()
-        parts += (
-            [f"{systems:,} system folder{'s' * (systems > 1)} ({', '.join(sorted(self.systems))})"] if systems else []
-        )
+        systems = count_of(self.systems.total(), "system folder")
+        parts += [f"{systems} ({', '.join(sorted(self.systems))})"] if self.systems else []
         return printable(f"Passed over: {', '.join(parts)}.") if parts else ""
 
 
