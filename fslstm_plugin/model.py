@@ -12,7 +12,8 @@ from typing_extensions import Self
 from .backbones.base import build_backbone, normalization_of
 from .errors import RunError, UsageError
 from .features import EpisodeFeatures
-from .methods.base import Criterion, Method, require_logits
+from .methods.base import Criterion, Method
+from .methods.shared.logits import require_logits
 from .naming import parse_method
 from .runs.configuration import PretrainConfig
 from .runs.folder import Run

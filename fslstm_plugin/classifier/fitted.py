@@ -19,8 +19,9 @@ from ..heads import Head, one_hot
 from ..heads.base import SolvedSystem
 from ..heads.margins import WithQueries
 from ..heads.validation import check_support
-from ..methods.base import Method, no_numbers, require_logits
+from ..methods.base import Method
 from ..methods.shared.leaving_out import moved_logits
+from ..methods.shared.logits import no_numbers, require_logits
 from .groups import folds, representatives
 
 _QUERIES = 4096  # Of one part.

@@ -13,7 +13,8 @@ from torch import Tensor
 from ..adapters import FeatureAdapter
 from ..errors import DataError, FSLSTMError, UsageError
 from ..features import EpisodeFeatures
-from ..methods.base import Gram, Method, no_numbers, require_logits
+from ..methods.base import Gram, Method
+from ..methods.shared.logits import no_numbers, require_logits
 from .devices import Clock, fetched, sent
 from .source import FeatureSource
 

@@ -20,23 +20,7 @@ from ..heads.margins import WithQueries
 from ..recipes import MetaRecipe
 from ..registry import ADAPTERS, METHODS
 from .shared.leaving_out import moved_logits, with_queries
-
-
-def require_logits(method: Method, logits: Any, features: EpisodeFeatures) -> Tensor:
-    """The logits that a method gave for these features, if they are floating-point numbers ``(..., m, ways)``."""
-    expected = (*features.targets.shape[:-2], features.num_query, features.ways)
-    if isinstance(logits, Tensor) and logits.is_floating_point() and logits.shape == expected:
-        return logits
-    found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-    raise UsageError(
-        f"{method} must give floating-point logits {expected}, but gave {found}: see `fslstm_plugin.check_method`."
-    )
-
-
-def no_numbers(method: Method) -> UsageError:
-    """What to say of logits that are not below plus infinity, beyond which the greatest would be arbitrary."""
-    return UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale.")
-
+from .shared.logits import require_logits
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 Gram = Literal["none", "support", "all"]

@@ -133,7 +133,7 @@ def test_logits_that_are_no_numbers_make_no_label() -> None:
         is_transductive = False
 
         def logits(self, features):
-            return features.targets.new_full((features.num_query, features.ways), torch.nan)
+            return torch.full_like(features.query @ features.support.mT @ features.targets, torch.nan)
 
     X, y, query = draw()
     with pytest.raises(UsageError, match="Broken gives logits that are infinite or not numbers"):

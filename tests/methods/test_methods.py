@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.adapters import Center, FeatureAdapter, InverseAttentionModule, Normalize, Power
 from fslstm_plugin.arguments import build, options_of
 from fslstm_plugin.errors import UnknownNameError, UsageError
@@ -682,6 +683,7 @@ def test_logits_of_a_wrong_shape_or_type_are_named(wrong: Callable[[Tensor], obj
         lambda: evaluate(torch.rand(30, 8), labels, [Wrong()], ways=3, queries=2, episodes=2),
         lambda: model.logits(episode),
         lambda: model.loss(episode, labels[:6].expand(2, -1), torch.nn.functional.cross_entropy),
+        lambda: FewShotClassifier(Wrong()).fit(torch.rand(30, 8).numpy(), labels.numpy()),
     ):
         with pytest.raises(UsageError, match=rf"Wrong must give floating-point logits .*, but gave {found}: see "):
             use()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...features import EpisodeFeatures
 from ...heads.margins import Margins, WithQueries, margins
+from .logits import require_logits
 
 _FOLDS = 10  # At 20 shots twenty give the same temperature.
 _NUMBERS = 2**24  # Features and Gram matrices of one part.
@@ -60,7 +61,7 @@ def moved_logits(method: Classifies, features: EpisodeFeatures, folds: Tensor | 
         moved = EpisodeFeatures.from_points(
             points[each, everything], targets[each, order[:, :kept]], features.base_mean, features.map_shape
         )
-        logits[each, order[:, kept:]] = method.logits(moved)[:, : n - kept].to(logits)
+        logits[each, order[:, kept:]] = require_logits(method, method.logits(moved), moved)[:, : n - kept].to(logits)
         moved.forget()
     return logits.view_as(features.targets)
 
