@@ -122,12 +122,13 @@ class Evaluation:
         from fslstm_plugin.evaluation.session import RunSession
 
         one_of("precision", self.precision, ("32", "bf16"))
-        name = self.dataset or run.config.dataset
-        if name is None:
+        if not self.dataset and run.config.dataset is None:
             raise UsageError(
                 f"The run {run.name} was pretrained on a folder of images: name a data set with --dataset."
             )
-        split, ranks = load_split(name, self.split, self.data_root), join_ranks()
+        where = self.split, self.data_root
+        split = load_split(self.dataset, *where) if self.dataset else run.split(*where)
+        ranks = join_ranks()
         device = ranks.device(self.device)
         return RunSession(
             run, split, device, self.precision, self.data_root, self.cache, ranks, progress, say, self.views

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..backbones.views import on_views, require_known, seeing
 from ..data.base import Split, silent
-from ..data.root import load_split
 from ..errors import UsageError
 from ..methods.base import Method
 from ..model import FewShotModel
@@ -184,8 +183,7 @@ class RunSession(Session):
     @cached_property
     def _base(self) -> Split:
         """The base classes; `methods` refuses what needs them where there are none."""
-        assert self.run.config.dataset is not None
-        return load_split(self.run.config.dataset, "train", self.data_root)
+        return self.run.split("train", self.data_root)
 
     def _store(self, method: Method | None = None) -> FeatureStore:
         """Of the backbone's features, or of a method's own."""

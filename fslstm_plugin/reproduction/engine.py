@@ -76,7 +76,10 @@ class Part:
 
     def split(self, request: Request) -> Split:
         """Where its episodes come from."""
-        return load_split(self.config.dataset or "", self.specification.split, request.data_root)
+        name = self.specification.split
+        if isinstance(self.source, Run):
+            return self.source.split(name, request.data_root)
+        return load_split(self.config.dataset or "", name, request.data_root)
 
 
 def plan(reproduction: Reproduction, request: Request) -> list[Part]:

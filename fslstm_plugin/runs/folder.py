@@ -12,7 +12,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import RunError, UsageError
+from ..data.base import Split
+from ..data.root import load_split
+from ..errors import RunError, UnknownNameError, UsageError
+from ..registry import DATASETS
 from ..storage.files import exclusive, held, subfolder, write_json
 from ..storage.plain import read_plain, to_plain
 from ..storage.weights import load_tensors, save_tensors
@@ -58,6 +61,15 @@ class Run:
         )
         with held(self.path, _LOCK_SECONDS, busy):
             yield
+
+    def split(self, name: str, root: Path | None = None) -> Split:
+        """A split of the data set of its configuration, see `load_split`; a `RunError` if there is no such data set."""
+        dataset = self.config.dataset or ""
+        try:
+            DATASETS.get(dataset)
+        except UnknownNameError as error:
+            raise RunError(f"The images of {self.path / 'config.json'} are not known here: {error}") from error
+        return load_split(dataset, name, root)
 
     @classmethod
     def open(cls, path: Path) -> Run:

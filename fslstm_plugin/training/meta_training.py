@@ -16,7 +16,6 @@ from ..backbones.base import build_backbone, normalization_of
 from ..backbones.dropout import scale_dropout
 from ..data.base import Split
 from ..data.reading.walk import Report
-from ..data.root import load_split
 from ..data.sampler import EpisodeSampler
 from ..errors import RunError, UsageError
 from ..evaluation.features import extract_features
@@ -133,8 +132,7 @@ def train(
     pl.seed_everything(seed, verbose=False)
     tell: Report = rank_zero_only(partial(say, console))  # In the first of several processes.
     backbone = build_backbone(config.backbone, config.image_size)
-    train_split = load_split(config.dataset, "train", data_root)
-    val_split = load_split(config.dataset, "val", data_root)
+    train_split, val_split = (run.split(name, data_root) for name in ("train", "val"))
     if config.pretrained and not run.checkpoint.is_file():
         for note in load_backbone(backbone, Path(config.pretrained)).notes(Path(config.pretrained)):
             tell(note)

@@ -16,7 +16,6 @@ from rich.console import Console
 from ..backbones.base import build_backbone, normalization_of
 from ..backbones.dropout import scale_dropout
 from ..data.reading.walk import Report
-from ..data.root import load_split
 from ..errors import UsageError
 from ..runs.configuration import PretrainConfig
 from ..runs.folder import Run
@@ -56,7 +55,7 @@ def pretrain(
     report: Report = rank_zero_only(partial(say, console))
     batches: Any
     if config.dataset:
-        split = load_split(config.dataset, "train", data_root)
+        split = run.split("train", data_root)
         classes = len(split.class_names)
         batches = SplitBatches(split, recipe, normalization, config.seed)
         digest = split.digest

@@ -48,6 +48,16 @@ def test_a_configuration_that_asks_for_what_there_is_not_is_named_by_its_file(tm
         FewShotModel.from_run(tmp_path / "other")
 
 
+@pytest.mark.parametrize("words", [("eval", "nn"), ("tune", "lssvm"), ("reproduce", "ridge")])
+def test_a_data_set_that_there_is_not_is_named_by_the_configuration(words, tmp_path, fslstm):
+    shutil.copytree(Run.find(NAME, tmp_path).path, tmp_path / "other")
+    file = tmp_path / "other" / "config.json"
+    file.write_text(file.read_text().replace('"cifar-fs"', '"cifar-ft"'))
+    done = fslstm(*words, "--run", tmp_path / "other")
+    assert done.code == 1
+    assert f"The images of {file} are not known here: There is no data set 'cifar-ft'. Did you mean" in done.err
+
+
 def test_its_file_is_small_and_names_nothing_of_the_machine_that_made_it():
     for name in builtin.names():
         folder = Path(builtin.__file__).parent / name
