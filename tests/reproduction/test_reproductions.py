@@ -511,12 +511,12 @@ def test_a_model_its_images_and_features_are_loaded_once_for_all_tasks(trained, 
         before = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args, **named: counts.update([name]) or before(*args, **named))
 
-    counted(engine, "load_split")
+    counted(Run, "split")
     counted(FewShotModel, "from_run")
     counted(FeatureStore, "features")
     result = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam")
     assert result.code == 0, result.err
-    assert counts == {"load_split": 1, "from_run": 1, "features": 1}
+    assert counts == {"split": 1, "from_run": 1, "features": 1}
 
 
 def test_an_argument_that_is_no_text_is_kept_readable(monkeypatch):
