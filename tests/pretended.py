@@ -2,7 +2,7 @@
 
 Within `PretendedGPU`, ``cuda`` is a name for PyTorch's lazy device, which has no backend here and no driver to ask; so
 modules move, optimisers step and gradients flow as on a GPU. What a GPU refuses is refused: an operation on tensors of
-two devices, and NumPy's access to a tensor on ``cuda``.
+two devices, NumPy's access to a tensor on ``cuda``, and eigenvectors of more small matrices than cuSOLVER takes.
 
 It counts, since `PretendedGPU.forget`, what a GPU would be given and what Python would wait for, see `Counts`.
 
@@ -41,6 +41,7 @@ WAITING = {
     *("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"),
     *("bincount", "repeat_interleave", "_linalg_check_errors", "_linalg_eigh"),
 }
+MOST_DECOMPOSED = 2**15  # So many matrices and more, of up to 32 rows, cuSOLVER of CUDA 13.0 refuses.
 TAKES_SCALARS = {"where", "masked_fill", "masked_fill_", "fill", "fill_", "index_fill", "index_fill_"}
 
 
@@ -275,6 +276,8 @@ def _computed(operation, arguments, options):
     PretendedGPU.used = True
     PretendedGPU.counts.count(operation, arguments, options)
     _require_one_device(operation, arguments, tensors)
+    if operation.overloadpacket.__name__ == "_linalg_eigh" and arguments[0].shape[:-2].numel() >= MOST_DECOMPOSED:
+        raise torch.linalg.LinAlgError("cusolver error: CUSOLVER_STATUS_INVALID_VALUE")
     if options.get("generator") is not None:
         raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
     values = [_values(each) for each in arguments]

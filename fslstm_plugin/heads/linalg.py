@@ -12,6 +12,7 @@ from ..errors import SingularError, UsageError
 from ..tracing import values_known
 
 _ON_PROCESSOR = range(33, 257)  # Rows of the matrices of a batch that a GPU decomposes one at a time, each slowly.
+_TOGETHER = 2**13  # Smaller matrices that it decomposes together: each takes memory, and cuSOLVER refuses 2**15.
 
 
 def solve_smoother(
@@ -213,22 +214,30 @@ def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues ``(..., n)``, ascending, and eigenvectors ``(..., n, n)`` of symmetric matrices; differentiable.
 
     A GPU decomposes those of a batch with more than 32 rows one at a time and, as long as they are small, takes longer
-    for each than a processor: these go there and back.
+    for each than a processor: these go there and back. Of smaller ones it takes many together, but not all.
 
     Example:
         >>> eigh(torch.diag(torch.tensor([3.0, 1.0])))[0]
         tensor([1., 3.])
     """
-    on_processor = matrix.device.type == "cuda" and matrix.ndim > 2 and matrix.shape[-1] in _ON_PROCESSOR
-    if not on_processor or not values_known():
+    if matrix.device.type != "cuda" or matrix.ndim == 2:
         return _decomposed(matrix)
-    threads = torch.get_num_threads()
-    parts = matrix.flatten(0, -3).cpu().chunk(threads)
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        found = list(pool.map(_decomposed, parts))
-    torch.set_num_threads(threads)  # The matrix library has one number for all threads.
-    values, vectors = (torch.cat(each).to(matrix.device) for each in zip(*found, strict=True))
+    each = matrix.flatten(0, -3)
+    if matrix.shape[-1] in _ON_PROCESSOR and values_known():
+        found = _on_processor(each.cpu())
+    else:
+        found = [_decomposed(part) for part in each.split(_TOGETHER)]
+    values, vectors = (torch.cat(parts).to(matrix.device) for parts in zip(*found, strict=True))
     return values.view(matrix.shape[:-1]), vectors.view(matrix.shape)
+
+
+def _on_processor(matrices: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Of a part of the matrices ``(b, n, n)`` for each thread."""
+    threads = torch.get_num_threads()
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        found = list(pool.map(_decomposed, matrices.chunk(threads)))
+    torch.set_num_threads(threads)  # The matrix library has one number for all threads.
+    return found
 
 
 def _decomposed(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -156,9 +156,9 @@ def test_gradients_are_those_of_the_cpu(name, gpu):
     torch.testing.assert_close(found.cpu(), expected, atol=1e-4 * expected.abs().amax().item(), rtol=1e-3)
 
 
-@pytest.mark.parametrize("size", [5, 40])
-def test_eigenvectors_and_their_gradients_are_those_of_the_cpu(size, gpu):
-    points = torch.randn(3, 2, size, size, dtype=torch.float64)
+@pytest.mark.parametrize(("size", "episodes"), [(5, 3), (40, 3), (2, 2**14)])
+def test_eigenvectors_and_their_gradients_are_those_of_the_cpu(size, episodes, gpu):
+    points = torch.randn(episodes, 2, size, size, dtype=torch.float64)
 
     def decomposed(device: str) -> tuple[torch.Tensor, ...]:
         leaf = (points @ points.mT).to(device).requires_grad_()
