@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -38,7 +39,9 @@ class Replayed:
         trained = tuple(each.requires_grad for each in self.module.parameters())
         kind = *((each.shape, each.stride(), each.dtype) for each in tensors), fixed, trained
         if self._recorded is None or kind != self._kind:
-            self._recorded = None  # its memory first
+            if self._recorded is not None:
+                self._recorded = None
+                gc.collect()  # Its memory first, which cycles of PyTorch's keep, and never while a GPU records.
             self._recorded = _record(self.module, lambda *given: self.function(*given, *fixed), tensors)
             self._kind = kind
         found = self._recorded(*tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import Counter
 
 import pytest
@@ -146,6 +147,23 @@ def test_each_change_of_shape_or_of_trained_weights_is_recorded(monkeypatch):
     layer.bias.requires_grad_(False)
     replayed(torch.ones(3, 2), 1)
     assert recorder.recorded == 4
+
+
+def test_what_was_recorded_is_let_go_before_another_is_recorded(monkeypatch):
+    held: list[weakref.ref[nn.Module]] = []
+
+    def record(module, function, tensors):
+        assert not [each for each in held if each()]
+        passes = nn.Identity()
+        passes.forward = lambda *given: passes.train() and given[0]  # A cycle, as PyTorch 2.11 makes one.
+        held.append(weakref.ref(passes))
+        return passes
+
+    monkeypatch.setattr(replay, "_record", record)
+    replayed = Replayed(nn.Linear(1, 1), lambda tensor: tensor)
+    for size in (1, 2, 3):
+        replayed(torch.ones(size))
+    assert len(held) == 3
 
 
 def test_what_is_given_stays_when_the_next_batch_overwrites_what_was_recorded(monkeypatch):
