@@ -208,6 +208,8 @@ class PretendedGPU:
 
 
 def _pinned(tensor: Tensor, device: object = None) -> Tensor:
+    if isinstance(tensor, OnGPU):
+        raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
     copy = tensor.clone()
     PretendedGPU.pinned[copy.untyped_storage().data_ptr()] = copy  # Kept, so that no other tensor gets its place.
     return copy

@@ -47,6 +47,7 @@ REFUSED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "to NumPy": lambda gpu, cpu: gpu.numpy(),
     "as an array": lambda gpu, cpu: np.asarray(gpu),
     "made by the CPU's generator": lambda gpu, cpu: torch.rand(2, device="cuda", generator=torch.Generator()),
+    "to pinned memory": lambda gpu, cpu: gpu.pin_memory(),
     "eigenvectors of very many": lambda gpu, cpu: torch.linalg.eigh(gpu[:1, :1].expand(2**15, 1, 1)),
     "on a further GPU": lambda gpu, cpu: cpu.to("cuda:1"),
 }
@@ -64,9 +65,8 @@ ALLOWED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("operation", REFUSED.values(), ids=REFUSED)
 def test_what_a_gpu_refuses_is_refused(operation, on_gpu):
-    with pytest.raises(
-        (RuntimeError, TypeError), match="same device|can't convert cuda|generator|invalid device|cusolver"
-    ):
+    words = "same device|can't convert cuda|generator|invalid device|cusolver|cannot pin"
+    with pytest.raises((RuntimeError, TypeError), match=words):
         operation(*on_gpu)
 
 
