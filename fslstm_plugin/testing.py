@@ -5,7 +5,8 @@ Each check raises an `AssertionError` whose sentence says what does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -61,6 +62,14 @@ class SmallBackbone(nn.Module):
         raise NotImplementedError
 
 
+@contextmanager
+def _on_cpu() -> Iterator[None]:
+    """What is made is on the CPU, whose generators draw the episodes, whatever the default device is."""
+    with torch.device("cpu"):
+        yield
+
+
+@_on_cpu()
 def small_episodes(
     seed: int, shots: tuple[int, ...] = _SHOTS[0], batch: tuple[int, ...] = (), queries: int = _QUERIES
 ) -> SmallEpisodes:
@@ -87,13 +96,15 @@ def small_episodes(
     return SmallEpisodes(centres + normal(*centres.shape[-2:]), labels, 2 * normal(queries, _DIM))
 
 
+@_on_cpu()
 def check_head(make: Callable[[], Head]) -> None:
     """Check that a head keeps the contract of `Head`, on which modules, training and evaluation rely.
 
     A batch gives what its episodes give alone; the order of support points, queries and classes does not matter; a
     point of weight w stands for w equal ones, and one of weight 0 for none; classes may have different numbers of
     points; queries of single and half precision get nearly the logits of double; the gradient is that of the logits;
-    what ``state_dict`` saves predicts alike when loaded; and what `Head.solve` is given stays as it is.
+    what ``state_dict`` saves predicts alike when loaded; and what `Head.solve` is given stays as it is. All is computed
+    on the CPU.
 
     Args:
         make: Makes a new head that is not fitted, in the setting to check. A head that iterates must be as accurate as
@@ -245,6 +256,7 @@ def _check_state(name: str, head: Head, make: Callable[[], Head]) -> None:
     assert unchanged, f"{name}: predict must not change the head's state."
 
 
+@_on_cpu()
 def check_method(
     make: Callable[[], Method],
     *,
@@ -260,7 +272,7 @@ def check_method(
     logits depend on the other queries if, and only if, the method says that it is transductive; the features are not
     changed; single precision gets nearly the logits of double; where there are gradients they are finite, and
     training's reach every weight; a closed form of leave-one-out gives what fits without the points do; the state of
-    one loads into another; and a registered method is what its name says.
+    one loads into another; and a registered method is what its name says. All is computed on the CPU.
 
     The features are vectors of length 12, not negative, as after a ReLU, with a mean of base classes; they are maps of
     shape (3, 2, 2) too.

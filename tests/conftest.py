@@ -147,6 +147,14 @@ def spawn(data_root):
     return start
 
 
+@pytest.fixture
+def other_default_device():
+    """Another default device than the CPU, as "cuda" is, which there need not be."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     torch.manual_seed(0)

@@ -84,7 +84,8 @@ def seconds_per_episode(
         methods = [parse_method(name, dim=model.embed(image).shape[-1], backbone=model.backbone) for name in names]
         embedding = model.embedding_of(methods[0]).eval()  # that of all, whose trainings are one
         dim = embedding(image).shape[-1]
-    features = torch.randn(len(split.labels), dim, generator=torch.Generator().manual_seed(0)).to(device)
+    generator = torch.Generator("cpu").manual_seed(0)
+    features = torch.randn(len(split.labels), dim, generator=generator, device="cpu").to(device)
     source = indexed(features, embedding.map_shape, features.mean(0))
     model.to(device)
     methods = [method.to(device) for method in methods]

@@ -198,8 +198,8 @@ def _require_shape(method: Method, shape: MetaRecipe | Validation, where: str) -
 def _require_gradient(name: str, dim: int | None) -> None:
     """Refuse a method without weights or gradients for the backbone, as a small episode shows."""
     method = parse_method(name, dim=dim)
-    labels = torch.arange(5)
-    points = torch.rand(2, 5, dim or 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    labels = torch.arange(5, device="cpu")
+    points = torch.rand(2, 5, dim or 5, generator=torch.Generator("cpu").manual_seed(0), device="cpu").requires_grad_()
     loss, _ = method.loss(EpisodeFeatures(points[0], points[1], labels), labels, F.cross_entropy)
     if not loss.requires_grad or not torch.autograd.grad(loss, points)[0].any():
         raise UsageError(

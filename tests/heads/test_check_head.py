@@ -127,6 +127,10 @@ def test_a_head_that_keeps_the_contract_passes(make: Callable[[], Head]) -> None
     check_head(make)
 
 
+def test_a_default_device_changes_no_check(other_default_device) -> None:
+    check_head(Trained)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

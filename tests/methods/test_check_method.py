@@ -50,6 +50,10 @@ def test_kernel_methods_keep_the_contract(name: str) -> None:
     check_method(lambda: parse_method(name, dim=12))
 
 
+def test_a_default_device_changes_no_check(other_default_device) -> None:
+    check_method(lambda: parse_method("lssvm+iam", dim=12))
+
+
 class Wrong(Method):
     """Right but for what its subclasses do: sums of products with the support."""
 

@@ -604,6 +604,12 @@ def test_meta_training_scales_the_backbones_dropout_and_rivals_published_without
     assert [layer.p for layer in model.modules() if isinstance(layer, torch.nn.Dropout2d)] == [0.4, 0.5]
 
 
+def test_a_default_device_changes_no_configuration(other_default_device):
+    train_config("dots", "conv4", "lssvm", precision="32")  # which looks for a gradient
+    with pytest.raises(UsageError, match="passes no gradients"):
+        train_config("dots", "conv4", "lssvm(decoding=hamming)", precision="32")
+
+
 def test_a_recipe_written_before_sizes_and_smoothing_means_none(tmp_path):
     config = pretrain_config("conv4", dataset="dots", precision="32")
     plain = to_plain(config)
