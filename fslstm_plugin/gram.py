@@ -261,9 +261,17 @@ def _product_dtype(points: Tensor) -> torch.dtype:
     where values cannot be read, nothing shows whether single precision is enough.
     """
     too_few = points.shape[-1] < points.shape[-2]
-    if too_few or not values_known() or torch.get_float32_matmul_precision() != "highest":
+    if too_few or not values_known() or not _keeps_single_precision():
         return small_matrix_dtype(points.device)
     return torch.promote_types(points.dtype, torch.float32)
+
+
+def _keeps_single_precision() -> bool:
+    """Whether PyTorch was not told that products in single precision may have fewer digits."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # So it answers where only one library was told, as by torch.backends.cuda.matmul.
+        return False
 
 
 def small_matrix_dtype(device: torch.device) -> torch.dtype:

@@ -187,6 +187,18 @@ def test_digits_are_kept_where_pytorch_may_drop_them() -> None:
     torch.testing.assert_close(got, EpisodeGram.from_points(points.double(), 5).support, atol=0, rtol=1e-12)
 
 
+@pytest.mark.parametrize("library", [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul])
+def test_digits_are_kept_where_a_library_may_drop_them(library) -> None:
+    points = torch.randn(2, 8, 64)
+    before = library.fp32_precision
+    library.fp32_precision = "tf32"
+    try:
+        got = EpisodeGram.from_points(points, 5).support
+    finally:
+        library.fp32_precision = before
+    torch.testing.assert_close(got, EpisodeGram.from_points(points.double(), 5).support, atol=0, rtol=1e-12)
+
+
 @pytest.mark.parametrize("transductive", [False, True])
 def test_points_far_from_the_origin_keep_their_differences(transductive: bool) -> None:
     torch.manual_seed(0)
