@@ -135,6 +135,10 @@ class Dataset(ABC):
                     return
                 with whole_folder(folder) as partial, closing(self.read(root, source, report)) as splits:
                     write_prepared(partial, self._header(), self.image_size, map(self._checked, splits))
+        except DataError as error:
+            if source is None:
+                raise
+            raise type(error)(str(error).replace(str(self.extracted(root)), str(source))) from error
         except OSError as error:
             raise DataError(f"{self.title} could not be prepared in {folder}: {error}.") from error
         report(f"{self.title} is prepared in {folder}.")
@@ -152,6 +156,10 @@ class Dataset(ABC):
     def archive_folder(self, root: Path) -> Path:
         """Where an archive is extracted for a while."""
         return partial_folder(self.folder(root).with_name(f"{self.name}.archive"))
+
+    def extracted(self, root: Path) -> Path:
+        """The folder that errors of `read` name, where it extracted an archive; it is removed by then."""
+        return self.archive_folder(root)
 
     def _remove_leftovers(self, root: Path) -> None:
         for path in self.partial_folders(root):

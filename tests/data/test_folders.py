@@ -86,6 +86,14 @@ def test_what_is_wrong_in_an_archive_is_said_of_the_archive(tmp_path: Path, sour
     archive = shutil.make_archive(str(tmp_path / "birds"), "zip", source)
     with pytest.raises(DataError, match=f"^{archive} does not have the folder val: "):
         Birds().prepare(tmp_path / "root", Path(archive))
+    assert not [*(tmp_path / "root").rglob("*.partial")]
+
+
+def test_a_damaged_picture_in_an_archive_is_named_within_it(tmp_path: Path, source: Path) -> None:
+    (source / "test" / "gull" / "9.png").write_bytes(b"no picture")
+    archive = shutil.make_archive(str(tmp_path / "birds"), "zip", source)
+    with pytest.raises(DataError, match=f"^The image {archive}/test/gull/9.png is damaged, or not an image"):
+        Birds().prepare(tmp_path / "root", Path(archive))
 
 
 def test_what_is_missing_or_too_much_is_named(tmp_path: Path, source: Path) -> None:

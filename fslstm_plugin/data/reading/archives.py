@@ -82,10 +82,7 @@ def opened(source: Path, scratch: Path, max_bytes: int) -> Iterator[Path]:
         return
     with scratch_folder(scratch) as folder:
         extract(source, folder, max_bytes)
-        try:
-            yield folder
-        except DataError as error:  # the folder that it names is removed now
-            raise type(error)(str(error).replace(str(folder), str(source))) from error
+        yield folder
 
 
 def find_file(folder: Path, name: str) -> Path | None:

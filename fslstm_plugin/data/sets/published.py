@@ -174,6 +174,10 @@ class OtherVersion(Dataset):
         with exclusive(self.of.folder(root)):
             super().prepare(root, source, report)
 
+    def extracted(self, root: Path) -> Path:
+        """That of the published data set, which reads the archive; see `Dataset.extracted`."""
+        return self.of.archive_folder(root)
+
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits as the source has them. See `Dataset.read`."""
         if source is None:
