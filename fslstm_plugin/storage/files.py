@@ -86,7 +86,7 @@ def replaceable(path: Path) -> Path:
     """The file that a user's name leads to through links, for `replacing`; it need not be there yet.
 
     Raises:
-        UsageError: If a pipe, a device or a folder is there.
+        UsageError: If a pipe, a device or a folder is there, or no file can have the name.
         StorageError: If the operating system refuses the name, as one that is too long.
 
     Example:
@@ -95,9 +95,11 @@ def replaceable(path: Path) -> Path:
         ...
         fslstm_plugin.errors.UsageError: /dev/null is no regular file, and is not replaced: name another file.
     """
+    if "\0" in str(path):
+        raise UsageError(f"{path} has a null character in its name, which no file can have: name another file.")
     with saying_why(f"Cannot write {path}"):
         place = Path(os.path.realpath(path))
-        taken = place.exists() and not place.is_file()
+        taken = path.exists() and not path.is_file()  # not the place: that of /dev/stdout is none if it is a pipe
     if taken:
         raise UsageError(f"{path} is no regular file, and is not replaced: name another file.")
     return place
@@ -315,6 +317,7 @@ def write_text(path: Path, text: str | Iterable[str], follow_links: bool = True)
     right where a user names the file. Otherwise the file takes the place of whatever is there.
 
     Raises:
+        UsageError: If a folder is there, or no file can have the name.
         StorageError: If it cannot be written.
     """
     parts = [text] if isinstance(text, str) else text
@@ -323,7 +326,7 @@ def write_text(path: Path, text: str | Iterable[str], follow_links: bool = True)
             _write(path, parts)
         return
     if follow_links:
-        path = Path(os.path.realpath(path))  # resolve() fails on a link to itself
+        path = replaceable(path)
     _make(path.parent)
     with replacing(path) as temporary:
         _write(temporary, parts)

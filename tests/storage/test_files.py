@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.errors import DataError, RunError, StorageError, UsageError
 from fslstm_plugin.reporting.chart import save
 from fslstm_plugin.runs.folder import Run
@@ -192,6 +194,15 @@ def test_a_link_is_followed_only_where_asked(tmp_path):
 
 
 @posix
+@pytest.mark.parametrize("name", ["a\0.svg", "a\0/b.svg"])
+def test_a_null_character_in_a_name_is_told(tmp_path, name):
+    fitted = FewShotClassifier(method="nn").fit(np.eye(2), [0, 1])
+    for write in (fitted.save, lambda file: write_text(file, "text"), lambda file: save(Figure(), file, "chart")):
+        with pytest.raises(UsageError, match="has a null character in its name, which no file can have: name another"):
+            write(tmp_path / name)
+    assert names(tmp_path) == []
+
+
 def test_a_chart_follows_a_link_and_replaces_no_pipe(tmp_path):
     """As a graph, which no text is."""
     os.mkfifo(tmp_path / "pipe.svg")
