@@ -37,7 +37,7 @@ def _writable(file: Path) -> Path:
     if not file.parent.is_dir():
         raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
     place = Path(os.path.realpath(file))
-    replaced = place.is_file() or not place.exists()  # a device or a pipe is written to
+    replaced = file.is_file() or not file.exists()  # a device or a pipe is written to
     if replaced and not os.access(place.parent, os.W_OK):
         raise UsageError(f"The folder {place.parent} of {place.name} cannot be written to: name another place.")
     return file
@@ -102,7 +102,7 @@ def require_apart(*files: Path | None) -> None:
     """Refuse one file for two purposes, of which one would be lost."""
     seen: set[str] = set()
     for file in files:
-        if file is None or (file.exists() and not file.is_file()):  # a folder of pictures, or /dev/null
+        if file is None or file.is_dir() or file.is_char_device():  # of pictures, or a terminal, or /dev/null
             continue
         place = os.path.realpath(file)
         if place in seen:

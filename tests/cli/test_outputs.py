@@ -55,6 +55,20 @@ def test_a_dash_is_no_file(command, fslstm, tmp_path, monkeypatch):
     assert "got -: name one, or /dev/stdout" in done.err
 
 
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="a device of POSIX systems")
+def test_a_pipe_as_the_standard_output_takes_one_file_and_is_not_replaced(command, tmp_path):
+    arguments = [sys.executable, "-m", "fslstm_cli", *map(str, command)]
+    for files, said in (
+        (("--json", "/dev/stdout", "--csv", "/dev/stdout"), "is named for two purposes, of which one would be lost"),
+        (("--chart", "/dev/stdout"), "is no regular file, and is not replaced"),
+    ):
+        done = subprocess.run([*arguments, *files], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert done.stderr == f"fslstm: /dev/stdout {said}: name another file.\n"
+    nowhere = ("--json", os.devnull, "--csv", os.devnull)
+    subprocess.run([*arguments, *nowhere], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_every_command_writes_json_that_it_may_write_again(command, fslstm, tmp_path, data_root):
     for arguments in (command, ("data", "list", "--data-root", data_root)):
         for _ in range(2):
