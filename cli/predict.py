@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,6 +165,8 @@ def predict(
     found = pictures.unlabelled(source)
     if label_studio is not None:
         pictures.refuse_boxes(found, "--label-studio")
+    if xmp:
+        _require_writable_beside(found)
     labeller: Labeller
     if model.suffix.lower() == ".onnx":
         allowed = {*context.params} - _NOT_OF_GRAPHS
@@ -266,6 +269,17 @@ def _check_sorting(source: Path, sort_into: Path | None, link: bool) -> None:
         )
     if sort_into is not None:
         options.require_writable_folder(sort_into)
+
+
+def _require_writable_beside(found: Sequence[Picture]) -> None:
+    from fslstm_plugin.pictures.boxes import unboxed
+
+    for folder in dict.fromkeys(unboxed(each.path)[0].parent for each in found):
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            raise UsageError(
+                f"--xmp writes beside the pictures, but the folder {folder} cannot be written to: allow that, or leave "
+                "out --xmp."
+            )
 
 
 def _sureness(above: float | None, wrong_at_most: float | None, guaranteed: bool) -> Sureness | None:

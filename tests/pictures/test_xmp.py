@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -78,3 +79,14 @@ def test_predict_writes_those_of_sure_labels(fslstm, succeed, tmp_path: Path, mo
         done = fslstm("predict", model, new, "--accept", 1, *files)
         assert (done.code, done.err.splitlines()[-1].count("Cannot write")) == (1, 2), done.err
         assert len(list((tmp_path / "sorted").rglob("*.png"))) == 12
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_any_picture_is_looked_at(
+    fslstm, tmp_path: Path, model, new, monkeypatch
+) -> None:
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda place, mode: access(place, mode) and (place, mode) != (new, os.W_OK))
+    done = fslstm("predict", model, new, "--xmp", "--csv", tmp_path / "labels.csv")
+    said = f"fslstm: --xmp writes beside the pictures, but the folder {new} cannot be written to: allow that, or"
+    assert (done.code, done.out, done.err.startswith(said)) == (2, "", True), done.err
+    assert not (tmp_path / "labels.csv").exists()
