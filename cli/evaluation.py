@@ -107,7 +107,7 @@ class Evaluation:
             for name, usual in (("split", "test"), ("precision", "32")):
                 if getattr(self, name) != usual:
                     raise UsageError(f"{source.option} has no {name}, which is a run's: leave out --{name}.")
-            return [source.session(self.runs, self.device, self.views)]
+            return [source.session(self.runs, self.device, self.views, self.settings)]
         chosen = [Run.find_sum(name, self.runs) for name in runs] if runs else [[Run.newest(self.runs)]]
         chosen = list({tuple(run.path.resolve() for run in each): each for each in chosen}.values())
         names = ["+".join(run.name for run in each) for each in chosen]

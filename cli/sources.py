@@ -15,7 +15,11 @@ from . import gathering, pictures, terminal
 from .pictures import BackboneName, Pooling, Weights
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fslstm_plugin.evaluation.session import Session
+    from fslstm_plugin.evaluation.setting import Setting
+    from fslstm_plugin.pictures import Picture
 
 PANEL = "In place of a run"
 _IMAGENET = (
@@ -63,32 +67,47 @@ class Source:
             raise UsageError(f"{self.option} takes the place of a run and its data set: leave out --run and --dataset.")
         return True
 
-    def session(self, runs: Path, device: str, views: str | None = None) -> Session:
-        """The features, those of pictures computed first; `runs` has the runs that can be the backbone."""
+    def session(self, runs: Path, device: str, views: str | None, settings: Sequence[Setting]) -> Session:
+        """The features, those of pictures computed first, if there are enough for the settings.
+
+        The folder `runs` has the runs that can be the backbone.
+        """
         from fslstm_plugin.evaluation.feature_file import open_feature_file
 
         if self.pictures is not None:
-            return self._embedded(self.pictures, runs, device, views)
+            return self._embedded(self.pictures, runs, device, views, settings)
         assert self.features is not None
         if views is not None:
             raise UsageError("--features are made, and --views says how: leave it out.")
         ranks = terminal.join_ranks()
         return open_feature_file(self.features, ranks.device(device), ranks, terminal.progress)
 
-    def _embedded(self, source: Path, runs: Path, device: str, views: str | None) -> Session:
-        import numpy as np
+    def _embedded(
+        self, source: Path, runs: Path, device: str, views: str | None, settings: Sequence[Setting]
+    ) -> Session:
+        import torch
 
         from fslstm_plugin.backbones.views import on_views
         from fslstm_plugin.evaluation.feature_session import FeatureSession
         from fslstm_plugin.pictures import labelled
 
         found = labelled(source, terminal.say)
+        name = source.resolve().name
+        # Before minutes of work; some may be left out later, as copies, and are missed then.
+        counted = FeatureSession.of(name, "pictures", torch.zeros(len(found), 1), _labels(found), "none").split
+        for each in settings:
+            each.check(counted)
         network = pictures.open_backbone(self.backbone, self.weights, self.pooling, runs, device, views)
         gathered, copies = gathering.without_copies(gathering.gather(found, network))
         for sentence in gathering.on_copies(copies):
             terminal.say(sentence)
-        name = Path(network.name).name  # of a run, whose name is its place
-        labels = np.array([each.label for each in gathered.pictures])
-        notes = [*([_IMAGENET.format(name=name)] if network.imagenet else []), *on_views(views)]
-        what = source.resolve().name, "pictures", gathered.features, labels, name, network.device
+        made_by = Path(network.name).name  # of a run, whose name is its place
+        notes = [*([_IMAGENET.format(name=made_by)] if network.imagenet else []), *on_views(views)]
+        what = name, "pictures", gathered.features, _labels(gathered.pictures), made_by, network.device
         return FeatureSession.of(*what, terminal.join_ranks(), terminal.progress, notes=notes)
+
+
+def _labels(found: Sequence[Picture]) -> np.ndarray:
+    import numpy as np
+
+    return np.array([each.label for each in found])

@@ -63,7 +63,7 @@ def tune(
     asked = evaluation.Evaluation(**rest, split=tuning.SPLIT)
     session: Session
     if source.replaces(run, asked.dataset):
-        session = source.session(asked.runs, asked.device, asked.views)
+        session = source.session(asked.runs, asked.device, asked.views, asked.settings)
     else:
         session = asked.session(Run.find(run, asked.runs))
     kept_in = None if asked.views else session.run  # other views make other features

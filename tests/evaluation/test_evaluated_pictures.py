@@ -72,9 +72,17 @@ def test_options_that_do_not_go_together_are_refused(fslstm, arguments, words) -
     assert words in done.err
 
 
-def test_too_few_pictures_are_told(fslstm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["eval", "tune"])
+def test_too_few_pictures_are_told_before_any_is_looked_at(fslstm, tmp_path: Path, command) -> None:
     folder = painted.labelled(tmp_path / "in", each=2)
-    done = fslstm("eval", "--pictures", folder, *painted.backbone(tmp_path), "--ways", 3, "--shots", 1)
-    assert (done.code, done.err.count("\n")) == (2, 1), done.err
-    assert "16" in done.err
-    assert "2" in done.err
+    done = fslstm(command, "--pictures", folder, "--weights", tmp_path / "none", "--ways", 3, "--shots", 1)
+    said = "--shots 1 and --queries 15 need 16 images per class, but class 'blue' has 2: lower one of them."
+    assert (done.code, done.err) == (2, f"fslstm: {said}\n")
+
+
+def test_too_few_pictures_without_copies_are_told(fslstm, tmp_path: Path) -> None:
+    folder = painted.labelled(tmp_path / "in", each=1)
+    for each in folder.iterdir():
+        shutil.copy(each / "0.png", each / "1.png")
+    done = fslstm("eval", "--pictures", folder, *painted.backbone(tmp_path), *SHORT[:4], "--queries", 1)
+    assert (done.code, "--queries 1 need 2 images per class" in done.err.splitlines()[-1]) == (2, True), done.err
