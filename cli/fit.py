@@ -12,6 +12,7 @@ import typer
 from fslstm_plugin.errors import DataError, UsageError, count_of, listed, printable
 
 from . import evaluation, gathering, options, pictures, results, terminal
+from .command import as_options
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
@@ -161,7 +162,8 @@ def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[
     from fslstm_plugin.pictures.predictions import path_beside
 
     unreadable = [
-        {"picture": path_beside(json, each.picture.name), "reason": each.text} for each in gathered.unreadable
+        {"picture": path_beside(json, each.picture.name), "reason": as_options(each.text)}
+        for each in gathered.unreadable
     ]
     beside = [[path_beside(json, each.name) for each in group] for group in copies]
     pictures.write_json(json, {**msgspec.structs.asdict(said), "unreadable": unreadable, "copies": beside})

@@ -38,6 +38,16 @@ def test_a_table_of_pictures_and_a_method(succeed, tmp_path: Path, small) -> Non
     assert FewShotClassifier.load(tmp_path / "c.fslstm").classes_.tolist() == ["blue", "red"]
 
 
+def test_a_picture_that_is_too_large_is_told_in_the_words_of_the_command(succeed, tmp_path: Path, small, monkeypatch):
+    folder = painted.labelled(tmp_path / "in", each=2)
+    Image.new("RGB", (300, 300)).save(folder / "red" / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 299 * 300)
+    done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", "--json", tmp_path / "c.json", *small)
+    assert "raise the limit with --max-pixels." in done.err
+    (unreadable,) = json.loads((tmp_path / "c.json").read_text())["unreadable"]
+    assert unreadable["reason"].endswith("raise the limit with --max-pixels.")
+
+
 def test_what_is_odd_is_told(succeed, tmp_path: Path, small) -> None:
     folder = painted.labelled(tmp_path / "in")
     (folder / "red" / "broken.png").write_bytes(b"no picture")
