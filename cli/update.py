@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError, count_of, listed, printable
+from fslstm_plugin.storage.files import replaceable
 
 from . import evaluation, gathering, options, pictures, terminal
 from .gathering import Gathered
@@ -62,6 +63,8 @@ def update(
         raise UsageError("There is nothing to update: give --add, --remove or --forget.")
     if groups is not None and add is None:
         raise UsageError("--groups is of the pictures of --add: give --add too.")
+    if output is None:
+        options.require_writable_folder(replaceable(model).parent)
     changes: list[str] = []
     with pictures.claimed(output or model):
         if output is not None:

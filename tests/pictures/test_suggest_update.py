@@ -196,6 +196,18 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
     assert model.read_bytes() == before
 
 
+def test_a_classifier_that_cannot_be_replaced_is_told_before_any_picture_is_looked_at(
+    fslstm, tmp_path: Path, model, monkeypatch
+) -> None:
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda place, mode: access(place, mode) and (place, mode) != (model.parent, os.W_OK)
+    )
+    done = fslstm("update", model, "--add", tmp_path / "none")
+    said = f"fslstm: The folder {model.parent} cannot be written to: name another place.\n"
+    assert (done.code, done.out, done.err) == (2, "", said)
+
+
 def test_a_picture_that_is_none_of_these_now_is_taken_out(succeed, tmp_path: Path, model) -> None:
     (tmp_path / "none.csv").write_text(f"path,label\n{tmp_path}/labelled/red/1.png,none of these\n")
     done = succeed("update", model, "--add", tmp_path / "none.csv")
