@@ -25,15 +25,16 @@ def _in_a_folder(file: Optional[Path]) -> Optional[Path]:
         return None
     from fslstm_plugin.data.reading.decode import picture_suffixes
 
-    replaceable(file)
     if file.is_file() and file.suffix.lower() in picture_suffixes():
         raise UsageError(f"{file} is a picture, and is not replaced: name another file.")
-    return _writable(file)
+    return _writable(file, regular=True)
 
 
-def _writable(file: Path) -> Path:
+def _writable(file: Path, regular: bool) -> Path:
     if str(file) == "-":
-        raise UsageError("A file must have a name, but got -: name one, or /dev/stdout.")
+        raise UsageError(f"A file must have a name, but got -: name one{'' if regular else ', or /dev/stdout'}.")
+    if regular:
+        replaceable(file)
     if not file.parent.is_dir():
         raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
     place = Path(os.path.realpath(file))
@@ -66,9 +67,7 @@ def output(help_text: str, kind: str | None = None, *names: str) -> Any:
 def _of_a_kind(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
 
     def checked(file: Optional[Path]) -> Optional[Path]:
-        if file is not None and kind in _REGULAR:
-            replaceable(file)
-        if file is not None and _writable(file).is_file() and file.stat().st_size:
+        if file is not None and _writable(file, kind in _REGULAR).is_file() and file.stat().st_size:
             try:
                 with file.open("rb") as opened:
                     content = opened.read(_MOST)

@@ -50,9 +50,10 @@ def test_only_an_earlier_file_of_the_same_kind_is_replaced(option, command, fsls
 
 def test_a_dash_is_no_file(command, fslstm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = fslstm(*command, "--json", "-")
-    assert (done.code, done.out, Path("-").exists()) == (2, "", False)
-    assert "got -: name one, or /dev/stdout" in done.err
+    for option, advice in (("--json", "name one, or /dev/stdout."), ("--chart", "name one.")):
+        done = fslstm(*command, option, "-")
+        assert (done.code, done.out, Path("-").exists()) == (2, "", False)
+        assert done.err.endswith(f"got -: {advice}\n")
 
 
 @pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="a device of POSIX systems")
