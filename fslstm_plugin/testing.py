@@ -69,7 +69,6 @@ def _on_cpu() -> Iterator[None]:
         yield
 
 
-@_on_cpu()
 def small_episodes(
     seed: int, shots: tuple[int, ...] = _SHOTS[0], batch: tuple[int, ...] = (), queries: int = _QUERIES
 ) -> SmallEpisodes:

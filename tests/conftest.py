@@ -150,9 +150,8 @@ def spawn(data_root):
 @pytest.fixture
 def other_default_device():
     """Another default device than the CPU, as "cuda" is, which there need not be."""
-    torch.set_default_device("meta")
-    yield
-    torch.set_default_device(None)
+    with torch.device("meta"):
+        yield
 
 
 @pytest.fixture(autouse=True)

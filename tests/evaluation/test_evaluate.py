@@ -38,11 +38,8 @@ def test_a_default_device_changes_nothing() -> None:
         ]
 
     expected = numbers()
-    torch.set_default_device("meta")  # as "cuda", where there is no GPU
-    try:
+    with torch.device("meta"):  # as "cuda" by `torch.set_default_device`, where there is no GPU
         assert numbers() == expected
-    finally:
-        torch.set_default_device(None)
 
 
 def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:

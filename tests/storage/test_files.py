@@ -193,7 +193,6 @@ def test_a_link_is_followed_only_where_asked(tmp_path):
     assert (link.read_text(), target.read_text()) == ("{}\n", "named by the user")
 
 
-@posix
 @pytest.mark.parametrize("name", ["a\0.svg", "a\0/b.svg"])
 def test_a_null_character_in_a_name_is_told(tmp_path, name):
     fitted = FewShotClassifier(method="nn").fit(np.eye(2), [0, 1])
@@ -203,6 +202,7 @@ def test_a_null_character_in_a_name_is_told(tmp_path, name):
     assert names(tmp_path) == []
 
 
+@posix
 def test_a_chart_follows_a_link_and_replaces_no_pipe(tmp_path):
     """As a graph, which no text is."""
     os.mkfifo(tmp_path / "pipe.svg")
