@@ -195,4 +195,4 @@ def _adapter_keys(method: Method) -> Adapters:
 
 def _class_counts(labels: Tensor, ways: int) -> Tensor:
     """How many labels ``(episodes, m)`` are of each class, int64 ``(episodes, ways)``."""
-    return (labels.unsqueeze(-1) == torch.arange(ways, device=labels.device)).sum(1)
+    return (labels.unsqueeze(-2) == torch.arange(ways, device=labels.device).unsqueeze(-1)).sum(-1)
