@@ -126,14 +126,12 @@ def _show(result: Score, names: list[str], uncalibrated: str | None) -> None:
 
 
 def _show_table(result: Score, names: list[str]) -> None:
-    from rich.markup import escape
     from rich.table import Column, Table
-    from rich.text import Text
 
-    columns = (Column(escape(each), justify="right") for each in names)
+    columns = (Column(terminal.cell(each), justify="right") for each in names)
     table = Table("Label", *columns, title="Pictures by label and prediction")
     for label, counts in result.confusions.items():
-        table.add_row(Text(label), *(f"{counts[name]:,}" if name in counts else "" for name in names))
+        table.add_row(terminal.cell(label), *(f"{counts[name]:,}" if name in counts else "" for name in names))
     terminal.for_tables().print(table)
 
 

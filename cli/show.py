@@ -27,7 +27,6 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
     """
     from msgspec import structs
     from rich.table import Column, Table
-    from rich.text import Text
 
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.classifier.model_file import ModelFile
@@ -38,7 +37,7 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
     expected = expectations(Classifier.of(content, model))
     table = Table("Class", Column("Pictures", justify="right"))
     for name, number in expected.pictures.items():
-        table.add_row(Text(printable(name)), f"{number:,}")
+        table.add_row(terminal.cell(name), f"{number:,}")
     terminal.for_tables().print(table)
     sets = "" if content.set_method in (None, expected.method) else f"; prediction sets by {content.set_method}"
     for sentence in (

@@ -70,7 +70,6 @@ def suggest(
     'fslstm update'.
     """
     from rich.table import Table
-    from rich.text import Text
 
     options.require_apart(model, source, json, label_studio)
     choose: Callable[[Tensor, int], list[Suggestion]]
@@ -101,7 +100,7 @@ def suggest(
     table = Table("", "Picture", "Why")
     for number, (path, reason) in enumerate(rows, start=1):
         place = pictures.shown(path, source)
-        table.add_row(str(number), Text(printable(place), overflow="fold"), Text(printable(reason)))
+        table.add_row(str(number), terminal.cell(place), terminal.cell(reason))
     terminal.for_tables().print(table)
     _write(rows, json, label_studio)
 

@@ -57,7 +57,6 @@ class Summary:
     def show(self, predictions: Iterable[Prediction], sets: bool, sure: bool, source: Path, calibrated: bool) -> None:
         """Print it, with columns for prediction sets and for sure labels where there are some; few pictures singly."""
         from rich.table import Column, Table
-        from rich.text import Text
 
         from fslstm_plugin.pictures.predictions import NONE
 
@@ -76,7 +75,7 @@ class Summary:
                 cells = [pictures.shown(each.path, source), label, _percent(each.probability, not each.is_corrected)]
                 cells += [] if each.labels is None else [", ".join(each.labels)]
                 cells += ["yes" if each.sure else "look"] if sure else []
-                shown.add_row(*(Text(printable(cell)) for cell in cells))
+                shown.add_row(*map(terminal.cell, cells))
         else:
             single = [right("Set of one label")] if sets else []
             shown = Table("Label", right("Pictures"), right(f"Mean probability %{doubt}"), *single)
@@ -85,7 +84,7 @@ class Summary:
                     likely = 0 if name == NONE else count.predicted  # whose probability is their label's
                     cells = [name, f"{count.pictures:,}", _percent(count.probability, likely)]
                     cells += [f"{count.single:,}"] if sets else []
-                    shown.add_row(*(Text(printable(cell)) for cell in cells))
+                    shown.add_row(*map(terminal.cell, cells))
         terminal.for_tables().print(shown)
 
 

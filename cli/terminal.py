@@ -10,10 +10,13 @@ from functools import cache
 from math import nan
 from typing import TYPE_CHECKING
 
+from fslstm_plugin.errors import printable
+
 from .command import as_options
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from fslstm_plugin.evaluation.ranks import Ranks
 
@@ -82,6 +85,13 @@ def for_tables() -> Console:
     console = Console(emoji=False)
     console.width = max(console.width, LEAST_COLUMNS)
     return console
+
+
+def cell(words: str) -> Text:
+    """Words of a user, such as names, for a table: whole, also where they are longer than their column."""
+    from rich.text import Text
+
+    return Text(printable(words), overflow="fold")
 
 
 @contextmanager

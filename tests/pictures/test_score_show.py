@@ -112,3 +112,18 @@ def test_a_classifier_of_features_is_shown_too(fslstm, succeed, tmp_path: Path) 
     assert "Backbone: none, since it was fitted to features." in done.out
     done = fslstm("show", tmp_path / "conv4")
     assert (done.code, "There is no model file" in done.err) == (1, True)
+
+
+def test_names_longer_than_their_column_are_whole(succeed, monkeypatch, tmp_path: Path, small) -> None:
+    labelled, new = painted.labelled(tmp_path / "labelled"), painted.labelled(tmp_path / "new", each=7)
+    beginning = "great_spotted_woodpecker_or_"
+    for colour in painted.COLOURS:
+        for folder in (labelled, new):
+            (folder / colour).rename(folder / (beginning + colour))
+    model = tmp_path / "birds.fslstm"
+    succeed("fit", labelled, "-o", model, "--method", "nn", *small)
+    monkeypatch.setenv("COLUMNS", "64")
+    for command in (["score", model, new], ["show", model], ["predict", model, new], ["suggest", model, new]):
+        shown = succeed(*command).out
+        assert "┃" in shown
+        assert "…" not in shown, command
