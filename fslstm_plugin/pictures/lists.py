@@ -29,7 +29,7 @@ _ELSEWHERE = ({"x1", "y1"}, {"left", "top"}, {"xtl", "ytl"}, {"bboxx", "bboxy"},
 def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Picture]:
     """The pictures of a CSV file with the columns ``path``, ``label`` or not, and one of groups or not."""
     if not os.path.exists(file):
-        raise DataError(f"There is no folder of pictures or CSV file at {file}.")
+        raise DataError(f"There is no folder of pictures, CSV or JSON file at {file}.")
     sides: Sequence[str] | None = None
     for line, cells in rows(file, columns if group is None else (*columns, group), also=(_CORNERS, _SIDES)):
         sides = _columns_of_boxes([*cells], file) if sides is None else sides

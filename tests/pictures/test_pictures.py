@@ -293,7 +293,7 @@ def test_nothing_to_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"class folder .*cat holds no pictures: add some, or remove it"):
         labelled(tmp_path)
     for listing in (labelled, pictures_in):
-        with pytest.raises(DataError, match="no folder of pictures or CSV file at"):
+        with pytest.raises(DataError, match="no folder of pictures, CSV or JSON file at"):
             listing(tmp_path / "missing")
 
 

@@ -174,7 +174,7 @@ def test_what_cannot_be_updated_is_refused(fslstm, tmp_path: Path, model) -> Non
         (("--forget", "blue", "--forget", "red"), "at least two classes", 2),
         (("--remove", "9.png"), "No labelled picture has the name 9.png", 2),
         (("--remove", "1.png"), "1.png is the name of 3 labelled pictures", 2),
-        (("--add", tmp_path / "nowhere"), "There is no folder of pictures or CSV file", 1),
+        (("--add", tmp_path / "nowhere"), "There is no folder of pictures, CSV or JSON file", 1),
     ):
         done = fslstm("update", model, *arguments)
         assert (done.code, done.err.count("\n"), words in done.err) == (code, 1, True), done.err
