@@ -95,7 +95,7 @@ class FeatureSession(Session):
             if method.needs_base_mean and self.base_mean is None:
                 raise UsageError(
                     f"{name} needs the mean feature of base classes, and there is none with {self.name}: use "
-                    "center=episode, or give base_mean (d,) with the features."
+                    "center=episode; a file or an array of features can have one beside it, base_mean (d,)."
                 )
             methods.append(method.to(self.device))
         return list({str(method): method for method in methods}.values())
