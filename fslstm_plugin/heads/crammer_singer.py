@@ -295,7 +295,8 @@ def _interior_point(
         length = _TO_BOUNDARY * _step_length(distance, -move, multiplier, turn) * going.view(-1, 1, 1)
         distance, multiplier = distance - length * move, multiplier + length * turn
         gap = torch.where(going, svm_duality_gap(kernel, targets, bound - distance, C), gap)
-    return bound - distance, gap, free
+    # Only coefficients that rounding keeps from being feasible have a gap below 0, which is no success.
+    return bound - distance, gap.abs(), free
 
 
 def _newton(

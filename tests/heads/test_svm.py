@@ -109,6 +109,22 @@ def test_singular_kernels_of_large_features_are_solved_or_warned_of(scale: float
     assert (logits.argmax(-1) == small.argmax(-1)).double().mean() > 0.75
 
 
+def test_coefficients_that_are_not_feasible_are_warned_of() -> None:
+    """Their gap can be below 0, which is not a solution better than the best."""
+    generator = torch.Generator().manual_seed(0)
+    features = 1e6 * torch.randn(40, 4, 2, generator=generator, dtype=torch.float64)
+    kernel, targets = features @ features.mT, one_hot(torch.tensor([0, 1, 0, 1]), 2)
+    silent = 0
+    for each in kernel:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            alpha = solve_crammer_singer(each, targets, 0.5)
+        if not caught:
+            silent += 1
+            assert svm_duality_gap(each, targets, alpha, 0.5).abs() < 0.01  # Rounding moves it by so much here.
+    assert 0 < silent < len(kernel)
+
+
 def test_a_kernel_that_is_no_kernel_is_named() -> None:
     kernel, targets = problems(8, 1, ways=2, shots=2, dim=3)
     with pytest.raises(SingularError, match="not positive definite: check the features"):
