@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..data.reading.decode import read_rgb
 from ..data.reading.walk import Report, class_folders
-from ..errors import DataError
+from ..errors import DataError, listed
 from ..normalization import Normalization
 from ..recipes import PretrainRecipe
 from ..storage.files import require_regular, saying_why
@@ -63,8 +63,10 @@ def open_folder(
             raise DataError(f"{folder} does not hold {layout}: {str(error).splitlines()[0]}") from error
         return FolderImages(known.imgs, known.classes, transform)
     found = class_folders(folder, report)
-    if not found:
-        raise DataError(f"{folder} does not hold a folder for each class.")
+    if len(found) < 2:  # of which any classifier would be right about all pictures
+        raise DataError(
+            f"{folder} must hold a folder for each of at least two classes, but has {listed(list(found)) or 'none'}."
+        )
     files = [(str(path), label) for label, paths in enumerate(found.values()) for path in paths]
     return FolderImages(files, list(found), transform)
 

@@ -779,6 +779,19 @@ def test_a_damaged_image_of_a_folder_is_named(tmp_path):
             pretrain(Run(tmp_path / f"run{workers}", config), OPTIONS, workers=workers, console=QUIET)
 
 
+def test_a_folder_of_one_class_is_refused(tmp_path, dots):
+    from PIL import Image
+
+    folder = tmp_path / "images" / "owl"
+    folder.mkdir(parents=True)
+    for number in range(4):
+        Image.fromarray(dots.images[number].numpy()).save(folder / f"{number}.png")
+    config = pretrain_config("tiny", folder=tmp_path / "images", image_size=32, precision="32", given={"batch_size": 4})
+    with pytest.raises(DataError, match="at least two classes, but has owl"):
+        pretrain(Run(tmp_path / "run", config), OPTIONS, workers=0, console=QUIET)
+    assert not (tmp_path / "run").exists()
+
+
 def test_episodes_that_devices_cannot_share_are_refused_before_a_folder_is_made(tmp_path, fslstm):
     result = fslstm(
         "train", "--dataset", "dots", "--backbone", "plain", "--episodes-per-step", 3, "--accelerator", "cpu",
