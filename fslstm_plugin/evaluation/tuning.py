@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -82,14 +83,12 @@ def load_tuning(run: Run) -> Tuning:
         RunError: If the file is damaged.
     """
     file = run.path / "tuned.json"
-    if not file.is_file():
+    if not os.path.lexists(file):  # what is no file is named for what it is
         return Tuning({}, [])
     try:
         return read_plain(file, Tuning)
     except RunError as error:
-        raise RunError(
-            f"{str(error).rstrip('.')}: remove it and run 'fslstm tune' again, or give `tuned=False`."
-        ) from error
+        raise RunError(f"{str(error).rstrip('.')}: remove it and run 'fslstm tune' again.") from error
 
 
 def tuned_name(choices: Mapping[str, str], name: str, own: str = "") -> str:

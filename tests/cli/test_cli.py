@@ -177,6 +177,20 @@ def test_what_was_tuned_without_weights_is_not_put_before_them(trained, fslstm, 
     assert methods == {"lssvm(ridge=7)", "lssvm+iam", "lssvm+iam+psm", "lssvm+iam+can"}
 
 
+def test_a_damaged_choice_is_named_without_an_option_that_the_command_lacks(trained, fslstm, tmp_path):
+    run = tmp_path / "fslstm"
+    shutil.copytree(trained / "fslstm", run)
+    (run / "tuned.json").write_text("{}")
+    refused = fslstm("tune", "lssvm", "--run", run, *FEW)
+    assert refused.code == 1
+    assert refused.err.endswith("remove it and run 'fslstm tune' again.\n")
+    (run / "tuned.json").unlink()
+    (run / "tuned.json").mkdir()
+    refused = fslstm("eval", "--run", run, *FEW)
+    assert refused.code == 1
+    assert "tuned.json" in refused.err
+
+
 def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
     files = {kind: tmp_path / f"r.{kind}" for kind in ("json", "csv", "latex")}
     options = [word for kind, file in files.items() for word in (f"--{kind}", file)]
