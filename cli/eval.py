@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.errors import UsageError
-from fslstm_plugin.registry import HEADS, TRANSDUCTION
+from fslstm_plugin.registry import HEADS
 
 from . import evaluation, options, terminal
 from .compare import require_head
@@ -32,7 +32,7 @@ fslstm eval "lssvm(normalize)" tim --features dinov3.npz
 fslstm eval --pictures birds/ --backbone timm:vit_small_patch16_dinov3 --pooling token
 """
 
-PRESET = {"head", "psm_iters", "can", "transduction", "iam", "bn"}  # Options that make names of methods.
+PRESET = {"head", "psm_iters", "can", "iam", "bn"}  # Options that make names of methods.
 
 
 @with_fields(Output)
@@ -59,10 +59,6 @@ def evaluate(
         int, typer.Option(min=0, help="Iterations of the Pseudo Support Module; 0 leaves its row out.")
     ] = 10,
     can: Annotated[bool, typer.Option("--can", help="Also a row with CAN's transduction.")] = False,
-    transduction: Annotated[
-        Optional[list[str]],
-        typer.Option(help="Also a row with another registered module.", autocompletion=TRANSDUCTION.names),
-    ] = None,
     iam: Annotated[
         Optional[bool],
         typer.Option(
@@ -87,12 +83,10 @@ def evaluate(
     source, rest = split(Source, rest)
     output, rest = split(Output, rest)
     asked = evaluation.Evaluation(**rest)
-    for name in transduction or []:
-        TRANSDUCTION.get(name)
     terminal.join_ranks().device(asked.device)
     (session,) = asked.sessions([run] if run is not None else None, source)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
-    refits += [*(["can"] if can else []), *(transduction or [])]
+    refits += ["can"] if can else []
     names = methods or rows_for(session.method, head, refits, iam, bn)
     asked.finish("eval", [(session, names)], output, beside)
 

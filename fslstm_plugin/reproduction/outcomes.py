@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache, cached_property
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -155,31 +154,9 @@ class OutcomeStore:
 
 @cache
 def _code() -> str:
-    """Digest of this package's code, also of changes that no commit has.
-
-    It is of what the modules define, whichever module that is, without imports and docstrings: a definition that is
-    moved, or described otherwise, computes the same. A name that is imported from elsewhere while all else stays is not
-    seen.
-    """
+    """Digest of this package's code, also of changes that no commit has."""
     package = Path(__file__).resolve().parents[1]
-    return _digest("\n".join(sorted(chain.from_iterable(map(_definitions, package.rglob("*.py"))))).encode())
-
-
-def _definitions(file: Path) -> Iterator[str]:
-    """The top-level statements of a module as text, but for imports and docstrings."""
-    tree = _WithoutWords().visit(ast.parse(file.read_bytes()))
-    return (ast.unparse(statement) for statement in tree.body)
-
-
-class _WithoutWords(ast.NodeTransformer):
-    """Takes out imports, and statements that are mere constants, as docstrings are."""
-
-    def visit_Import(self, node: ast.Import) -> None: ...
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None: ...
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        return None if isinstance(node.value, ast.Constant) else node
+    return _digest(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py"))))
 
 
 def _no_answers(method: Method) -> Outcome:

@@ -64,13 +64,10 @@ def rows_of(file):
 
 
 def test_eval_gives_a_row_for_each_module_and_shot(trained, fslstm, tmp_path):
-    result = fslstm(
-        "eval", "--runs", trained, *FEW, "--psm-iters", 2, "--can", "--transduction", "average",
-        "--json", tmp_path / "r.json",
-    )  # fmt: skip
+    result = fslstm("eval", "--runs", trained, *FEW, "--psm-iters", 2, "--can", "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     rows = rows_of(tmp_path / "r.json")
-    modules = [[], ["iam"], ["iam", "psm"], ["iam", "can"], ["iam", "average"]]
+    modules = [[], ["iam"], ["iam", "psm"], ["iam", "can"]]
     assert [(row["shots"], row["modules"]) for row in rows] == [(s, m) for s in (1, 2) for m in modules]
     assert rows[0]["accuracy"] > 40, "chance is 25"
     for word in ("LSSVM+IAM+PSM", "LSSVM+IAM+CAN", "best", f"{rows[0]['accuracy']:.2f}"):
@@ -189,6 +186,11 @@ def test_a_damaged_choice_is_named_without_an_option_that_the_command_lacks(trai
     refused = fslstm("eval", "--run", run, *FEW)
     assert refused.code == 1
     assert "tuned.json" in refused.err
+
+
+def test_a_module_of_another_package_is_named_with_the_method(trained, succeed, tmp_path):
+    succeed("eval", "lssvm+iam+average", "--runs", trained, *FEW, "--json", tmp_path / "r.json")
+    assert {tuple(row["modules"]) for row in rows_of(tmp_path / "r.json")} == {("iam", "average")}
 
 
 def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_path):
@@ -410,7 +412,6 @@ WRONG = [
     (("eval",), 1, "fslstm demo"),
     (("compare-heads",), 1, "fslstm demo"),
     (("eval", "--run", "nope"), 1, "There is no run at"),
-    (("eval", "--transduction", "psn"), 2, "Did you mean 'psm'"),
     (("eval", "--device", "cuda:99"), 2, "no device 'cuda:99'"),
     (("eval", "--psm-iters", -1), 2, "--psm-iters"),
     (("pretrain", "--dataset", "dots", "--weight-decay", "inf"), 2, "--weight-decay must be a number <= 1000000"),

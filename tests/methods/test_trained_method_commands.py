@@ -158,7 +158,7 @@ def test_a_rival_is_not_fitted_to_pictures(fslstm, tmp_path: Path) -> None:
 
 def test_a_whole_method_takes_no_module(trained, fslstm, runs: Path) -> None:
     evaluate = ("eval", "--run", trained("feat").name, "--runs", runs, *EPISODES)
-    for options in (["--can"], ["--psm-iters", 3], ["--transduction", "can"], ["--iam"]):
+    for options in (["--can"], ["--psm-iters", 3], ["--iam"]):
         result = fslstm(*evaluate, *options)
         assert (result.code, result.out) == (2, "")
         assert "nor a transductive module" in result.err

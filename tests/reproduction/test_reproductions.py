@@ -1347,17 +1347,3 @@ def test_columns_that_share_no_line_have_legends_of_their_own():
     shared = [replace(point, series=point.series[-1]) for point in points]
     figure = draw(Lines("x", "y", shared))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["c", "d"]
-
-
-def test_the_digest_of_the_code_is_of_what_it_computes(tmp_path):
-    def definitions(text):
-        file = tmp_path / "module.py"
-        file.write_text(text)
-        return sorted(outcomes._definitions(file))
-
-    code = definitions("import a\n\n\ndef f(x):\n    return x + 1\n\n\nclass C:\n    y = 2\n")
-    moved = (
-        '"""Words."""\nfrom b import c\n\nclass C:\n    """More words."""\n    y = 2\n\ndef f(x):\n    return x + 1\n'
-    )
-    assert definitions(moved) == code
-    assert definitions("def f(x):\n    return x + 2\n\n\nclass C:\n    y = 2\n") != code
