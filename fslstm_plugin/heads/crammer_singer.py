@@ -295,7 +295,7 @@ def _interior_point(
         length = _TO_BOUNDARY * _step_length(distance, -move, multiplier, turn) * going.view(-1, 1, 1)
         distance, multiplier = distance - length * move, multiplier + length * turn
         gap = torch.where(going, svm_duality_gap(kernel, targets, bound - distance, C), gap)
-    # Only coefficients that rounding keeps from being feasible have a gap below 0, which is no success.
+    # Only rounding makes a gap negative, and one that is far below 0 is no success.
     return bound - distance, gap.abs(), free
 
 
@@ -304,6 +304,7 @@ def _newton(
 ) -> tuple[Tensor, Tensor]:
     """The moves of A and L that make the gradient 0 and change ``T L`` by ``aim``, to first order."""
     move = _solve_with_row_sums_zero(inverses, -gradient - aim / distance)
+    move = move - move.mean(-1, keepdim=True)  # What rounding leaves of the row sums would add up.
     return move, (aim + multiplier * move) / distance
 
 
