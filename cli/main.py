@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fslstm_plugin import __version__
-from fslstm_plugin.errors import FSLSTMError
+from fslstm_plugin.errors import FSLSTMError, reason
 from fslstm_plugin.evaluation.processes import forget_stale
 from fslstm_plugin.stopping import STOPPED, listening
 
@@ -105,7 +105,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _refusal(error: OSError, place: str | None) -> str:
-    return f"The operating system refused: {error.strerror or error}{f' ({place})' if place else ''}."
+    return f"The operating system refused: {reason(error)}{f' ({place})' if place else ''}."
 
 
 def _require_printed(output: streams.Stream) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import FSLSTMError, StorageError, printable
+from fslstm_plugin.errors import FSLSTMError, StorageError, printable, reason
 
 from . import options
 from .terminal import for_tables, join_ranks, say
@@ -62,7 +62,7 @@ class Output:
             try:
                 run.save_evaluation(kind, content)
             except (StorageError, OSError) as error:
-                say(f"The evaluation could not be saved in {run.path}: {error}")
+                say(f"The evaluation could not be saved in {run.path}: {reason(error).rstrip('.')}.")
         self._write(rows, notes, content)
 
     def _show(self, rows: Sequence[Row], notes: Sequence[str], further: Mapping[str, Sequence[Any]]) -> None:
@@ -105,7 +105,7 @@ def attempt(*writes: Callable[[], object]) -> None:
         except FSLSTMError as error:
             faults.append(error)
         except OSError as error:
-            faults.append(StorageError(f"Cannot write {error.filename}: {error.strerror or error}."))
+            faults.append(StorageError(f"Cannot write {error.filename}: {reason(error)}."))
     if len(faults) > 1:
         raise StorageError(" ".join(map(str, faults)))
     if faults:

@@ -119,6 +119,16 @@ class PartError(FSLSTMError):
         super().__init__(f"The {kind} '{name}' of the package {package} {fault}: update or uninstall that package.")
 
 
+def reason(error: BaseException) -> str:
+    """What is wrong: of what the operating system refuses its words, without number and file.
+
+    Example:
+        >>> reason(FileNotFoundError(2, "No such file or directory", "a.txt")), reason(ValueError("no number"))
+        ('No such file or directory', 'no number')
+    """
+    return str(getattr(error, "strerror", None) or error)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether there was not enough memory, of the machine or of a GPU; PyTorch says so in words.
 

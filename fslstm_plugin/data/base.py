@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 
 from ..checks import one_of
-from ..errors import DataError, StorageError, count_of
+from ..errors import DataError, StorageError, count_of, reason
 from ..recipes import DatasetRecipe
 from ..storage.files import exclusive
 from ..storage.folders import partial_folder, remove_folder, whole_folder
@@ -140,7 +140,8 @@ class Dataset(ABC):
                 raise
             raise type(error)(str(error).replace(str(self.extracted(root)), str(source))) from error
         except OSError as error:
-            raise DataError(f"{self.title} could not be prepared in {folder}: {error}.") from error
+            place = f" ({error.filename})" if error.filename else ""
+            raise DataError(f"{self.title} could not be prepared in {folder}: {reason(error)}{place}.") from error
         report(f"{self.title} is prepared in {folder}.")
 
     def clean(self, root: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, takewhile
 from pathlib import Path
 
-from ..errors import StorageError, listed
+from ..errors import StorageError, listed, reason
 from ..storage.files import subfolder
 
 _LONGEST = 200  # Bytes of a name; with a number at its end it stays below the 255 that file systems take.
@@ -113,7 +113,7 @@ def _place(picture: Path, folder: Path, link: bool) -> None:
                 raise StorageError(f"{picture} or the folder {folder} is gone: try again.") from error
         except OSError as error:
             what = "link" if link else "copy"
-            raise StorageError(f"Cannot {what} {picture} to {target}: {error.strerror or error}.") from error
+            raise StorageError(f"Cannot {what} {picture} to {target}: {reason(error)}.") from error
 
 
 def _is_copy(target: Path, picture: Path) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..data.base import Split
-from ..errors import RunError, StorageError
+from ..errors import RunError, StorageError, reason
 from ..evaluation.runner import Outcome
 from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
@@ -135,7 +135,7 @@ class OutcomeStore:
                 if len(outcome.accuracies) == setting.episodes:  # Till then, what other code measured stays.
                     prune(file.parent, keep=file, pattern=f"{self._stem(name, setting)}-*.safetensors")
         except (StorageError, OSError) as error:
-            self.note(f"The outcome of {name} is not kept: {error}")
+            self.note(f"The outcome of {name} is not kept: {reason(error).rstrip('.')}.")
 
     def _file(self, name: str, setting: Setting) -> Path:
         return self.run.path / "cache" / f"{self._stem(name, setting)}-{self._made_by}.safetensors"

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from filelock import FileLock, Timeout
 
-from ..errors import DataError, FSLSTMError, RunError, StorageError, UsageError
+from ..errors import DataError, FSLSTMError, RunError, StorageError, UsageError, reason
 
 # Answers of a file system without locks; the last, of one that locks only files that may be written.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF}
@@ -44,7 +44,7 @@ def saying_why(what: str, kind: Callable[[str], FSLSTMError] = StorageError) -> 
     try:
         yield
     except OSError as error:
-        raise kind(f"{what}: {error.strerror or error}.") from error
+        raise kind(f"{what}: {reason(error)}.") from error
 
 
 @contextmanager
@@ -412,7 +412,7 @@ def read_json(file: Path) -> Any:
         require_regular(file)
         return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} must be JSON, but cannot be read as such ({error}).") from error
+        raise DataError(f"{file} must be JSON, but cannot be read as such ({reason(error)}).") from error
 
 
 def _refuse(name: str) -> NoReturn:

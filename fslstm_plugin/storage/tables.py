@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from ..errors import DataError, listed
+from ..errors import DataError, listed, reason
 from .files import require_regular
 
 # Spreadsheets write the second where numbers have a comma, and the third as "text".
@@ -77,7 +77,7 @@ def rows(
                     )
                 yield above + reader.line_num, dict(zip_longest(names, cells[: len(names)], fillvalue=""))
     except (OSError, UnicodeError, csv.Error) as error:
-        raise DataError(f"{file} must be {form}, but cannot be read as one ({error}).") from error
+        raise DataError(f"{file} must be {form}, but cannot be read as one ({reason(error)}).") from error
 
 
 def _lines(content: io.BufferedReader, size: int | None) -> Iterator[str]:

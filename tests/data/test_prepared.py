@@ -290,14 +290,14 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(prepared, "_write_images", full)
-    with pytest.raises(DataError, match=r"Toy could not be prepared in .*No space left"):
+    with pytest.raises(DataError, match=r"Toy could not be prepared in \S*: No space left on device\.$"):
         Toy().prepare(tmp_path)
     assert [path.name for path in (tmp_path / "fslstm").iterdir()] == [".toy.lock"]
 
 
 def test_a_root_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="Toy could not be prepared in"):
+    with pytest.raises(DataError, match=r"Toy could not be prepared in \S*: \w[^\[]* \(.*file.*\)\.$"):
         Toy().prepare(tmp_path / "file")
 
 

@@ -249,6 +249,8 @@ def test_only_regular_files_are_opened(tmp_path, monkeypatch):
                     opening(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         require_regular(tmp_path / "missing")
+    with pytest.raises(DataError, match=r"cannot be read as such \(No such file or directory\)\.$"):
+        read_json(tmp_path / "missing")
     (tmp_path / "whole").symlink_to("content")
     (tmp_path / "content").write_text("[1]")
     assert read_json(require_regular(tmp_path / "whole")) == [1]
