@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fslstm_plugin.errors import RunError, UsageError
+from fslstm_plugin.errors import RunError, UsageError, printable
 from fslstm_plugin.registry import BACKBONES, DATASETS
 from fslstm_plugin.reproduction import shipped
+from fslstm_plugin.stopping import Interrupted
 
 from . import evaluation, options, terminal
 
@@ -147,10 +148,13 @@ def reproduce(
     for reproduction in reproductions:
         if not redraw:
             measure = support.measure if reproduction.specification.shows_tasks else engine.measure
-            measure(reproduction, parts[reproduction.name], request)
+            try:
+                measure(reproduction, parts[reproduction.name], request)
+            except Interrupted as stop:  # which names the command for the one training alone
+                raise Interrupted("Stopped. Continue with the same command and --resume.", stop.number) from stop
         with naming_damage(reproduction.folder):
             outputs.write(reproduction)
-        typer.echo(f"{reproduction.name}: see {reproduction.folder / 'table.md'}")
+        typer.echo(printable(f"{reproduction.name}: see {reproduction.folder / 'table.md'}"))
         if not redraw and not reproduction.specification.shows_tasks:
             measured = measurements.read(reproduction.folder)
             typer.echo(beside.sentence(beside.shipped_pairs(reproduction.name, measured)))

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import re
 import shutil
+import signal
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
@@ -38,6 +39,7 @@ from fslstm_plugin.reproduction.specification import Published, Reproduction, fi
 from fslstm_plugin.reproduction.titles import model_titles
 from fslstm_plugin.runs.configuration import TrainConfig
 from fslstm_plugin.runs.folder import Run, new_run_folder
+from fslstm_plugin.stopping import Interrupted
 from fslstm_plugin.storage.files import exclusive
 from fslstm_plugin.storage.plain import from_plain
 from fslstm_plugin.storage.weights import save_tensors
@@ -386,6 +388,16 @@ def test_a_class_with_a_bar_in_its_name_stays_in_its_cell(tmp_path, monkeypatch)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert "a&#124;b" in text
     assert {line.count("|") for line in rows} == {5}
+
+
+def test_a_reproduction_that_is_stopped_in_a_training_says_how_it_continues(reproduce, monkeypatch):
+    def stopped(*_, **__):
+        raise Interrupted("Stopped at step 1. Continue with fslstm pretrain --resume.", signal.SIGTERM)
+
+    monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", stopped)
+    result = reproduce("table1", *SMALL, "--seed", 2)
+    assert result.code == 75
+    assert result.err.endswith("fslstm: Stopped. Continue with the same command and --resume.\n")
 
 
 def test_what_would_be_trained_is_said_before_any_time_is_measured(trained, reproduce, monkeypatch):
