@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fslstm_plugin.errors import DataError, PartError, UsageError
+from fslstm_plugin.errors import DataError, PartError, UsageError, printable
 from fslstm_plugin.registry import DATASETS
 
 from . import terminal
@@ -60,7 +60,7 @@ def prepare(
     dataset = DATASETS.get(name)
     from fslstm_plugin.data.root import data_root as resolve
 
-    dataset.prepare(resolve(data_root), source or archive, lambda message: typer.echo(message, err=True))
+    dataset.prepare(resolve(data_root), source or archive, lambda message: typer.echo(printable(message), err=True))
 
 
 @app.command("list", cls=Command, epilog=epilog(LIST_EXAMPLES))

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fslstm_plugin.errors import printable
+
 from . import options
 
 EXAMPLES = """
@@ -64,7 +66,7 @@ def demo(
             raise Interrupted("Stopped. 'fslstm demo' does not continue: it begins anew.", stop.number) from stop
     where = shlex.join(["--runs", str(runs), "--data-root", str(root)])
     typer.echo(
-        f"\nThe report is {page}: open it in a browser. Next steps:\n"
+        f"\nThe report is {printable(str(page))}: open it in a browser. Next steps:\n"
         f"  fslstm compare {where}  # every transductive method on these features\n"
         f"  fslstm tune {where}  # constants chosen on validation classes\n"
         "  fslstm data list  # the data sets; cifar-fs needs one archive\n"

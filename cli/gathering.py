@@ -70,7 +70,7 @@ def told(batches: Iterable[Looked], total: int) -> Iterator[Looked]:
     with terminal.progress("Pictures", total) as tell:
         for batch in batches:
             for each in batch.problems[: max(0, _MOST_NAMED - unreadable)]:
-                terminal.say(f"Left out: {printable(each.text)}")
+                terminal.say(f"Left out: {each.text}")
             yield batch
             unreadable += len(batch.problems)
             remarks += batch.remarks
@@ -79,7 +79,7 @@ def told(batches: Iterable[Looked], total: int) -> Iterator[Looked]:
     for how, count in Counter(each.text for each in remarks).items():
         first = next(each.picture for each in remarks if each.text == how)
         more = f" and {count - 1:,} more" if count > 1 else ""
-        terminal.say(printable(f"{how}: {first.path}{more}."))
+        terminal.say(f"{how}: {first.path}{more}.")
 
 
 def without_copies(gathered: Gathered, known: Gathered | None = None) -> tuple[Gathered, list[list[Picture]]]:

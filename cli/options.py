@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import UsageError
+from fslstm_plugin.errors import UsageError, printable
 from fslstm_plugin.registry import BACKBONES
 from fslstm_plugin.storage.files import replaceable
 
@@ -191,4 +191,4 @@ def announce(sentence: str) -> None:
     """Print a sentence once, whatever the number of training processes."""
     from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-    rank_zero_only(typer.echo)(sentence)
+    rank_zero_only(typer.echo)(printable(sentence))

@@ -109,5 +109,5 @@ def sort(folder: Path, asked: Asked, summary: Summary, link: bool) -> None:
         for each in asked
     )
     for sentence in sort_into(folder, found, [*summary.counts, UNSURE], link):
-        terminal.say(printable(sentence))
+        terminal.say(sentence)
     typer.echo(f"{'Linked' if link else 'Copied'} into {printable(str(folder))}.")

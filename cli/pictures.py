@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, RunError, UsageError, count_of, printable
+from fslstm_plugin.errors import DataError, RunError, UsageError, count_of
 
 from . import results, terminal
 
@@ -209,7 +209,7 @@ def claimed(file: Path) -> AbstractContextManager[None]:
     """Keep a file from other commands while it is read, changed and written; if one has it, say so and wait."""
     from fslstm_plugin.storage.files import claimed as alone
 
-    return alone(file, lambda: terminal.say(f"Waiting for another command that writes {printable(str(file))}."))
+    return alone(file, lambda: terminal.say(f"Waiting for another command that writes {file}."))
 
 
 def shown(text: str, source: Path) -> str:

@@ -67,7 +67,7 @@ def _lines(description: str) -> Callable[[int, int], None]:
 def say(sentence: str) -> None:
     """A sentence on a line of its own, by the first process only."""
     if is_first():
-        for_sentences().print(as_options(sentence), highlight=False, soft_wrap=True, markup=False)
+        for_sentences().print(printable(as_options(sentence)), highlight=False, soft_wrap=True, markup=False)
 
 
 @cache

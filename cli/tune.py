@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import UsageError, listed
+from fslstm_plugin.errors import UsageError, listed, printable
 
 from . import evaluation, options, terminal
 from .results import attempt, write_json
@@ -93,7 +93,7 @@ def _keep(run: Run, choices: dict[str, str], rows: list[Row], own: str) -> None:
     from fslstm_plugin.evaluation import tuning
 
     tuning.save_choices(run, choices, rows)
-    typer.echo(f"Saved the choices in {run.path / 'tuned.json'}.")
+    typer.echo(printable(f"Saved the choices in {run.path / 'tuned.json'}."))
     as_named = [name for name in choices if tuning.tuned_name(choices, name, own) != choices[name]]
     if as_named:
         typer.echo(f"Not used by eval and compare, since named with arguments: {listed(as_named)}.")

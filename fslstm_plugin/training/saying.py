@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from ..errors import printable
+
 
 def say(console: Console, sentence: str) -> None:
     """A sentence on a line of its own."""
-    console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    console.print(printable(sentence), highlight=False, soft_wrap=True, markup=False)

@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from fslstm_cli import terminal
+from fslstm_cli import options, terminal
 from rich.console import Console
 from rich.table import Table
+
+from fslstm_plugin.training import saying
 
 
 @pytest.fixture
@@ -44,6 +46,14 @@ def test_a_sentence_needs_no_torch():
     program = "import sys; from fslstm_cli import terminal; terminal.say('Said.'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stderr, done.stdout) == ("Said.\n", "False\n")
+
+
+def test_no_sentence_is_obeyed_by_a_terminal(log, capsys):
+    said = "In a\x1b[2J\nb."
+    terminal.say(said)
+    saying.say(terminal.for_sentences(), said)
+    options.announce(said)
+    assert log.getvalue() + capsys.readouterr().out == 3 * "In a\\x1b[2J\\nb.\n"
 
 
 def test_a_name_between_colons_stays_as_it_is(capsys):

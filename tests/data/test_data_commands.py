@@ -26,7 +26,10 @@ def test_prepare_and_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     prepared = call("prepare", "glyphs", "--data-root", tmp_path)
     assert prepared.exit_code == 0, prepared.output
     assert f"Glyphs is prepared in {tmp_path}" in prepared.stderr
-    assert "already prepared" in call("prepare", "glyphs", "--data-root", tmp_path).stderr
+    (tmp_path / "a\nb").symlink_to(tmp_path)
+    assert "already prepared in " in (again := call("prepare", "glyphs", "--data-root", tmp_path / "a\nb").stderr)
+    assert r"a\nb" in again
+    assert again.count("\n") == 1
     listed = call("list", "--data-root", tmp_path, "--json", tmp_path / "rows.json")
     assert listed.exit_code == 0, listed.output
     assert "384" in listed.stdout
