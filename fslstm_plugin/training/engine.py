@@ -152,10 +152,14 @@ class Checkpoints(pl.Callback):
         if stopping or due:
             self._save(trainer)
         if stopping:
-            raise Interrupted(
-                f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_command}.",
-                self.stop_signal,
-            )
+            raise self.stopped(trainer)
+
+    def stopped(self, trainer: pl.Trainer) -> Interrupted:
+        """What to raise where a signal ends the training and all is saved."""
+        return Interrupted(
+            f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_command}.",
+            self.stop_signal,
+        )
 
     def _is_due(self, trainer: pl.Trainer) -> bool:
         if self.every is None:
@@ -422,5 +426,7 @@ def fit(
             if trainer.world_size == 1 and trainer.strategy.root_device.type == "cuda":
                 module.replay()
             trainer.fit(module, batches, ckpt_path=checkpoint, weights_only=True)
+            if checkpoints.stop_signal:  # during the last step, or after it
+                raise checkpoints.stopped(trainer)
             if first and not checkpoints.started:
                 say(progress.console, f"{run.path} is trained to its end: nothing was left to do.")

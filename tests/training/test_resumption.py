@@ -287,6 +287,8 @@ def stop_in(step: int, number: int, times: int = 1) -> None:
     [
         ("train", signal.SIGTERM, 4, 75),
         ("train", signal.SIGTERM, 5, 75),  # the end of an epoch
+        ("train", signal.SIGINT, 8, 130),  # the last
+        ("pretrain", signal.SIGTERM, 8, 75),
         ("pretrain", signal.SIGUSR1, 5, 75),
         ("pretrain-folder", signal.SIGINT, 7, 130),
     ],
