@@ -26,10 +26,10 @@ def filled(name: str, **values: object) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """Escaped text whose long names may break after ``+``, ``,`` and ``.``, and before ``(``.
+    """Escaped text whose long names may break before ``(``, and before a letter after ``+``, ``,`` or ``.``.
 
     Example:
-        >>> print(breakable("NN+PSM"))
-        NN+<wbr>PSM
+        >>> print(breakable("NN(power=0.5)+PSM"))
+        NN<wbr>(power=0.5)+<wbr>PSM
     """
-    return Markup(re.sub(r"(?<=[\w)][+,.])(?=\w)|(?<=\w)(?=\()", "<wbr>", str(escape(text))))
+    return Markup(re.sub(r"(?<=[\w)][+,.])(?=[^\W\d])|(?<=\w)(?=\()", "<wbr>", str(escape(text))))

@@ -462,6 +462,13 @@ def test_a_page_quotes_what_it_is_given():
     assert Page(text).open == []
 
 
+def test_names_break_at_their_parts_in_every_cell_and_numbers_do_not():
+    block = Block("", head=["method", "gain", "gain over"], rows=[["RR+PSM", "+1.25 ± 0.50", "lssvm(ridge=0.1,bpa)"]])
+    text = page("Title", [Section("Run", [], [block], [], [], [])])
+    assert "RR+<wbr>PSM" in text
+    assert "<td>+1.25 ± 0.50</td><td>lssvm<wbr>(ridge=0.1,<wbr>bpa)</td>" in text
+
+
 def test_untrusted_names_are_shown_not_obeyed(run):
     name = "<script>alert('a')&$\\frac"
     config = {**CONFIG, "dataset": name}
