@@ -50,13 +50,7 @@ def compare(
             "PSM, and the best with bpa; with several runs what each was trained for.",
         ),
     ] = None,
-    run: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            help="Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two; repeat it for "
-            "several. Default: the newest."
-        ),
-    ] = None,
+    run: evaluation.RunsOption = None,
     **more: Any,
 ) -> None:
     """Compare any methods, of one run or several, on the same episodes.
@@ -121,7 +115,7 @@ def _where_possible(sessions: Sequence[Session], names: Sequence[str]) -> list[t
 @with_fields(evaluation.Evaluation)
 @with_fields(Source, PANEL)
 def compare_heads(
-    run: evaluation.RunOption = None,
+    run: evaluation.RunsOption = None,
     head: Annotated[
         Optional[list[str]],
         typer.Option(
@@ -140,4 +134,4 @@ def compare_heads(
         require_head(name)
     psm = "psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"
     names = [f"{each}{module}" for each in head or PAPERS_HEADS for module in ("", "+can", f"+{psm}")]
-    compare(names, [run] if run is not None else None, **more)
+    compare(names, run, **more)

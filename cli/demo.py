@@ -69,6 +69,6 @@ def demo(
         f"\nThe report is {printable(str(page))}: open it in a browser. Next steps:\n"
         f"  fslstm compare {where}  # every transductive method on these features\n"
         f"  fslstm tune {where}  # constants chosen on validation classes\n"
-        "  fslstm data list  # the data sets; cifar-fs needs one archive\n"
+        f"  fslstm data list {shlex.join(['--data-root', str(root)])}  # the data sets; cifar-fs needs one archive\n"
         "  fslstm train --dataset cifar-fs --backbone conv4  # the paper's recipe"
     )

@@ -36,6 +36,14 @@ RunOption = Annotated[
         help="Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two. Default: the newest.",
     ),
 ]
+RunsOption = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--run",
+        help="Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two; repeat it for several. Default: "
+        "the newest.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 BatchEpisodes = Annotated[
     Optional[int],

@@ -221,6 +221,13 @@ def test_compare_heads_compares_all_on_the_same_episodes(trained, fslstm, tmp_pa
     assert r"\toprule" in latex
 
 
+def test_heads_are_compared_on_several_runs(trained, succeed, tmp_path):
+    runs = ("--run", "base", "--run", "fslstm", "--runs", trained)
+    succeed("compare-heads", *runs, *FEW, "--head", "nn", "--json", tmp_path / "r.json")
+    rows = [(row["run"], *row["modules"]) for row in rows_of(tmp_path / "r.json") if row["shots"] == 1]
+    assert sorted(rows) == [(run, *modules) for run in ("base", "fslstm") for modules in ([], ["can"], ["psm"])]
+
+
 def test_a_terminal_shows_the_accuracies_so_far(trained, fslstm, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")  # Rich takes the captured stream for a terminal.
