@@ -64,11 +64,12 @@ def demo(
             program.main(arguments, prog_name="fslstm", standalone_mode=False)
         except Interrupted as stop:
             raise Interrupted("Stopped. 'fslstm demo' does not continue: it begins anew.", stop.number) from stop
-    where = shlex.join(["--runs", str(runs), "--data-root", str(root)])
+    data = shlex.join(["--data-root", str(root)])
+    where = f"{shlex.join(['--runs', str(runs)])} {data}"
     typer.echo(
         f"\nThe report is {printable(str(page))}: open it in a browser. Next steps:\n"
         f"  fslstm compare {where}  # every transductive method on these features\n"
         f"  fslstm tune {where}  # constants chosen on validation classes\n"
-        f"  fslstm data list {shlex.join(['--data-root', str(root)])}  # the data sets; cifar-fs needs one archive\n"
-        "  fslstm train --dataset cifar-fs --backbone conv4  # the paper's recipe"
+        f"  fslstm data list {data}  # the data sets; cifar-fs needs one archive\n"
+        f"  fslstm train --dataset cifar-fs --backbone conv4 {data}  # the paper's recipe"
     )

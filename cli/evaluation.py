@@ -29,20 +29,10 @@ if TYPE_CHECKING:
     from .further import Further
     from .sources import Source
 
-RunOption = Annotated[
-    Optional[str],
-    typer.Option(
-        "--run",
-        help="Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two. Default: the newest.",
-    ),
-]
+_RUN = "Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two"
+RunOption = Annotated[Optional[str], typer.Option("--run", help=f"{_RUN}. Default: the newest.")]
 RunsOption = Annotated[
-    Optional[list[str]],
-    typer.Option(
-        "--run",
-        help="Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two; repeat it for several. Default: "
-        "the newest.",
-    ),
+    Optional[list[str]], typer.Option("--run", help=f"{_RUN}; repeat it for several. Default: the newest.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 BatchEpisodes = Annotated[

@@ -26,7 +26,16 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import FSLSTMError, RunError, SingularError, StorageError, UsageError, count_of, is_out_of_memory
+from ..errors import (
+    FSLSTMError,
+    RunError,
+    SingularError,
+    StorageError,
+    UsageError,
+    count_of,
+    is_out_of_memory,
+    reason,
+)
 from ..evaluation.processes import forget_stale
 from ..runs.folder import Run
 from ..stopping import Interrupted, listen, listening
@@ -305,12 +314,12 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
     except BrokenPipeError:
         raise
     except (OSError, StorageError) as error:
-        reason = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {error.strerror}."
+        fault = str(error) if isinstance(error, StorageError) else f"Cannot write to {run.path}: {reason(error)}."
         if resume or checkpoints.started or (run.path / "config.json").is_file():
             advice = f"What was saved before is intact: fix this and continue with {run.resume_command}."
         else:
             advice = "Nothing was trained yet: fix this and start again."
-        raise StorageError(f"{reason.rstrip('.')}. {advice}") from error
+        raise StorageError(f"{fault.rstrip('.')}. {advice}") from error
     except FSLSTMError:
         raise
     except Exception as error:  # torch, pickle and Lightning raise many types, as checkpoints can be damaged anyhow
@@ -324,9 +333,9 @@ def _explained(run: Run, checkpoints: Checkpoints, resume: bool) -> Iterator[Non
         raise _damaged(run, without_advice(str(error)).partition("\n")[0] or type(error).__name__) from error
 
 
-def _damaged(run: Run, reason: str) -> RunError:
+def _damaged(run: Run, fault: str) -> RunError:
     return RunError(
-        f"The training cannot continue from {run.checkpoint}, which is damaged or of another training ({reason}): "
+        f"The training cannot continue from {run.checkpoint}, which is damaged or of another training ({fault}): "
         "start a new run."
     )
 

@@ -13,6 +13,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
@@ -777,6 +778,13 @@ def test_a_damaged_image_of_a_folder_is_named(tmp_path):
     for workers in (0, 1):
         with pytest.raises(DataError, match=r"^The image \S*class\d/\d.png is damaged, or not an image [^\n]*$"):
             pretrain(Run(tmp_path / f"run{workers}", config), OPTIONS, workers=workers, console=QUIET)
+
+
+def test_a_fault_of_writing_without_the_systems_words_is_told(tmp_path):
+    run, checkpoints = SimpleNamespace(path=tmp_path), SimpleNamespace(started=False)
+    told = pytest.raises(StorageError, match=r"Cannot write to \S*: broken\. Nothing was trained yet")
+    with told, engine._explained(run, checkpoints, resume=False):
+        raise OSError("broken")
 
 
 def test_a_folder_of_one_class_is_refused(tmp_path, dots):
