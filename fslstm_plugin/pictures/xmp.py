@@ -83,6 +83,9 @@ def _content(keywords: str) -> str:
 def _is_ours(sidecar: Path) -> bool:
     if sidecar.is_symlink() or not sidecar.is_file() or sidecar.stat().st_size > _LONGEST:
         return False
-    text = sidecar.read_bytes().decode(errors="replace")
+    try:
+        text = sidecar.read_bytes().decode(errors="replace")
+    except OSError:  # of another user, who lets nobody read it
+        return False
     found = _KEYWORDS.search(text)
     return found is not None and text == _content(found[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_sidecar_that_cannot_be_written_is_named_and_stops_no_other(tmp_path: 
         f"{'a' * 252}.xmp: File name too long.",
     ]
     assert keywords(longest.with_name(f"{longest.name}.xmp")) == ["owl"]
+
+
+def test_a_sidecar_that_cannot_be_read_is_left_and_stops_no_other(tmp_path: Path, monkeypatch) -> None:
+    pictures = {tmp_path / f"{number}.jpg": ["owl"] for number in (1, 2)}
+    write_sidecars(pictures)
+    read = Path.read_bytes
+
+    def refuse(file: Path) -> bytes:  # as the system does to another user; who may do all is refused nothing
+        if file.name == "1.jpg.xmp":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return read(file)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert write_sidecars({picture: ["wren"] for picture in pictures}) == Sidecars(1, 1, [])
+    assert keywords(tmp_path / "2.jpg.xmp") == ["wren"]
 
 
 def test_predict_writes_those_of_sure_labels(fslstm, succeed, tmp_path: Path, model, new) -> None:
