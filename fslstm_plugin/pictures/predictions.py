@@ -154,7 +154,7 @@ class PredictionTable:
 
     def _cut_off(self, whole: int) -> None:
         """Remove the half line that an interrupted write left, but nothing that was a line once."""
-        with self.file.open("rb+") as file:
+        with saying_why(f"Cannot write {self.file}"), self.file.open("rb+") as file:
             file.seek(whole)
             if file.read().endswith(b"\n"):
                 raise self._edited("a quote without its other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
@@ -763,6 +764,21 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch) -> None:
             table.append([Prediction("/2.png", "a", "a", 0.5, 1.0, None, "")])
     assert table.file.read_bytes() == before
     assert PredictionTable(table.file, "m").done == {"/1.png"}
+
+
+def test_a_table_that_must_not_be_changed_is_named(tmp_path: Path, monkeypatch) -> None:
+    table = tmp_path / "out.csv"
+    PredictionTable(table, "m").append([Prediction("/1.png", "owl", "owl", 0.5, 1.0, None, "")])
+    opened = Path.open
+
+    def refuse(file: Path, mode: str = "r", *more, **named):  # as the system does, but not to who may do all
+        if mode == "rb+":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return opened(file, mode, *more, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(StorageError, match=r"Cannot write .*out\.csv: Permission denied\."):
+        PredictionTable(table, "m")
 
 
 def test_a_table_that_is_gone_or_another_is_not_written_to(tmp_path: Path) -> None:
