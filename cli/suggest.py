@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -12,6 +13,7 @@ import typer
 from fslstm_plugin.errors import UsageError, printable
 
 from . import evaluation, gathering, options, outputs, pictures, terminal
+from .results import attempt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,8 +110,10 @@ def suggest(
 def _write(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:
     from fslstm_plugin.pictures.predictions import path_beside
 
+    writes: list[Callable[[], None]] = []
     if json is not None:
         suggestions = [{"path": path_beside(json, path), "reason": printable(reason)} for path, reason in rows]
-        pictures.write_json(json, {"rows": suggestions})
+        writes.append(partial(pictures.write_json, json, {"rows": suggestions}))
     if label_studio is not None:
-        outputs.write_tasks(label_studio, [(path, None) for path, _ in rows])
+        writes.append(partial(outputs.write_tasks, label_studio, [(path, None) for path, _ in rows]))
+    attempt(*writes)

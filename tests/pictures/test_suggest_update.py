@@ -37,6 +37,19 @@ def test_labelled_pictures_are_not_suggested(succeed, tmp_path: Path, model) -> 
     assert json.loads((tmp_path / "next.json").read_text())["rows"] == []
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_file_that_cannot_be_written_stops_no_other(fslstm, tmp_path: Path, model, new, small) -> None:
+    tasks, page = tmp_path / "tasks.json", tmp_path / "fit.html"
+    for command in (
+        ("suggest", model, new, "--label-studio", tasks),
+        ("fit", tmp_path / "labelled", "-o", model, *small, "--html", page),
+    ):
+        done = fslstm(*command, "--json", "/dev/full")
+        assert (done.code, done.err) == (1, "fslstm: Cannot write /dev/full: No space left on device.\n")
+    assert tasks.is_file()
+    assert page.is_file()
+
+
 def test_without_a_model_the_first_pictures_to_label_are_suggested(succeed, tmp_path: Path, small, new) -> None:
     done = succeed("suggest", new, "--count", 3, "--json", tmp_path / "first.json",
                   "--label-studio", tmp_path / "tasks.json", *small)  # fmt: skip
