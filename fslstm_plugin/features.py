@@ -229,6 +229,8 @@ def _check_base_mean(base_mean: Tensor, dim: int) -> None:
     require_tensor("The base mean", base_mean)
     if base_mean.shape != (dim,):
         raise UsageError(f"The base mean must be one feature vector ({dim},), but got {tuple(base_mean.shape)}.")
+    if base_mean.is_complex():
+        raise UsageError(f"The base mean must be of real numbers, but got {base_mean.dtype}.")
     if values_known() and not base_mean.isfinite().all():
         raise UsageError("The base mean holds NaN or infinite values; check the features that it is the mean of.")
 

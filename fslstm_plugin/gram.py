@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .errors import UsageError, count_of
-from .kernels import RBF, TINY, FarAwayWarning, Kernel, Linear
+from .kernels import RBF, FarAwayWarning, Kernel, Linear, inverse_lengths
 from .tracing import values_known
 
 _ILL_CONDITIONED = 1e-4  # Smallest eigenvalue over the mean diagonal; networks' features have 5e-4 and more.
@@ -124,8 +124,7 @@ class EpisodeGram:
             >>> EpisodeGram.from_features(torch.eye(2) * 3, torch.ones(1, 2)).normalized().cross
             tensor([[0.7071, 0.7071]], dtype=torch.float64)
         """
-        left = self.query_norms.clamp(min=TINY).rsqrt()
-        right = torch.linalg.diagonal(self.support).clamp(min=TINY).rsqrt()
+        left, right = inverse_lengths(self.query_norms), inverse_lengths(torch.linalg.diagonal(self.support))
         return EpisodeGram(
             self.support * right.unsqueeze(-1) * right.unsqueeze(-2),
             self.cross * left.unsqueeze(-1) * right.unsqueeze(-2),

@@ -12,7 +12,7 @@ from .arguments import build, options_of
 from .checks import one_of, require
 from .grammar import Part
 
-TINY = 1e-30  # Keeps the cosine of a zero vector finite (it is 0); no real feature has so small a norm.
+_TINY = 1e-30  # Of a squared norm; no real feature has so small a one.
 
 
 class FarAwayWarning(UserWarning):
@@ -113,9 +113,17 @@ class Cosine(Kernel):
 
     def __call__(self, inner: Tensor, left_norms: Tensor, right_norms: Tensor, dim: int) -> Tensor:
         """See `Kernel`."""
-        left = left_norms.clamp(min=TINY).rsqrt().unsqueeze(-1)
-        right = right_norms.clamp(min=TINY).rsqrt().unsqueeze(-2)
-        return inner * left * right
+        return inner * inverse_lengths(left_norms).unsqueeze(-1) * inverse_lengths(right_norms).unsqueeze(-2)
+
+
+def inverse_lengths(norms: Tensor) -> Tensor:
+    """One over the lengths of vectors with these squared norms; 0 for a zero vector, and so are its derivatives.
+
+    Example:
+        >>> inverse_lengths(torch.tensor([4.0, 0.0]))
+        tensor([0.5000, 0.0000])
+    """
+    return torch.where(norms > _TINY, norms.clamp(min=_TINY).rsqrt(), 0)
 
 
 _KERNELS: dict[str, type[Kernel]] = {"linear": Linear, "rbf": RBF, "polynomial": Polynomial, "cosine": Cosine}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..adapters import FeatureAdapter
 from ..arguments import part_text
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import BATCH_NORM
 from ..heads import Head
@@ -26,6 +27,9 @@ class KernelMethod(Method):
         adapters: What the features go through first, in this order. Default none.
         transduction: PSM, CAN or another. Default None: the head alone.
         episode_statistics: See `Method`. Default False.
+
+    Raises:
+        UsageError: If a part is another kind of object, such as its class or its name.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier
@@ -45,6 +49,10 @@ class KernelMethod(Method):
         transduction: TransductiveModule | None = None,
         episode_statistics: bool = False,
     ) -> None:
+        adapters = list(adapters)
+        _require_parts("head", [head], Head)
+        _require_parts("adapters", adapters, FeatureAdapter)
+        _require_parts("transduction", [] if transduction is None else [transduction], TransductiveModule)
         super().__init__(adapters)
         self.head, self.transduction, self.episode_statistics = head, transduction, episode_statistics
         parts, is_plain = (head, *self.adapters), transduction is None and not episode_statistics
@@ -165,3 +173,9 @@ class KernelMethod(Method):
     @property
     def _refits(self) -> list[TransductiveModule]:
         return [] if self.transduction is None else [self.transduction]
+
+
+def _require_parts(name: str, parts: Iterable[object], kind: type[nn.Module]) -> None:
+    for part in parts:
+        if not isinstance(part, kind):
+            raise UsageError(f"`{name}` must be a {kind.__name__}, but got {part!r}: see parse_method for names.")

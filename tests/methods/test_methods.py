@@ -356,6 +356,8 @@ def test_the_base_mean_is_checked_and_asked_for() -> None:
         episodes(base_mean=torch.zeros(3))
     with pytest.raises(UsageError, match="The base mean must be a torch.Tensor, but got a list"):
         episodes(base_mean=[0.0] * DIM)
+    with pytest.raises(UsageError, match="base mean must be of real numbers, but got torch.complex64"):
+        episodes(base_mean=torch.zeros(DIM, dtype=torch.complex64))
     with pytest.raises(UsageError, match="base mean holds NaN or infinite values"):
         episodes(base_mean=torch.full((DIM,), torch.nan))
     with pytest.raises(UsageError, match="pass base_mean, or use center=episode"):
@@ -454,6 +456,32 @@ def test_a_kernel_method_is_its_parts_one_after_the_other(head, module) -> None:
         module(head, adjusted, features.labels, features.query, ways=3),
     )
     close(KernelMethod(head).logits(features), head.fit_(features.support, features.labels, 3)(features.query))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (["lssvm"], "`head` must be a Head, but got 'lssvm'"),
+        ([RidgeClassifier], "`head` must be a Head, but got <class"),
+        ([RidgeClassifier(), ["normalize"]], "`adapters` must be a FeatureAdapter, but got 'normalize'"),
+        ([RidgeClassifier(), [], "psm"], "`transduction` must be a TransductiveModule, but got 'psm'"),
+    ],
+)
+def test_what_is_no_part_of_a_kernel_method_is_refused(parts: list, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        KernelMethod(*parts)
+
+
+@pytest.mark.parametrize("name", ["lssvm(normalize)", "lssvm(kernel=cosine)", "tim", "lssvm(bpa)"])
+def test_a_zero_vector_has_a_derivative_of_the_size_of_the_others(name: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    support, query = (torch.rand(points, DIM, generator=draw, dtype=torch.float64) for points in (6, 8))
+    support[0], query[0] = 0, 0
+    leaves = support.requires_grad_(), query.requires_grad_()
+    features = EpisodeFeatures(*leaves, torch.tensor([2, 0, 2, 1, 0, 2]))
+    parse_method(name).logits(features).square().sum().backward()
+    for each in leaves:
+        assert each.grad[0].abs().max() <= each.grad[1:].abs().max(), each.grad[0]
 
 
 def test_parts_with_parameters_train_move_and_are_saved() -> None:
