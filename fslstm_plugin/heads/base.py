@@ -240,6 +240,11 @@ class Head(nn.Module, ABC):
         gram = EpisodeGram.from_features(support, query)
         return self.predict(gram, targets.to(gram.support)).to(query.dtype)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy keeps: the fit as numbers, without the graph that they came from, which cannot be copied."""
+        fit = {name: None if each is None else each.detach() for name, each in self._buffers.items()}
+        return self.__dict__ | {"_buffers": fit}
+
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         """Become what was saved, fitted or not; `nn.Module` alone would refuse a difference."""
         for name in _FIT:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -53,6 +56,17 @@ def test_a_fit_moves_with_the_head(episode) -> None:
     assert head.double()(query.double()).dtype == torch.float64
     torch.testing.assert_close(head.bfloat16()(query.bfloat16()).float(), expected, rtol=0.1, atol=0.05)
     assert {tensor.device.type for tensor in head.to("meta").buffers()} == {"meta"}
+
+
+def test_a_head_fitted_to_features_with_a_gradient_is_copied_without_it(episode) -> None:
+    support, labels, query = episode
+    model = nn.ModuleDict({"backbone": nn.Linear(8, 8), "head": LSSVMClassifier()})
+    fitted = model["head"].fit_(model["backbone"](support), labels)
+    for copied in (copy.deepcopy(model)["head"], pickle.loads(pickle.dumps(model))["head"]):
+        assert torch.equal(copied(query), fitted(query))
+        assert not copied.fitted_support.requires_grad
+    fitted(query).square().sum().backward()
+    assert model["backbone"].weight.grad.abs().sum() > 0
 
 
 def test_predicting_leaves_no_episode_in_the_weights_of_a_model(episode) -> None:
