@@ -69,6 +69,8 @@ def require_tensor(what: str, value: Tensor) -> None:
     """Refuse what is no tensor, such as a list or an array, or one whose numbers do not lie there one by one."""
     if not isinstance(value, Tensor):
         raise UsageError(f"{what} must be a torch.Tensor, but got a {type(value).__name__}: use torch.as_tensor.")
+    if value.is_nested:
+        raise UsageError(f"{what} must be a dense tensor, but got a nested one: use torch.nested.to_padded_tensor.")
     if value.layout != torch.strided:
         raise UsageError(f"{what} must be a dense tensor, but got one of layout {value.layout}: use to_dense().")
     if value.is_meta and values_known():

@@ -132,6 +132,7 @@ NAN[0, 0], INFINITE[0, 0] = float("nan"), float("inf")
         (1e-25 * S.float(), Y, Q, 3, "support features are so small that their products vanish: scale them up"),
         (S.to_sparse(), Y, Q, 3, "support features must be a dense tensor, but got one of layout torch.sparse_coo"),
         (S, Y.to_sparse(), Q, 3, "labels must be a dense tensor"),
+        (torch.nested.nested_tensor([S, S[1:]]), Y, Q, 3, "support features must be a dense tensor, but got a nested"),
         (S.to("meta"), Y.to("meta"), Q.to("meta"), 3, "support features must hold values, but got a tensor on the dev"),
         (S, Y, Q, 4, "Each of the 4 classes needs a support point, but class 3 has none"),
         (S, Y, Q, 2, r"\[0, 2\) for 2 ways, but got 2\."),
