@@ -102,11 +102,12 @@ def _finite(name: str, values: Any) -> Tensor:
         given = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=_native(values)))
         found = given.detach().to_dense()
         single = found.float()
+        finite = bool(torch.linalg.vector_norm(single, dim=-1).isfinite().all())
     except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"`{name}` must be an array of floating-point numbers.") from error
     if not found.is_floating_point():
         raise UsageError(f"`{name}` must be floating point, but got {found.dtype}.")
-    if not torch.linalg.vector_norm(single, dim=-1).isfinite().all():
+    if not finite:
         raise UsageError(f"`{name}` must be finite, but has infinite values, or NaN, or some too large for float32.")
     if found.dtype == torch.float64 and found.ndim == 2:
         require_resolved(found, torch.finfo(torch.float32).eps ** 2)
@@ -125,7 +126,10 @@ def _labels(labels: Any, count: int) -> np.ndarray:
     Raises:
         UsageError: If they are others, or not so many.
     """
-    classes = np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+    try:
+        classes = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError("`labels` must be one array of labels, one for each feature.") from error
     if classes.shape != (count,):
         raise UsageError(f"There must be {count} labels, one for each feature, but got {classes.shape}.")
     try:

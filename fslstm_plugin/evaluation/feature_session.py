@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +85,7 @@ class FeatureSession(Session):
         methods = []
         for name in names:
             try:
-                method = parse_method(name) if isinstance(name, str) else name
+                method = parse_method(name) if isinstance(name, str) else deepcopy(name)  # The caller's own stays.
             except UntrainedError as error:
                 raise UsageError(
                     f"{name} has weights that are trained with a backbone, and there are none with {self.name}: choose "

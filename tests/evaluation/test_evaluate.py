@@ -56,6 +56,11 @@ def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
     [
         (FEATURES, np.where(LABELS == 3, np.nan, LABELS), ["nn"], "Some labels are not a number"),
         (FEATURES, np.array([None, *LABELS[1:]], dtype=object), ["nn"], "labels must be of one type"),
+        (FEATURES, torch.tensor(LABELS).to_sparse(), ["nn"], "`labels` must be one array of labels"),
+        (FEATURES, torch.tensor(LABELS).to("meta"), ["nn"], "`labels` must be one array of labels"),
+        (FEATURES, [[1], [2, 3]] * 60, ["nn"], "`labels` must be one array of labels"),
+        (torch.tensor(FEATURES).to("meta"), LABELS, ["nn"], "`features` must be an array of floating-point numbers"),
+        (torch.nested.nested_tensor([*torch.tensor(FEATURES)]), LABELS, ["nn"], "`features` must be an array of"),
         (FEATURES.astype(int), LABELS, ["nn"], "must be floating point"),
         (FEATURES.astype(str).astype(object), LABELS, ["nn"], "must be an array of floating-point numbers"),
         (FEATURES * np.inf, LABELS, ["nn"], "`features` must be finite"),
@@ -71,6 +76,12 @@ def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
 def test_other_data_is_refused(features, labels, methods, message) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate(features, labels, methods, **SHORT)
+
+
+def test_a_callers_method_stays_as_it_was() -> None:
+    method = KernelMethod(LSSVMClassifier()).train()
+    evaluate(FEATURES, torch.tensor(LABELS, dtype=torch.float32, requires_grad=True), [method], **SHORT)
+    assert method.training
 
 
 @pytest.mark.parametrize("name", ["ways", "shots", "queries", "seed", "episodes"])
