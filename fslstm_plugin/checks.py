@@ -24,6 +24,19 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
+def require_kind(name: str, value: object, kind: type) -> None:
+    """Refuse a value of another kind.
+
+    Example:
+        >>> require_kind("dim", "8", int)
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: `dim` must be an object of type int, but got '8'.
+    """
+    if not isinstance(value, kind):
+        raise UsageError(f"`{name}` must be an object of type {kind.__name__}, but got {value!r}.")
+
+
 def require(
     name: str,
     value: Any,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from .backbones.base import build_backbone, normalization_of
+from .checks import require_kind
 from .errors import RunError, UsageError
 from .features import EpisodeFeatures
 from .methods.base import Criterion, Method
@@ -33,6 +34,9 @@ class FewShotModel(nn.Module):
         scale: Factor of the logits, learned in training; from 1.
         normalization: Of the pixels, as the backbone expects it.
 
+    Raises:
+        UsageError: If an argument is another kind of object, such as a name, which `from_backbone` takes.
+
     Example:
         >>> model = FewShotModel.from_backbone("conv4", "lssvm+psm", image_size=32).eval()
         >>> features = model.embed(torch.zeros(8, 3, 32, 32))
@@ -43,6 +47,8 @@ class FewShotModel(nn.Module):
 
     def __init__(self, backbone: nn.Module, method: Method) -> None:
         super().__init__()
+        require_kind("backbone", backbone, nn.Module)
+        require_kind("method", method, Method)
         self.backbone, self.method = backbone, method
         self.scale = nn.Parameter(torch.ones(()))
         self.normalization = normalization_of(backbone)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..adapters import FeatureAdapter
 from ..arguments import part_text
-from ..errors import UsageError
+from ..checks import require_kind
 from ..features import EpisodeFeatures
 from ..grammar import BATCH_NORM
 from ..heads import Head
@@ -49,10 +49,12 @@ class KernelMethod(Method):
         transduction: TransductiveModule | None = None,
         episode_statistics: bool = False,
     ) -> None:
+        require_kind("head", head, Head)
         adapters = list(adapters)
-        _require_parts("head", [head], Head)
-        _require_parts("adapters", adapters, FeatureAdapter)
-        _require_parts("transduction", [] if transduction is None else [transduction], TransductiveModule)
+        for each in adapters:
+            require_kind("adapters", each, FeatureAdapter)
+        if transduction is not None:
+            require_kind("transduction", transduction, TransductiveModule)
         super().__init__(adapters)
         self.head, self.transduction, self.episode_statistics = head, transduction, episode_statistics
         parts, is_plain = (head, *self.adapters), transduction is None and not episode_statistics
@@ -173,9 +175,3 @@ class KernelMethod(Method):
     @property
     def _refits(self) -> list[TransductiveModule]:
         return [] if self.transduction is None else [self.transduction]
-
-
-def _require_parts(name: str, parts: Iterable[object], kind: type[nn.Module]) -> None:
-    for part in parts:
-        if not isinstance(part, kind):
-            raise UsageError(f"`{name}` must be a {kind.__name__}, but got {part!r}: see parse_method for names.")

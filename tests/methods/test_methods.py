@@ -461,15 +461,25 @@ def test_a_kernel_method_is_its_parts_one_after_the_other(head, module) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (["lssvm"], "`head` must be a Head, but got 'lssvm'"),
-        ([RidgeClassifier], "`head` must be a Head, but got <class"),
-        ([RidgeClassifier(), ["normalize"]], "`adapters` must be a FeatureAdapter, but got 'normalize'"),
-        ([RidgeClassifier(), [], "psm"], "`transduction` must be a TransductiveModule, but got 'psm'"),
+        (["lssvm"], "`head` must be an object of type Head, but got 'lssvm'"),
+        ([RidgeClassifier], "`head` must be an object of type Head, but got <class"),
+        (
+            [RidgeClassifier(), ["normalize"]],
+            "`adapters` must be an object of type FeatureAdapter, but got 'normalize'",
+        ),
+        ([RidgeClassifier(), [], "psm"], "`transduction` must be an object of type TransductiveModule, but got 'psm'"),
     ],
 )
 def test_what_is_no_part_of_a_kernel_method_is_refused(parts: list, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         KernelMethod(*parts)
+
+
+def test_names_are_no_parts_of_a_model() -> None:
+    with pytest.raises(UsageError, match="`method` must be an object of type Method, but got 'lssvm'"):
+        FewShotModel(nn.Flatten(), "lssvm")
+    with pytest.raises(UsageError, match="`backbone` must be an object of type Module, but got 'conv4'"):
+        FewShotModel("conv4", KernelMethod(RidgeClassifier()))
 
 
 @pytest.mark.parametrize("name", ["lssvm(normalize)", "lssvm(kernel=cosine)", "tim", "lssvm(bpa)"])
