@@ -13,7 +13,7 @@ from torch import Tensor
 from ..data.base import Split
 from ..errors import UntrainedError, UsageError, printable
 from ..methods.base import Method
-from ..naming import parse_method
+from ..naming import has_weights, parse_method
 from ..runs.folder import Run
 from .ranks import ALONE, Ranks
 from .session import Session, Tell, quiet
@@ -80,10 +80,11 @@ class FeatureSession(Session):
         """Methods by name, each once, on the device; or those that are there.
 
         Raises:
-            UsageError: If a name is wrong, or needs trained weights, images, or base classes.
+            UsageError: If a name is wrong, or needs trained weights, images, or base classes, or is that of two methods
+                with weights.
         """
-        methods = []
-        for name in names:
+        methods: dict[str, Method] = {}
+        for name in dict.fromkeys(names):
             try:
                 method = parse_method(name) if isinstance(name, str) else deepcopy(name)  # The caller's own stays.
             except UntrainedError as error:
@@ -98,8 +99,10 @@ class FeatureSession(Session):
                     f"{name} needs the mean feature of base classes, and there is none with {self.name}: use "
                     "center=episode; a file or an array of features can have one beside it, base_mean (d,)."
                 )
-            methods.append(method.to(self.device))
-        return list({str(method): method for method in methods}.values())
+            if str(method) in methods and has_weights(method):
+                raise UsageError(f"Two methods with weights are called {method}: evaluate each by itself.")
+            methods[str(method)] = method.to(self.device)
+        return list(methods.values())
 
     def source(self, methods: Sequence[Method]) -> FeatureSource:
         """The same features for every method."""

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fslstm_plugin import FewShotClassifier
+from fslstm_plugin.adapters import InverseAttentionModule
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.evaluate import evaluate
 from fslstm_plugin.heads import LSSVMClassifier
@@ -119,6 +120,13 @@ def test_methods_that_differ_in_an_array_have_a_row_each() -> None:
     for row, method in zip(rows, methods, strict=True):
         (alone,) = evaluate(FEATURES, LABELS, [method], **SHORT)
         assert (row.method, row.accuracy) == (alone.method, alone.accuracy)
+
+
+def test_methods_of_one_name_with_other_weights_are_refused_together() -> None:
+    methods = [KernelMethod(LSSVMClassifier(), [InverseAttentionModule(16)]) for _ in range(2)]
+    with pytest.raises(UsageError, match=r"Two methods with weights are called lssvm\+iam: evaluate each by itself"):
+        evaluate(FEATURES, LABELS, methods, **SHORT)
+    assert len(evaluate(FEATURES, LABELS, [methods[0], methods[0], "nn", "nn"], **SHORT)) == 2
 
 
 @pytest.mark.parametrize("shots", [[1, 0], [[1]], ["1"], [], np.array([]), torch.tensor([])])
