@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..checks import one_of
 from ..errors import UsageError
+from .validation import require_tensor
 
 _MOST_EXHAUSTIVE_WAYS = 7  # 63 columns; each further class doubles them.
 
@@ -121,6 +122,7 @@ def check_coding(code: Tensor) -> Tensor:
         ...
         fslstm_plugin.errors.UsageError: The coding matrix is useless: column 1 does not have both signs.
     """
+    require_tensor("The coding matrix", code)
     fault = _fault(code)
     if fault is not None:
         raise UsageError(f"The coding matrix is useless: {fault}.")

@@ -117,6 +117,13 @@ def test_random_codes_follow_their_seed() -> None:
         random_code(2)
 
 
+def test_codes_without_values_one_by_one_are_refused() -> None:
+    code = 2 * torch.eye(3) - 1
+    for other, message in ((code.to("meta"), "matrix must hold values"), (code.to_sparse(), "must be a dense tensor")):
+        with pytest.raises(UsageError, match=message):
+            LSSVMClassifier(coding=other)
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
