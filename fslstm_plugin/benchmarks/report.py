@@ -128,7 +128,7 @@ def figure_table(figures: Sequence[Figure]) -> Table:
 
 
 def _time(measured: Measurement) -> str:
-    return f"{measured.median * 1e3:.3g} ±{measured.iqr / measured.median:.0%}"
+    return f"{measured.median * 1e3:.3g} ± {100 * measured.iqr / measured.median:.0f} %"
 
 
 def _target(line: Comparison) -> str:

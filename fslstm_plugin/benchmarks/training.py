@@ -177,7 +177,7 @@ def _agreement(module: EpisodicModule, stock: StockTasks, episodes: int) -> Agre
     for what, mine, other in (("loss", our_loss, their_loss), ("gradient", our_gradient, their_gradient)):
         if (mine - other).norm() > _SLACK * other.norm():
             raise Disagreement(
-                f"train: our {what} differs from the plain step's by more than {_SLACK:.1%} on the same tasks; "
+                f"train: our {what} differs from the plain step's by more than {100 * _SLACK:.1f} % on the same tasks; "
                 "the times mean nothing."
             )
     return agreement

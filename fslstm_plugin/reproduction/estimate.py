@@ -12,6 +12,7 @@ from ..errors import count_of
 from ..evaluation.setting import Setting
 from ..grammar import BATCH_NORM, parse
 from ..reporting.words import listed
+from ..runs.configuration import TrainConfig
 from ..runs.folder import Run
 from . import trainings
 from .engine import Part, Request, describe, provenance, settings
@@ -69,7 +70,7 @@ def _evaluation_step(part: Part, request: Request) -> Step:
         return _forward_seconds(part, request, left) + sum(each)
 
     lines = [f"evaluate {listed(names, most=3)}: {describe(each)}" for names, each in left]
-    return Step(lines, f"evaluation of {part.source.name}", seconds)
+    return Step(lines, f"evaluation of {_title(part.source)}", seconds)
 
 
 def _passes_left(part: Part, request: Request) -> list[Pass]:
@@ -103,10 +104,20 @@ def _training_step(training: Training, request: Request) -> Step:
     done = trainings.steps_done(run) if run else 0
     if run is not None and done >= steps:
         return Step([f"use {run.path}: {trainings.describe(run.config)}"])
-    what = f"train {training.name} ({trainings.algorithm_of(training.config)}), {count_of(steps, 'step')}"
+    title = _title(training)
+    what = f"train {title}, {count_of(steps, 'step')}"
     if run is not None:
         what = f"continue {run.path} at step {done:,} of {steps:,}"
-    return Step([what], training.name, lambda: (steps - done) * seconds_per_step(training.config, request.device))
+    return Step([what], title, lambda: (steps - done) * seconds_per_step(training.config, request.device))
+
+
+def _title(source: Run | Training) -> str:
+    """A run's name; a training's with the shots too, by which two of one name differ."""
+    if isinstance(source, Run):
+        return source.name
+    config = source.config
+    shots = f", {config.recipe.shots}-shot" if isinstance(config, TrainConfig) else ""
+    return f"{source.name} ({trainings.algorithm_of(config)}{shots})"
 
 
 def _episode_seconds(part: Part, names: tuple[str, ...], setting: Setting, request: Request) -> float:

@@ -257,8 +257,8 @@ class TrainingProgress(pl.Callback):
         self.shown = now
         rate = (trainer.global_step - self.first_step) * self.units_per_step / (now - self.began)
         metrics = trainer.callback_metrics
-        formats = {"train_loss": "loss {:.3f}", "train_accuracy": "accuracy {:.1%}"}
-        values = [text.format(metrics[name].item()) for name, text in formats.items() if name in metrics]
+        formats = {"train_loss": (1, "loss {:.3f}"), "train_accuracy": (100, "accuracy {:.1f} %")}
+        values = [text.format(by * metrics[name].item()) for name, (by, text) in formats.items() if name in metrics]
         numbers = "  ".join([*values, f"{rate:.1f} {self.unit}s/s"])
         self.progress.update(self.task, completed=trainer.global_step, numbers=numbers)
         if not self.console.is_terminal:

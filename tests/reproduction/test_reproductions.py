@@ -192,6 +192,21 @@ def test_a_table_in_two_commands_is_the_same_as_in_one(trained, reproduce, folde
         shutil.rmtree(run)
 
 
+def test_what_would_be_done_tells_a_rivals_trainings_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainings, "total_steps", lambda *_: 10)
+    wanted = engine.Request(
+        scale=trainings.find_scale("cpu"), runs=tmp_path, device=torch.device("cpu"), console=Console(quiet=True),
+        datasets=("cifar-fs",), backbones=("conv4",),
+    )  # fmt: skip
+    steps = list(
+        estimate.planned_steps(engine.plan(Reproduction.read(REPRODUCTIONS / "table1"), wanted), wanted, set())
+    )
+    lines = [line for step in steps for line in step.lines]
+    assert "train reproduce-cpu-cifar-fs-conv4-tpn (tpn, 1-shot), 10 steps" in lines
+    assert len(lines) == len(set(lines))
+    assert len(steps) == len({step.name for step in steps})
+
+
 def test_rivals_that_are_trained_for_other_shots_are_left_out(tmp_path):
     wanted = engine.Request(
         scale=trainings.find_scale("cpu"), runs=tmp_path, device=torch.device("cpu"), console=Console(quiet=True),
@@ -367,7 +382,7 @@ def test_a_run_of_another_configuration_is_never_used(trained, reproduce, tmp_pa
     )
     same = reproduce("table1", *SMALL, "--dry-run")
     assert same.out.count("  use ") == 3
-    assert re.search(r"evaluation of \S+: about \d+ s", same.out)
+    assert re.search(r"evaluation of reproduce-quick-dots-tiny-lssvm \(lssvm, 5-shot\): about \d+ s", same.out)
     assert re.search(r"^in all: about \d+ s$", same.out, re.MULTILINE)
     assert {run.name for run in trained.iterdir()} == before
 

@@ -8,6 +8,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -122,7 +123,7 @@ def test_the_steps_are_told_as_they_are_and_the_last_one_with_its_loss(tmp_path,
         pretrain(run, OPTIONS, data_root=data_root, console=Console(file=file, width=200))
     log = (tmp_path / "log").read_text()
     assert log.startswith("2 steps of 48 images, 0.4 epochs.\n")
-    assert "step 2/2  loss " in log
+    assert re.search(r"^step 2/2  loss \d\.\d{3}  accuracy \d+\.\d %  [\d.]+ images/s$", log, re.MULTILINE)
     assert metrics(run)[-1]["step"] == "2"
 
 
