@@ -148,12 +148,12 @@ class Engine:
 
     def for_training(self) -> EngineOptions:
         """The same for the library, but for the precision, which is part of a run's configuration."""
-        if self.devices != "auto" and (not self.devices.isdecimal() or int(self.devices) < 1):
-            raise UsageError(f"--devices must be a positive number or auto, but got '{self.devices}'.")
+        number = int(self.devices) if self.devices.isdecimal() and len(self.devices) < 5 else 0
+        if self.devices != "auto" and not number:
+            raise UsageError(f"--devices must be a number from 1 to 9999 or auto, but got '{self.devices}'.")
         from fslstm_plugin.training.engine import EngineOptions
 
-        devices = self.devices if self.devices == "auto" else int(self.devices)
-        return EngineOptions(self.accelerator, devices, self.num_nodes, self.strategy, self.checkpoint_every)
+        return EngineOptions(self.accelerator, number or "auto", self.num_nodes, self.strategy, self.checkpoint_every)
 
 
 # Options that may accompany --resume: they do not change what is trained.

@@ -142,7 +142,7 @@ class Classification(Replayable):
             lr=recipe.lr,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
-            nesterov=recipe.nesterov,
+            nesterov=recipe.nesterov and recipe.momentum > 0,
             fused=True,
         )
         schedule: torch.optim.lr_scheduler.LRScheduler

@@ -127,6 +127,12 @@ def test_the_steps_are_told_as_they_are_and_the_last_one_with_its_loss(tmp_path,
     assert metrics(run)[-1]["step"] == "2"
 
 
+def test_a_pretraining_without_momentum_needs_no_other_option(tmp_path, data_root):
+    run = pretrain_run(tmp_path / "run", max_steps=1, momentum=0.0, nesterov=True)
+    pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
+    assert run.weights.is_file()
+
+
 def test_a_second_run_never_overwrites_the_first(tmp_path, data_root):
     run = meta_run(tmp_path / "run", max_steps=1)
     train(run, OPTIONS, data_root=data_root, console=QUIET)
