@@ -132,7 +132,9 @@ def run() -> None:
         keep_freed_memory()
         forget_stale()
         output, _ = streams.replace("stdout"), streams.replace("stderr")
-        with listening(_terminated, [signal.SIGTERM]):
+        # In the background of a script Ctrl-C is ignored, and stays so.
+        interrupts = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else []
+        with listening(_terminated, [signal.SIGTERM]), listening(signal.default_int_handler, interrupts):
             app()
     except SystemExit as stop:
         if stop.code in (_INTERRUPTED, _TERMINATED):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from .errors import FSLSTMError
 # Ctrl-C, and what schedulers send before they kill; Windows has no SIGUSR1.
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)]
 STOPPED = "Stopped; nothing was left half-written."
+_WAIT = 0.05  # seconds
 
 
 class Interrupted(FSLSTMError):
@@ -31,10 +33,20 @@ class Interrupted(FSLSTMError):
 
 
 def listen(handler: Callable[..., None], numbers: Iterable[int] = STOP_SIGNALS) -> dict[int, Any]:
-    """Set a handler for signals; the previous ones, none outside the main thread, where Python delivers no signals."""
+    """Set a handler for signals; the previous ones, none outside the main thread, where Python delivers no signals.
+
+    A signal that comes while PyTorch is imported waits: an exception that meets its C++ code there aborts the process.
+    """
+
+    def handle(number: int, frame: object) -> None:
+        if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
+            threading.Timer(_WAIT, signal.raise_signal, [number]).start()
+        else:
+            handler(number, frame)
+
     if threading.current_thread() is not threading.main_thread():
         return {}
-    return {number: signal.signal(number, handler) for number in numbers}
+    return {number: signal.signal(number, handle) for number in numbers}
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import secrets
+import shutil
 import stat
 import sys
 import time
@@ -51,7 +52,8 @@ def saying_why(what: str, kind: Callable[[str], FSLSTMError] = StorageError) -> 
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; on success it takes the place of ``path``, on failure it is removed.
 
-    The folder must exist. A link at ``path`` is replaced, not followed.
+    The folder must exist. A link at ``path`` is replaced, not followed. The mode of a file that was
+    there is kept.
 
     Raises:
         UsageError: If a pipe, a device or a folder is there.
@@ -73,6 +75,8 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with saying_why(f"Cannot write {path}"):
             yield temporary
+            with suppress(FileNotFoundError):
+                shutil.copymode(path, temporary)  # What is private stays private.
             sync(temporary)
             _require_held(path.parent)
             os.replace(temporary, path)

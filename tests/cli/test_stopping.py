@@ -64,6 +64,16 @@ def test_a_command_without_a_training_says_that_it_was_stopped(number, module, c
     assert (process.returncode, process.stderr) == (code, "fslstm: Stopped; nothing was left half-written.\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_midst_of_pytorchs_import_waits_for_its_end(number):
+    """An exception that meets C++ code there aborts the process; which import that is changes with PyTorch."""
+    program = STOPPED.format(command="compare", number=int(number), module="torch.nn", runs="runs").replace(
+        "start()", "try: start()\nfinally: print(sys.modules['torch'].__spec__._initializing)"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (128 + number, "False\n"), process.stderr
+
+
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_code_that_catches_every_exception_does_not_catch_it(number):
     before = [signal.getsignal(each) for each in STOP_SIGNALS]

@@ -181,6 +181,16 @@ def test_old_files_and_rests_give_way_to_a_new_file(tmp_path):
 
 
 @posix
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
+def test_the_mode_of_a_file_is_kept(tmp_path, mode):
+    write_text(tmp_path / "a", "old")
+    (tmp_path / "a").chmod(mode)
+    write_text(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new"
+    assert (tmp_path / "a").stat().st_mode & 0o777 == mode
+
+
+@posix
 def test_a_link_is_followed_only_where_asked(tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("old")
