@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import torch
 
     from fslstm_plugin.classifier.classifier import Classifier
-    from fslstm_plugin.pictures import Picture, embedding, predictions
-    from fslstm_plugin.pictures.decoding import Remark
+    from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.decoding import Batch, Remark
     from fslstm_plugin.pretrained import PictureBackbone
 
-Looked = TypeVar("Looked", "embedding.Batch", "predictions.Batch")
+Values = TypeVar("Values")
 _MOST_NAMED = 20  # Unreadable pictures, or groups of copies; of the others only the number is given.
 
 
@@ -60,10 +60,10 @@ def gather(pictures: Sequence[Picture], backbone: PictureBackbone) -> Gathered:
     if not found:
         raise DataError("None of the pictures can be read.")
     unreadable = [each for batch in batches for each in batch.problems]
-    return Gathered(found, torch.cat([batch.features for batch in batches]), unreadable)
+    return Gathered(found, torch.cat([batch.values for batch in batches]), unreadable)
 
 
-def told(batches: Iterable[Looked], total: int) -> Iterator[Looked]:
+def told(batches: Iterable[Batch[Values]], total: int) -> Iterator[Batch[Values]]:
     """The batches of so many pictures, with progress; unreadable ones are named, and in the end remarks are said."""
     done, unreadable = 0, 0
     remarks: list[Remark] = []

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from fslstm_plugin.classifier.classifier import Classifier
     from fslstm_plugin.confidence.certainty import LeftOut
     from fslstm_plugin.pictures import Picture
+    from fslstm_plugin.pictures.decoding import Batch
     from fslstm_plugin.pictures.graph import Graph
-    from fslstm_plugin.pictures.predictions import Batch, Prediction, Sureness
+    from fslstm_plugin.pictures.predictions import Prediction, Sureness
     from fslstm_plugin.pictures.predictor import Guarantee
 
 _PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
@@ -72,12 +73,12 @@ class ClassifierLabeller:
 
         return left_out(self._classifier)
 
-    def predict(self, found: Sequence[Picture]) -> Iterator[Batch]:
+    def predict(self, found: Sequence[Picture]) -> Iterator[Batch[Sequence[Prediction]]]:
         """Predictions in the order of the pictures; all at once where they use each other."""
         import torch
 
+        from fslstm_plugin.pictures.decoding import Batch
         from fslstm_plugin.pictures.embedding import features_of
-        from fslstm_plugin.pictures.predictions import Batch
 
         if self.together and len(found) > _TOGETHER:
             raise UsageError(
@@ -88,14 +89,14 @@ class ClassifierLabeller:
         features: list[torch.Tensor] = []
         for batch in features_of(found, self._classifier.open_backbone()):
             paths += [each.name for each in batch.pictures]
-            features.append(batch.features)
+            features.append(batch.values)
             predictions: Sequence[Prediction] = ()
             if len(paths) >= _PART and not self.together:
                 predictions = self._predicted(paths, torch.cat(features))
                 paths, features = [], []
-            yield Batch(predictions, batch.looked_at, batch.problems, batch.remarks)
+            yield Batch(batch.pictures, predictions, batch.problems, batch.remarks)
         if paths:
-            yield Batch(self._predicted(paths, torch.cat(features)), 0)
+            yield Batch([], self._predicted(paths, torch.cat(features)))
 
     def _predicted(self, paths: Sequence[str], features: torch.Tensor) -> Sequence[Prediction]:
         predictions = self._predictor(paths, features)

@@ -335,8 +335,8 @@ def _predict_all(once: Mapping[str, Picture], labeller: Labeller, table: Predict
     unreadable = 0
     for batch in gathering.told(labeller.predict(new), len(new)):
         unreadable += len(batch.problems)
-        if batch.predictions:
-            table.append(batch.predictions)
+        if batch.values:
+            table.append(batch.values)
     if unreadable == len(once):
         raise DataError("None of the pictures can be read.")
     if labeller.likeness is not None and len(new) < len(once):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ _LONG = 2  # Times the shorter side: from there, the centre square is less than 
 CENTRE = "Of pictures more than twice as long as wide, only the centre square is seen"
 
 Pixels = TypeVar("Pixels")
+Values = TypeVar("Values")
 _Seen = tuple[Picture, Pixels | str, list[str]]  # With what was prepared of it or why it cannot be read, and remarks.
 
 
@@ -35,18 +36,26 @@ class Remark(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Decoded(Generic[Pixels]):
-    """Pictures that could be read, with what was prepared of each; and those that could not."""
+class Batch(Generic[Values]):
+    """Pictures that could be read, and what was made of them: pixels, features, predictions; and those that could not.
+
+    Predictions can be those of pictures of earlier batches, or come later.
+    """
 
     pictures: list[Picture]
-    pixels: list[Pixels]
-    problems: list[Remark]
-    remarks: list[Remark]
+    values: Values
+    problems: Sequence[Remark] = ()
+    remarks: Sequence[Remark] = ()
+
+    @property
+    def looked_at(self) -> int:
+        """How many pictures these are."""
+        return len(self.pictures) + len(self.problems)
 
 
 def decoded(
     pictures: Iterable[Picture], prepare: Callable[[Image.Image], Pixels], batch_size: int, centre_only: bool
-) -> Iterator[Decoded[Pixels]]:
+) -> Iterator[Batch[list[Pixels]]]:
     """Batches of pictures, in their order; boxes of a file that follow each other share its decoding.
 
     Args:
@@ -64,7 +73,7 @@ def decoded(
     seen = _one_by_one(pictures, partial(_look_at, prepare, centre_only), _AHEAD * batch_size)
     while batch := list(islice(seen, batch_size)):
         read = [(picture, pixels) for picture, pixels, _ in batch if not isinstance(pixels, str)]
-        yield Decoded(
+        yield Batch(
             [picture for picture, _ in read],
             [pixels for _, pixels in read],
             [Remark(picture, reason) for picture, reason, _ in batch if isinstance(reason, str)],

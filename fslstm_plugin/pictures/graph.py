@@ -17,9 +17,9 @@ from ..extras import needs_extra
 from ..storage.damage import naming_damage
 from ..storage.files import require_regular
 from .acceptance import acceptance
-from .decoding import Decoded, decoded
+from .decoding import Batch, decoded
 from .picture import Picture
-from .predictions import NONE, Batch, Prediction, identity_of
+from .predictions import NONE, Prediction, identity_of
 
 if TYPE_CHECKING:
     from .likeness import Likeness
@@ -63,15 +63,15 @@ class Graph:
         self.labelled: dict[str, str] = {}  # Classes of the labelled pictures, by their names.
         self.identity = identity_of(file.read_bytes(), self.accepted)
 
-    def predict(self, pictures: Sequence[Picture]) -> Iterator[Batch]:
+    def predict(self, pictures: Sequence[Picture]) -> Iterator[Batch[Sequence[Prediction]]]:
         """Predictions in the order of the pictures, a batch at a time; threads decode while the graph works."""
         centre_only = self._preprocess.crop is None or isinstance(self._preprocess.resize, int)
         for found in decoded(pictures, self._preprocess, _BATCH, centre_only):
-            predictions = self._predictions(found) if found.pixels else []
-            yield Batch(predictions, len(found.pictures) + len(found.problems), found.problems, found.remarks)
+            predictions: Sequence[Prediction] = self._predictions(found) if found.values else ()
+            yield Batch(found.pictures, predictions, found.problems, found.remarks)
 
-    def _predictions(self, found: Decoded[np.ndarray]) -> list[Prediction]:
-        shares, ranks = self._session.run(["probabilities", "familiarity"], {"images": np.stack(found.pixels)})
+    def _predictions(self, found: Batch[list[np.ndarray]]) -> list[Prediction]:
+        shares, ranks = self._session.run(["probabilities", "familiarity"], {"images": np.stack(found.values)})
         best, doubtful = shares.argmax(-1).tolist(), cautious(shares, np.array(self.counts))
         return [
             Prediction(

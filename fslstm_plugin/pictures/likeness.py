@@ -60,7 +60,7 @@ class Likeness:
         """Take note of those that are tested and were predicted before."""
         missing = [each for each in pictures if each.name in self._wanted - self._kept.keys()]
         for batch in features_of(missing, self.classifier.open_backbone()):
-            self.add([each.name for each in batch.pictures], batch.features)
+            self.add([each.name for each in batch.pictures], batch.values)
 
     def test(self) -> Tested | None:
         """Test them; None where there are none that can be tested."""

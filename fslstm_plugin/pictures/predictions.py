@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replaceable, replacing, saying_why
 from ..storage.tables import guarded, header, number_in, path_of, path_text, rows, unguarded
-
-if TYPE_CHECKING:
-    from .decoding import Remark
 
 NONE, UNSURE = "none of these", "unsure"
 _COLUMNS = (
@@ -51,15 +48,6 @@ class Prediction(NamedTuple):
     def is_corrected(self) -> bool:
         """Whether somebody wrote another class into the table as the label, of which no probability is known."""
         return self.label not in (self.likeliest, NONE)
-
-
-class Batch(NamedTuple):
-    """Predictions of some pictures, how many were looked at for them, and what is to be said of these."""
-
-    predictions: Sequence[Prediction]
-    looked_at: int
-    problems: Sequence[Remark] = ()
-    remarks: Sequence[Remark] = ()
 
 
 def identity_of(model: bytes, *settings: object) -> str:

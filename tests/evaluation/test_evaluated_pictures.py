@@ -23,7 +23,7 @@ def test_pictures_are_evaluated_as_their_features_are(fslstm, tmp_path: Path) ->
     folder = painted.labelled(tmp_path / "in")
     found = labelled(folder)
     batches = features_of(found, open_backbone("conv4", Path(small[-1])))
-    features = torch.cat([each.features for each in batches])
+    features = torch.cat([each.values for each in batches])
     np.savez(tmp_path / "some.npz", features=features.numpy(), labels=[each.label for each in found])
     shutil.copy(folder / "red" / "0.png", folder / "red" / "copy.png")
     (folder / "red" / "broken.png").write_bytes(b"")

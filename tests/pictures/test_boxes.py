@@ -214,7 +214,7 @@ def test_a_file_is_decoded_once_for_all_its_boxes(tmp_path: Path, monkeypatch: p
     halves("red", "blue").save(tmp_path / "a.png")
     halves("green", "red").save(tmp_path / "b.png")
     wanted = [boxed(tmp_path / name, Box(*box)) for name in ("a.png", "b.png") for box in HALVES.values()]
-    one_by_one = [next(features_of([Picture(each)], backbone)).features for each in wanted]
+    one_by_one = [next(features_of([Picture(each)], backbone)).values for each in wanted]
     read: list[Path] = []
     decode = decoding.read_picture
     monkeypatch.setattr(decoding, "read_picture", lambda file, report: [read.append(file), decode(file, report)][1])
@@ -222,7 +222,7 @@ def test_a_file_is_decoded_once_for_all_its_boxes(tmp_path: Path, monkeypatch: p
     found = list(features_of(map(Picture, [outside, *wanted, tmp_path / "a.png"]), backbone))
     assert sorted(read) == [tmp_path / "a.png", tmp_path / "a.png", tmp_path / "b.png"]
     assert [problem.picture.path for batch in found for problem in batch.problems] == [outside]
-    assert torch.equal(torch.cat([batch.features for batch in found])[:4], torch.cat(one_by_one))
+    assert torch.equal(torch.cat([batch.values for batch in found])[:4], torch.cat(one_by_one))
 
 
 def test_boxes_from_the_list_to_the_corrections(fslstm, succeed, tmp_path: Path) -> None:

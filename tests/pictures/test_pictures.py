@@ -21,9 +21,9 @@ from fslstm_plugin.backbones import Normalization
 from fslstm_plugin.data.reading.preprocessing import centre_crop
 from fslstm_plugin.errors import DataError, RunError
 from fslstm_plugin.pictures import Picture, class_names, decoding, labelled, pictures_in
-from fslstm_plugin.pictures.decoding import CENTRE, Remark
+from fslstm_plugin.pictures.decoding import CENTRE, Batch, Remark
 from fslstm_plugin.pictures.duplicates import corrections, duplicates
-from fslstm_plugin.pictures.embedding import Batch, features_of
+from fslstm_plugin.pictures.embedding import features_of
 from fslstm_plugin.pretrained import PictureBackbone
 
 ORIENTATION = 0x0112
@@ -40,11 +40,11 @@ def photograph() -> Image.Image:
     return Image.fromarray(load_sample_image("flower.jpg")).resize((160, 120))
 
 
-def all_of(batches: Iterator[Batch]) -> Batch:
+def all_of(batches: Iterator[Batch[Tensor]]) -> Batch[Tensor]:
     found = list(batches)
     return Batch(
         [picture for batch in found for picture in batch.pictures],
-        torch.cat([batch.features for batch in found]),
+        torch.cat([batch.values for batch in found]),
         [problem for batch in found for problem in batch.problems],
     )
 
@@ -88,7 +88,7 @@ def test_the_same_photograph_in_every_format(tmp_path: Path, thumbnails: Picture
     assert not batch.problems
     expected = thumbnails(thumbnails.preprocess(photograph())[None])[0]
     luma = photograph().convert("L").convert("RGB")
-    for picture, features in zip(batch.pictures, batch.features, strict=True):
+    for picture, features in zip(batch.pictures, batch.values, strict=True):
         wanted = thumbnails(thumbnails.preprocess(luma)[None])[0] if "-16" in picture.path.name else expected
         assert (features - wanted).abs().mean() < 0.02, picture.path.name
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_is_named_and_left_out(tmp_path: Path, thumbnails: P
 def test_a_batch_in_which_nothing_can_be_read_is_empty(tmp_path: Path, thumbnails: PictureBackbone) -> None:
     pictures = [Picture(tmp_path / f"{number}.png") for number in range(5)]
     first, second = features_of(pictures, thumbnails)
-    assert (first.features.shape, second.features.shape) == ((0, 768), (0, 768))
+    assert (first.values.shape, second.values.shape) == ((0, 768), (0, 768))
     assert [problem.picture for problem in first.problems + second.problems] == pictures
 
 
@@ -140,7 +140,7 @@ def test_a_classifier_gives_the_backbone_as_many_pictures_at_a_time(
     tmp_path: Path, thumbnails: PictureBackbone
 ) -> None:
     pictures = numbered(tmp_path, 10)
-    expected = all_of(features_of(pictures, thumbnails)).features
+    expected = all_of(features_of(pictures, thumbnails)).values
     sizes: list[int] = []
     thumbnails.network.register_forward_hook(lambda module, inputs, output: sizes.append(len(output)))
     list(features_of(pictures, thumbnails))
@@ -161,7 +161,7 @@ def test_the_order_is_that_of_the_pictures(
     assert [len(batch.pictures) + len(batch.problems) for batch in batches] == [4] * 12 + [2]
     batch = all_of(iter(batches))
     assert batch.pictures == pictures[:7] + pictures[8:]
-    assert shades(batch.features) == [shade for shade in range(49, -1, -1) if shade != 42]
+    assert shades(batch.values) == [shade for shade in range(49, -1, -1) if shade != 42]
 
 
 def test_pictures_are_decoded_only_a_little_ahead(tmp_path: Path, thumbnails: PictureBackbone) -> None:
@@ -306,13 +306,13 @@ def test_the_same_picture_in_two_formats_is_found(tmp_path: Path, thumbnails: Pi
         (tmp_path / place).parent.mkdir(exist_ok=True)
         photograph().rotate(90 * place.startswith("dog")).save(tmp_path / place)
     batch = all_of(features_of(labelled(tmp_path), thumbnails))
-    assert [[picture.path.name for picture in group] for group in duplicates(batch.pictures, batch.features)] == [
+    assert [[picture.path.name for picture in group] for group in duplicates(batch.pictures, batch.values)] == [
         ["a.png", "b.bmp"]
     ]
     photograph().save(tmp_path / "dog" / "d.png")
     batch = all_of(features_of(labelled(tmp_path), thumbnails))
     with pytest.raises(DataError, match=r"in two classes: .*a\.png as 'cat' and .*d\.png as 'dog'"):
-        duplicates(batch.pictures, batch.features)
+        duplicates(batch.pictures, batch.values)
 
 
 def test_pictures_that_only_look_the_same_to_a_backbone_are_not_the_same(
@@ -325,9 +325,9 @@ def test_pictures_that_only_look_the_same_to_a_backbone_are_not_the_same(
             pixels[:, :64] = shade
             Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
     batch = all_of(features_of(labelled(tmp_path), thumbnails))
-    assert torch.equal(batch.features[0], batch.features[2])
-    assert duplicates(batch.pictures, batch.features) == []
-    assert corrections(batch.pictures[:2], batch.pictures[2:], batch.features) == {}
+    assert torch.equal(batch.values[0], batch.values[2])
+    assert duplicates(batch.pictures, batch.values) == []
+    assert corrections(batch.pictures[:2], batch.pictures[2:], batch.values) == {}
     remarks = [remark for found in features_of(labelled(tmp_path), thumbnails) for remark in found.remarks]
     assert remarks == [Remark(picture, CENTRE) for picture in batch.pictures]
     squeezing = PictureBackbone(nn.Flatten(), lambda image: to_tensor(image.resize((16, 16))), "squeezed", (16, 16))
