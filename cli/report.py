@@ -47,7 +47,7 @@ def report(
 def _sections(source: str, runs: Path) -> list[Section]:
     """The sections of a run, a reproduction, or everything in a folder."""
     from fslstm_plugin.reporting.run_report import run_section
-    from fslstm_plugin.reproduction.report import reproduction_section
+    from fslstm_plugin.reproduction.outputs import reproduction_section
     from fslstm_plugin.reproduction.trainings import describe
     from fslstm_plugin.runs.builtin import PREFIX
     from fslstm_plugin.runs.folder import Run

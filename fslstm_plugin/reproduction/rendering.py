@@ -202,6 +202,42 @@ def _latex_cell(text: str) -> str:
     return latex_number(text) if _is_number(text) else latex_escape(text)
 
 
+def literature(published: Sequence[PublishedValue], measured: Sequence[Measurement]) -> Table:
+    """What others published for the methods of a figure, each with its source, then ours of the same balance.
+
+    Example:
+        >>> one = {"method": "TIM", "dataset": "mini", "backbone": "WRN", "ci95": None, "source": "a README"}
+        >>> values = [PublishedValue(**one, shots=1, accuracy=77.5), PublishedValue(**one, shots=5, accuracy=87.2)]
+        >>> head, rows = literature(values, [])
+        >>> head
+        ['method', 'model', 'queries', '1-shot', '5-shot', 'from']
+        >>> rows
+        [['TIM', 'miniImageNet, WRN', 'uniform', '77.50', '87.20', 'published: a README']]
+    """
+    shots = sorted({value.shots for value in published})
+    balances = {value.query_balance for value in published}
+    ours = [each for each in measured if each.query_balance in balances and each.shots in shots]
+    entries: list[tuple[str, PublishedValue | Measurement, str]] = [
+        *((value.method, value, f"published: {value.source}") for value in published),
+        *((_family(each), each, f"measured here: {each.training}, {each.episodes:,} episodes") for each in ours),
+    ]
+    rows: dict[tuple[str, ...], dict[int, str]] = {}
+    for method in dict.fromkeys(value.method for value in published):
+        for name, each, source in entries:
+            if name == method:
+                line = method, place(each.dataset, each.backbone), each.query_balance, source
+                rows.setdefault(line, {})[each.shots] = number(each.accuracy, each.ci95)
+    head = ["method", "model", "queries", *(f"{count}-shot" for count in shots), "from"]
+    return head, [
+        [*line[:-1], *(cells.get(count, NOTHING) for count in shots), line[-1]] for line, cells in rows.items()
+    ]
+
+
+def _family(each: Measurement) -> str:
+    """As the published values name it: whatever its arguments, for example those for features of any sign."""
+    return "+".join([each.head, *each.modules]).upper()
+
+
 def origin(found: Iterable[tuple[Provenance, int]], models: Sequence[OfModel] = ()) -> list[Block]:
     """What models were trained with, and where measurements come from, given their provenances and seeds."""
     said = {
