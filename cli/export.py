@@ -63,8 +63,8 @@ def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None
     import random
 
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.boxes import read_boxed
     from fslstm_plugin.pictures.onnx import export_onnx
+    from fslstm_plugin.pictures.picture import read_boxed
     from fslstm_plugin.storage.tables import path_of
 
     if check is None:

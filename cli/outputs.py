@@ -77,7 +77,7 @@ def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead
 
 def write_sidecars(asked: Asked) -> None:
     """XMP sidecars with the labels as keywords, of sure ones where that was asked."""
-    from fslstm_plugin.pictures.boxes import unboxed
+    from fslstm_plugin.pictures.picture import unboxed
     from fslstm_plugin.pictures.predictions import NONE
     from fslstm_plugin.pictures.xmp import write_sidecars
     from fslstm_plugin.storage.tables import path_of
@@ -99,7 +99,7 @@ def write_sidecars(asked: Asked) -> None:
 
 def sort(folder: Path, asked: Asked, summary: Summary, link: bool) -> None:
     """The pictures in a folder for each label, copied or linked."""
-    from fslstm_plugin.pictures.boxes import unboxed
+    from fslstm_plugin.pictures.picture import unboxed
     from fslstm_plugin.pictures.predictions import NONE, UNSURE
     from fslstm_plugin.pictures.sorting import sort_into
     from fslstm_plugin.storage.tables import path_of

@@ -184,7 +184,7 @@ def unlabelled(source: Path) -> list[Picture]:
 
 def refuse_boxes(found: Sequence[Picture], option: str) -> None:
     """Refuse boxes where an option is for whole pictures."""
-    from fslstm_plugin.pictures.boxes import unboxed
+    from fslstm_plugin.pictures.picture import unboxed
 
     if any(unboxed(each.path)[1] for each in found):
         raise UsageError(f"{option} writes labels of whole pictures, but these have boxes: leave it out.")

@@ -272,7 +272,7 @@ def _check_sorting(source: Path, sort_into: Path | None, link: bool) -> None:
 
 
 def _require_writable_beside(found: Sequence[Picture]) -> None:
-    from fslstm_plugin.pictures.boxes import unboxed
+    from fslstm_plugin.pictures.picture import unboxed
 
     for folder in dict.fromkeys(unboxed(each.path)[0].parent for each in found):
         if folder.is_dir() and not os.access(folder, os.W_OK):

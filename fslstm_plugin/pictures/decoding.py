@@ -15,8 +15,7 @@ from PIL import Image
 
 from ..data.reading.decode import read_picture
 from ..errors import DataError
-from .boxes import cropped, unboxed
-from .picture import Picture
+from .picture import Picture, cropped, unboxed
 
 _MOST_WORKERS = 8
 _AHEAD = 3  # Batches that are decoded ahead.

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ..storage.damage import text_of
-from .boxes import Box
+from .picture import Box
 
 _ANIMAL = "animal"  # MegaDetector also finds persons and vehicles.
 _CONFIDENCE = 0.2  # MegaDetector's, where its file recommends none.

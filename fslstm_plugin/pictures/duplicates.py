@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..classifier.inspection import near_duplicates
 from ..errors import DataError
-from .boxes import read_boxed
-from .picture import Picture
+from .picture import Picture, read_boxed
 
 # Distance of their features over their length. Rounding leaves none on a processor and little between devices; with
 # EfficientNet-Lite0 a scratch of 10 x 1 pixels makes 0.035, saving again as JPEG of quality 98 makes 0.015, and of 2400

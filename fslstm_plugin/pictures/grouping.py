@@ -12,9 +12,8 @@ from PIL import Image
 
 from ..data.reading.walk import Report
 from ..errors import UsageError, printable
-from .boxes import unboxed
 from .listing import labelled
-from .picture import Picture
+from .picture import Picture, unboxed
 
 FOLDER, TIME, PICTURE = "folder", "time", "picture"
 _SECONDS = 60.0  # Between two pictures of a group, unless another number is given.

@@ -14,10 +14,9 @@ from ..errors import DataError, printable
 from ..storage.damage import naming_damage
 from ..storage.files import read_json
 from ..storage.tables import number_in, path_of, rows, unguarded
-from .boxes import Box, boxed
 from .detections import Listed, detections
 from .label_studio import labelled_in
-from .picture import Picture
+from .picture import Box, Picture, boxed
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")

@@ -15,7 +15,7 @@ from PIL import Image
 
 from ..errors import DataError, printable
 from ..extras import needs_extra
-from ..pictures.boxes import read_boxed
+from ..pictures.picture import read_boxed
 from ..pictures.predictions import NONE, Prediction, path_beside
 from ..storage.tables import path_of
 

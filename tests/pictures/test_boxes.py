@@ -21,8 +21,8 @@ from fslstm_plugin.backbones import Normalization
 from fslstm_plugin.data.reading.preprocessing import centre_crop
 from fslstm_plugin.errors import DataError
 from fslstm_plugin.pictures import Picture, decoding, labelled, pictures_in
-from fslstm_plugin.pictures.boxes import Box, boxed, cropped, read_boxed, unboxed
 from fslstm_plugin.pictures.embedding import features_of
+from fslstm_plugin.pictures.picture import Box, boxed, cropped, read_boxed, unboxed
 from fslstm_plugin.pretrained import PictureBackbone
 
 numbers = st.floats(0, 1000).map(lambda each: float(f"{each:.6g}"))
