@@ -13,7 +13,7 @@ from fslstm_plugin.errors import UsageError, count_of
 from fslstm_plugin.registry import BACKBONES
 
 from . import evaluation, options
-from .results import write_json
+from .results import attempt, write_json
 from .terminal import for_tables, say
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ def bench(
 
     for table in tables(results):
         for_tables().print(table)
-    if json:
-        write_json(json, as_plain(results))
+    attempt((json, lambda file: write_json(file, as_plain(results))))
 
 
 def _require(groups: Collection[str], run: Run | None, features: int | None, root: Path) -> None:

@@ -11,7 +11,7 @@ from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
 from . import options, terminal
-from .results import write_json
+from .results import attempt, write_json
 from .signatures import only_given, with_recipe
 
 EXAMPLES = """
@@ -42,5 +42,4 @@ def bench_accuracy(
     config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
     curve = accuracy.bench_accuracy(config, mark, data_root, terminal.say)
     terminal.for_tables().print(curve.table())
-    if json:
-        write_json(json, curve.as_dict(config))
+    attempt((json, lambda file: write_json(file, curve.as_dict(config))))

@@ -13,7 +13,7 @@ from fslstm_plugin.registry import DATASETS
 from . import terminal
 from .command import Command, epilog
 from .options import DataRoot, Json
-from .results import write_json
+from .results import attempt, write_json
 
 app = typer.Typer(no_args_is_help=True, help="Prepare data sets, and list them.")
 
@@ -82,8 +82,7 @@ def show(data_root: DataRoot = None, json: Json = None) -> None:
         where = row["path"] if row["prepared"] else row["state"]
         table.add_row(row["dataset"], row["split"], *map(str, counts), where)
     terminal.for_tables().print(table)
-    if json:
-        write_json(json, {"rows": rows})
+    attempt((json, lambda file: write_json(file, {"rows": rows})))
 
 
 def _rows(name: str, root: Path) -> list[dict[str, Any]]:

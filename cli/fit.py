@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -68,6 +67,7 @@ def fit(
     from fslstm_plugin.classifier.selection import CANDIDATES
     from fslstm_plugin.pictures.expectations import expectations, sentences
     from fslstm_plugin.pictures.sample import draw_sample
+    from fslstm_plugin.storage.files import write_text
 
     if sample == (labelled is not None):
         raise UsageError("Name labelled pictures, or give --sample for drawings to try it on.")
@@ -108,13 +108,11 @@ def fit(
         typer.echo(sentence)
     saved, new = printable(str(output)), SAMPLE / "new" if sample else "PICTURES"
     typer.echo(f"Saved in {saved}. Next: fslstm predict {shlex.quote(saved)} {new}")
-    writes: list[Callable[[], None]] = []
-    if json is not None:
-        writes.append(partial(_write, json, said, once, copies))
-    if html is not None:
-        page = overview(said, printable(output.name), [*fitted, *sentences(said, pairs=False)])
-        writes.append(partial(_write_page, html, page))
-    results.attempt(*writes)
+    lead = [*fitted, *sentences(said, pairs=False)]
+    results.attempt(
+        (json, lambda file: _write(file, said, once, copies)),
+        (html, lambda file: write_text(file, overview(said, printable(output.name), lead))),
+    )
 
 
 def _chosen(gathered: Gathered) -> str:
@@ -167,11 +165,4 @@ def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[
         for each in gathered.unreadable
     ]
     beside = [[path_beside(json, each.name) for each in group] for group in copies]
-    pictures.write_json(json, {**msgspec.structs.asdict(said), "unreadable": unreadable, "copies": beside})
-
-
-def _write_page(html: Path, page: str) -> None:
-    from fslstm_plugin.storage.files import write_text
-
-    write_text(html, page)
-    results.written(html)
+    results.write_json(json, {**msgspec.structs.asdict(said), "unreadable": unreadable, "copies": beside})

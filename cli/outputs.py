@@ -10,7 +10,7 @@ import typer
 
 from fslstm_plugin.errors import StorageError, count_of, printable
 
-from . import results, terminal
+from . import terminal
 from .labellers import Labeller
 from .summary import Summary
 
@@ -54,7 +54,6 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
     )
     lines = (f"{',' if number else ''}\n{json.dumps(row)}" for number, row in enumerate(rows))
     write_text(file, chain([f'{json.dumps(about)[:-1]}, "rows": ['], lines, ["\n]}\n"]))
-    results.written(file)
 
 
 def write_tasks(file: Path, found: Iterable[tuple[str, Prediction | None]], model: str = "") -> None:
@@ -63,7 +62,6 @@ def write_tasks(file: Path, found: Iterable[tuple[str, Prediction | None]], mode
     from fslstm_plugin.storage.files import write_json
 
     write_json(file, [task(file, path, prediction, model) for path, prediction in found])
-    results.written(file)
 
 
 def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead: Sequence[str]) -> None:
@@ -72,7 +70,6 @@ def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead
     from fslstm_plugin.storage.files import write_text
 
     write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
-    results.written(file)
 
 
 def write_sidecars(asked: Asked) -> None:

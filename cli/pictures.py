@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -12,7 +12,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, RunError, UsageError, count_of
 
-from . import results, terminal
+from . import terminal
 
 if TYPE_CHECKING:
     from fslstm_plugin.classifier.classifier import Classifier
@@ -229,10 +229,3 @@ def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
 
     places = random.Random(seed).sample(range(len(found)), min(MOST, len(found)))
     return [found[place] for place in sorted(places)]
-
-
-def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """What a command found, as JSON; see `results.write_json`."""
-    import msgspec
-
-    results.write_json(file, msgspec.to_builtins(content))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -209,20 +208,14 @@ def predict(
             more = len(table) - summary.total
             further = f", which has {count_of(more, 'further picture')}" if more else ""
             typer.echo(f"Written: {printable(str(csv))}{further}.")
-        writes: list[Callable[[], None]] = []
-        if json is not None:
-            writes.append(partial(outputs.write_json, json, asked, labeller, tested))
-        if label_studio is not None:
-            tasks = ((each.path, each) for each in asked)
-            writes.append(partial(outputs.write_tasks, label_studio, tasks, model.name))
-        if html is not None:
-            title = f"{count_of(summary.total, 'picture')} by {printable(model.name)}"
-            writes.append(partial(outputs.write_gallery, html, asked, labeller, title, lead))
-        if xmp:
-            writes.append(partial(outputs.write_sidecars, asked))
-        if sort_into is not None:
-            writes.append(partial(outputs.sort, sort_into, asked, summary, link))
-        attempt(*writes)
+        title = f"{count_of(summary.total, 'picture')} by {printable(model.name)}"
+        attempt(
+            (json, lambda file: outputs.write_json(file, asked, labeller, tested)),
+            (label_studio, lambda file: outputs.write_tasks(file, ((each.path, each) for each in asked), model.name)),
+            (html, lambda file: outputs.write_gallery(file, asked, labeller, title, lead)),
+            (xmp, lambda _: outputs.write_sidecars(asked)),
+            (sort_into, lambda folder: outputs.sort(folder, asked, summary, link)),
+        )
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -82,26 +81,26 @@ class Output:
         from fslstm_plugin.reporting.results import csv_text
         from fslstm_plugin.storage.files import write_json, write_text
 
-        files: tuple[tuple[Path | None, Callable[[Path], object]], ...] = (
+        attempt(
             (self.json, lambda file: write_json(file, content)),
             (self.csv, lambda file: write_text(file, csv_text(rows))),
             (self.latex, lambda file: write_text(file, latex_text(rows, notes))),
             (self.chart, lambda file: _draw(rows, file)),
         )
-        attempt(*(partial(_write_and_say, write, file) for file, write in files if file is not None))
 
 
-def _write_and_say(write: Callable[[Path], object], file: Path) -> None:
-    write(file)
-    written(file)
+def attempt(*writes: tuple[Any, Callable[[Any], object]]) -> None:
+    """Write to each place that is asked for, and say which files were written.
 
-
-def attempt(*writes: Callable[[], object]) -> None:
-    """Do all of these; what stops some of them, as a full disk, stops no other, and is all raised in the end."""
+    What stops some of them, as a full disk, stops no other, and is all raised in the end.
+    """
     faults: list[FSLSTMError] = []
-    for write in writes:
+    for place, write in writes:
         try:
-            write()
+            if place:
+                write(place)
+            if isinstance(place, Path):
+                written(place)
         except FSLSTMError as error:
             faults.append(error)
         except OSError as error:
@@ -120,12 +119,12 @@ def _draw(rows: Sequence[Row], file: Path) -> None:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """What a command found, plain data, as JSON with command, version and date, which is told."""
+    """What a command found as JSON with command, version and date."""
     from fslstm_plugin.reporting.provenance import made_now
     from fslstm_plugin.storage import files
+    from fslstm_plugin.storage.plain import to_plain
 
-    files.write_json(file, {**made_now(), **content})
-    written(file)
+    files.write_json(file, to_plain({**made_now(), **content}))
 
 
 def written(file: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, count_of, listed, printable
 
-from . import evaluation, gathering, options, pictures, predict, terminal
+from . import evaluation, gathering, options, pictures, predict, results, terminal
 
 if TYPE_CHECKING:
     from fslstm_plugin.classifier.classifier import Classifier
@@ -71,10 +71,9 @@ def score(
     accepted = acceptance(independent_counts(classifier).tolist(), accept)
     result = scored(classifier, gathered.features, labels, guarantee, accepted)
     _show(result, names, classifier.why_uncalibrated)
-    if json is not None:
-        content = structs.asdict(result)
-        rows = [{"label": label, "predictions": counts} for label, counts in content.pop("confusions").items()]
-        pictures.write_json(json, {**content, "rows": rows})
+    content = structs.asdict(result)
+    rows = [{"label": label, "predictions": counts} for label, counts in content.pop("confusions").items()]
+    results.attempt((json, lambda file: results.write_json(file, {**content, "rows": rows})))
 
 
 def _unseen(gathered: Gathered, classifier: Classifier) -> Gathered:

@@ -9,7 +9,7 @@ import typer
 
 from fslstm_plugin.errors import count_of, printable
 
-from . import options, pictures, terminal
+from . import options, pictures, results, terminal
 
 if TYPE_CHECKING:
     from fslstm_plugin.classifier.identity import BackboneIdentity
@@ -48,15 +48,10 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
         *sentences(expected),
     ):
         typer.echo(printable(sentence))
-    if json is not None:
-        about = {
-            "made": content.made,
-            "backbone": content.backbone,
-            "set_method": content.set_method or expected.method,
-        }
-        fields = structs.asdict(expected)
-        rows = [{"class": name, "pictures": number} for name, number in fields.pop("pictures").items()]
-        pictures.write_json(json, {**about, **fields, "rows": rows})
+    set_method = content.set_method or expected.method
+    about = {"made": content.made, "backbone": content.backbone, "set_method": set_method, **structs.asdict(expected)}
+    rows = [{"class": name, "pictures": number} for name, number in about.pop("pictures").items()]
+    results.attempt((json, lambda file: results.write_json(file, {**about, "rows": rows})))
 
 
 def _origin(names: tuple[str, ...]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -12,8 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 
-from . import evaluation, gathering, options, outputs, pictures, terminal
-from .results import attempt
+from . import evaluation, gathering, options, outputs, pictures, results, terminal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -110,10 +108,10 @@ def suggest(
 def _write(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:
     from fslstm_plugin.pictures.predictions import path_beside
 
-    writes: list[Callable[[], None]] = []
-    if json is not None:
-        suggestions = [{"path": path_beside(json, path), "reason": printable(reason)} for path, reason in rows]
-        writes.append(partial(pictures.write_json, json, {"rows": suggestions}))
-    if label_studio is not None:
-        writes.append(partial(outputs.write_tasks, label_studio, [(path, None) for path, _ in rows]))
-    attempt(*writes)
+    def suggestions(file: Path) -> list[dict[str, str]]:
+        return [{"path": path_beside(file, path), "reason": printable(reason)} for path, reason in rows]
+
+    results.attempt(
+        (json, lambda file: results.write_json(file, {"rows": suggestions(file)})),
+        (label_studio, lambda file: outputs.write_tasks(file, [(path, None) for path, _ in rows])),
+    )

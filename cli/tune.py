@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -80,12 +78,10 @@ def tune(
     choices = tuning.choose(families, rows)
     for sentence in (*tuning.evidence(choices, rows), *session.notes):
         typer.echo(sentence)
-    writes: list[Callable[[], object]] = []
-    if kept_in is not None:
-        writes.append(partial(_keep, kept_in, choices, rows, str(session.method)))
-    if json is not None:
-        writes.append(partial(write_json, json, json_content(rows, session.notes)))
-    attempt(*writes)
+    attempt(
+        (kept_in, lambda run: _keep(run, choices, rows, str(session.method))),
+        (json, lambda file: write_json(file, json_content(rows, session.notes))),
+    )
 
 
 def _keep(run: Run, choices: dict[str, str], rows: list[Row], own: str) -> None:

@@ -84,7 +84,7 @@ def machine() -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "python": platform.python_version(),
     }
 
