@@ -1,19 +1,22 @@
-"""``fslstm bench``."""
+"""``fslstm bench`` and ``fslstm bench-accuracy``."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from fslstm_plugin.checks import one_of
 from fslstm_plugin.errors import UsageError, count_of
-from fslstm_plugin.registry import BACKBONES
+from fslstm_plugin.recipes import Augmentation, PretrainRecipe
+from fslstm_plugin.registry import BACKBONES, DATASETS
+from fslstm_plugin.stopping import stoppable
 
 from . import evaluation, options
 from .results import attempt, write_json
+from .signatures import only_given, with_recipe
 from .terminal import for_tables, say
 
 if TYPE_CHECKING:
@@ -22,13 +25,18 @@ if TYPE_CHECKING:
 
     from fslstm_plugin.runs.folder import Run
 
-EXAMPLES = """
+BENCH_EXAMPLES = """
 fslstm bench heads
 fslstm bench transduction
 fslstm bench sets
 fslstm bench heads --run train-cifar-fs-conv4-lssvm+iam --table3-episodes 10000
 fslstm bench train --backbone resnet12 --rounds 3
 fslstm bench --json bench.json
+"""
+
+ACCURACY_EXAMPLES = """
+fslstm bench-accuracy --backbone conv4
+fslstm bench-accuracy --mark 70 --epochs 20 --label-smoothing 0
 """
 
 GROUPS = ("heads", "transduction", "sets", "eval", "train")
@@ -176,3 +184,28 @@ def _backbone(run: Run | None, name: str) -> nn.Module:
     from fslstm_plugin.model import FewShotModel
 
     return FewShotModel.from_run(run).backbone
+
+
+@with_recipe("Recipe (defaults: those of fslstm pretrain)", PretrainRecipe, Augmentation)
+@stoppable()
+def bench_accuracy(
+    backbone: options.Backbone = "conv4",
+    dataset: Annotated[str, typer.Option(help="The data set.", autocompletion=DATASETS.names)] = "cifar-fs",
+    mark: Annotated[
+        float, typer.Option(min=0, max=100, help="5-shot validation accuracy to reach, in percent.")
+    ] = 68.0,
+    max_steps: options.MaxSteps = None,
+    data_root: options.DataRoot = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    **recipe: Any,
+) -> None:
+    """Measure how long a pretraining takes until LSSVM reaches an accuracy on validation classes, on the CPU."""
+    from fslstm_plugin.benchmarks import accuracy
+    from fslstm_plugin.training.configuration import pretrain_config
+
+    given = only_given(recipe)
+    config = pretrain_config(backbone, dataset=dataset, max_steps=max_steps, seed=seed, accelerator="cpu", given=given)
+    curve = accuracy.bench_accuracy(config, mark, data_root, say)
+    for_tables().print(curve.table())
+    attempt((json, lambda file: write_json(file, curve.as_dict(config))))

@@ -19,7 +19,6 @@ from fslstm_plugin.stopping import STOPPED, listening
 
 from . import (
     bench,
-    bench_accuracy,
     compare,
     data,
     demo,
@@ -72,8 +71,8 @@ _add("Evaluation", "eval", eval.evaluate, eval.EXAMPLES)
 _add("Evaluation", "compare", compare.compare, compare.COMPARE_EXAMPLES)
 _add("Evaluation", "compare-heads", compare.compare_heads, compare.HEADS_EXAMPLES)
 _add("Evaluation", "tune", tune.tune, tune.EXAMPLES)
-_add("Evaluation", "bench", bench.bench, bench.EXAMPLES)
-_add("Evaluation", "bench-accuracy", bench_accuracy.bench_accuracy, bench_accuracy.EXAMPLES)
+_add("Evaluation", "bench", bench.bench, bench.BENCH_EXAMPLES)
+_add("Evaluation", "bench-accuracy", bench.bench_accuracy, bench.ACCURACY_EXAMPLES)
 _add("Reproduction", "reproduce", reproduce.reproduce, reproduce.EXAMPLES)
 _add("Reproduction", "report", report.report, report.EXAMPLES)
 _add("Getting started", "demo", demo.demo, demo.EXAMPLES)
