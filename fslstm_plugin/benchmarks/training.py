@@ -107,8 +107,6 @@ class _OurSteps:
                 self.stream,
                 Run(Path(folder) / "run", config),
                 max_steps=STEPS + 1,
-                steps_per_epoch=recipe.steps_per_epoch,
-                seed=config.seed,
                 options=EngineOptions(accelerator="cpu", devices=1),
                 progress=TrainingProgress("episodes", recipe.episodes_per_step, Console(quiet=True)),
                 callbacks=[self.clock],

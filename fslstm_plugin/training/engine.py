@@ -362,8 +362,6 @@ def fit(
     run: Run,
     *,
     max_steps: int,
-    steps_per_epoch: int,
-    seed: int,
     options: EngineOptions,
     progress: TrainingProgress,
     callbacks: Sequence[pl.Callback] = (),
@@ -372,9 +370,9 @@ def fit(
 ) -> None:
     """Train for ``max_steps`` optimiser steps in all, or continue up to there.
 
-    Batches have a length and begin at the module's global step. The run folder takes checkpoints and metrics; it is
-    made, unless ``resume`` continues from its last checkpoint. The seed is that of data order, augmentation and
-    dropout. Further callbacks run before the checkpoint is written, which keeps a digest that identifies the images.
+    Batches, those of an epoch, have a length and begin at the module's global step. The run folder takes checkpoints
+    and metrics; it is made, unless ``resume`` continues from its last checkpoint. Further callbacks run before the
+    checkpoint is written, which keeps a digest that identifies the images.
 
     Raises:
         UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy, or a step
@@ -385,7 +383,7 @@ def fit(
         RunError: If the run folder holds another run or was replaced, another training runs in it, its checkpoint is
             damaged, or the configuration or images are not those that the checkpoint was made with.
     """
-    log_every = max(1, min(50, steps_per_epoch // 10))
+    log_every = max(1, min(50, len(batches) // 10))
     metrics = Metrics(run, log_every)
     checkpoints = Checkpoints(run, metrics, options.checkpoint_every)
     storage = WholeCheckpoints(run)
@@ -401,8 +399,8 @@ def fit(
                 strategy=options.strategy,
                 precision={"32": "32-true", "bf16": "bf16-mixed"}[run.config.precision],  # type: ignore[arg-type]
                 max_steps=max_steps,
-                limit_train_batches=steps_per_epoch,
-                callbacks=[StepSeed(seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],
+                limit_train_batches=len(batches),
+                callbacks=[StepSeed(run.config.seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],
                 logger=_loggers(run),
                 plugins=[storage],
                 log_every_n_steps=log_every,

@@ -25,7 +25,7 @@ from ..evaluation.statistics import estimate
 from ..methods.base import Method
 from ..model import Embedding, FewShotModel
 from ..pretrained.loading import load_backbone
-from ..runs.configuration import TrainConfig, Validation
+from ..runs.configuration import TrainConfig
 from ..runs.folder import Run
 from .engine import EngineOptions, TrainingProgress, fit
 from .episodic import EpisodicModule
@@ -36,18 +36,13 @@ from .streams import EpisodeStream
 class KeepBest(pl.Callback):
     """Validates at the end of each epoch, on the same episodes each time, and saves the best weights so far."""
 
-    def __init__(self, run: Run, split: Split, validation: Validation, seed: int, tell: Report) -> None:
-        self.run, self.split, self.validation = run, split, validation
-        self.tell = tell
+    def __init__(self, run: Run, split: Split, tell: Report) -> None:
+        assert isinstance(run.config, TrainConfig)
+        self.run, self.split, self.tell = run, split, tell
         self.best = -1.0
+        self.validation = shape = run.config.validation
         self.sampler = EpisodeSampler(
-            split.labels,
-            validation.ways,
-            validation.shots,
-            validation.queries,
-            seed,
-            split.class_names,
-            prefix="val_",
+            split.labels, shape.ways, shape.shots, shape.queries, run.config.seed, split.class_names, prefix="val_"
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,8 +123,8 @@ def train(
     """
     config = run.config
     assert isinstance(config, TrainConfig)
-    seed, recipe = config.seed, config.recipe
-    pl.seed_everything(seed, verbose=False)
+    recipe = config.recipe
+    pl.seed_everything(config.seed, verbose=False)
     tell: Report = rank_zero_only(partial(say, console))  # In the first of several processes.
     backbone = build_backbone(config.backbone, config.image_size)
     train_split, val_split = (run.split(name, data_root) for name in ("train", "val"))
@@ -139,10 +134,9 @@ def train(
     scale_dropout(backbone, recipe.dropout)
     module = episodic_module(config, backbone)
     total_steps = min(recipe.epochs * recipe.steps_per_epoch, config.max_steps or 2**62)
-    steps_per_epoch = min(recipe.steps_per_epoch, total_steps)
     try:
-        stream = episode_stream(config, train_split, module, steps_per_epoch)
-        keep_best = KeepBest(run, val_split, config.validation, seed, tell)
+        stream = episode_stream(config, train_split, module, min(recipe.steps_per_epoch, total_steps))
+        keep_best = KeepBest(run, val_split, tell)
     except UsageError as error:
         if not resume:
             raise
@@ -153,8 +147,6 @@ def train(
         stream,
         run,
         max_steps=total_steps,
-        steps_per_epoch=steps_per_epoch,
-        seed=seed,
         options=options,
         progress=TrainingProgress("episode", recipe.episodes_per_step, console),
         callbacks=[keep_best],

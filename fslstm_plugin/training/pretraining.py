@@ -76,8 +76,6 @@ def pretrain(
         batches,
         run,
         max_steps=total_steps,
-        steps_per_epoch=len(batches),
-        seed=config.seed,
         options=_one_device(options) if recipe.freeze else options,
         progress=TrainingProgress("image", recipe.batch_size, console),
         callbacks=[SaveWeights(run), *callbacks],

@@ -330,7 +330,7 @@ def test_other_images_are_refused_when_a_training_continues(tmp_path):
     def fit(steps, data_digest, resume):
         batches = torch.utils.data.DataLoader(torch.ones(4, 1), 2)
         engine.fit(
-            Line(), batches, run, max_steps=steps, steps_per_epoch=2, seed=0, options=OPTIONS, resume=resume,
+            Line(), batches, run, max_steps=steps, options=OPTIONS, resume=resume,
             progress=engine.TrainingProgress("points", 2, QUIET), data_digest=data_digest,
         )  # fmt: skip
 
