@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,7 +48,7 @@ def bench_evaluation(
     Raises:
         Disagreement: If the two paths differ in an image or in a prediction.
     """
-    paths = _Paths.open(backbone, root, episodes, seed)
+    paths = _Paths(backbone, root, episodes, seed)
     report("eval: features of the images")
     features = extract_features(backbone, paths.split)
     comparisons = []
@@ -69,23 +69,14 @@ def bench_evaluation(
     return [*comparisons, *figures, *shares("eval", [_forward(backbone, paths.split)], rounds)]
 
 
-@dataclass(frozen=True)
 class _Paths:
-    """The same evaluation on the two paths; the fields are the arguments of `bench_evaluation`."""
+    """The same evaluation on the two paths, with the data set open in both layouts; see `bench_evaluation`."""
 
-    backbone: nn.Module
-    root: Path
-    episodes: int
-    seed: int
-    split: Split
-    stock: StockTasks
-
-    @classmethod
-    def open(cls, backbone: nn.Module, root: Path, episodes: int, seed: int) -> _Paths:
-        """With the data set opened in both layouts."""
+    def __init__(self, backbone: nn.Module, root: Path, episodes: int, seed: int) -> None:
+        self.backbone, self.root, self.episodes, self.seed = backbone, root, episodes, seed
         transform = plain_transform(normalization_of(backbone))
-        stock = StockTasks.open(root, "test", transform, WAYS, SHOTS, QUERIES)
-        return cls(backbone, root, episodes, seed, load_split("cifar-fs", "test", root), stock)
+        self.split = load_split("cifar-fs", "test", root)
+        self.stock = StockTasks(root, "test", transform, WAYS, SHOTS, QUERIES)
 
     def ours(self, features: Callable[[Split], Tensor], head: str) -> Tensor:
         """Accuracies from the prepared data set, by what makes features of it."""

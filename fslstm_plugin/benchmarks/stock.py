@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +32,15 @@ def require_cifarfs(root: Path) -> None:
         )
 
 
-@dataclass(frozen=True)
 class StockTasks:
-    """The benchmark's taskset, built as ``learn2learn.vision.benchmarks`` builds it."""
+    """The benchmark's taskset, built as ``learn2learn.vision.benchmarks`` builds it.
 
-    taskset: Any  # learn2learn's ``Taskset``.
-    ways: int
-    shots: int
-    queries: int
+    It is of ``"train"`` or ``"test"``; the transform makes of a PIL image a tensor ``(3, 32, 32)``.
+    """
 
-    @classmethod
-    def open(
-        cls, root: Path, mode: str, transform: Callable[[Any], Tensor], ways: int, shots: int, queries: int
-    ) -> StockTasks:
-        """Open ``"train"`` or ``"test"``; the transform makes of a PIL image a tensor ``(3, 32, 32)``."""
+    def __init__(
+        self, root: Path, mode: str, transform: Callable[[Any], Tensor], ways: int, shots: int, queries: int
+    ) -> None:
         from learn2learn.data import MetaDataset, Taskset
         from learn2learn.data.transforms import ConsecutiveLabels, KShots, LoadData, NWays, RemapLabels
         from learn2learn.vision.datasets import CIFARFS
@@ -62,7 +56,7 @@ class StockTasks:
             RemapLabels(meta),
             ConsecutiveLabels(meta),
         ]
-        return cls(Taskset(meta, transforms), ways, shots, queries)
+        self.taskset, self.ways, self.shots, self.queries = Taskset(meta, transforms), ways, shots, queries
 
     def sample(self) -> tuple[Tensor, Tensor]:
         """A task: images ``(N, 3, 32, 32)`` and labels in [0, ways) ``(N,)``, any order of classes."""

@@ -46,7 +46,7 @@ def bench_training(backbone: str, root: Path, rounds: int, seed: int, report: Ca
     recipe = config.recipe
     ours = _OurSteps(config, root)
     transform = augmenting_transform(normalization_of(ours.module.model.backbone))
-    stock = StockTasks.open(root, "train", transform, recipe.ways, recipe.shots, recipe.queries)
+    stock = StockTasks(root, "train", transform, recipe.ways, recipe.shots, recipe.queries)
     theirs = _StockSteps(build_backbone(backbone, config.image_size), recipe, stock)
     report("train: the same predictions, loss and gradient on both sides")
     agreement = _agreement(ours.module, stock, recipe.episodes_per_step)
@@ -72,12 +72,32 @@ def bench_training(backbone: str, root: Path, rounds: int, seed: int, report: Ca
     ]
 
 
-class _StepClock(pl.Callback):
-    """Notes when each step ends, and keeps the last batch."""
+class _OurSteps(pl.Callback):
+    """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not timed."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-        self.batch: Episodes | None = None
+    batch: Episodes  # The last one.
+
+    def __init__(self, config: TrainConfig, root: Path) -> None:
+        self.config = config
+        self.module = episodic_module(config, build_backbone(config.backbone, config.image_size))
+        self.ends: list[float] = []  # When each step ended.
+        split = load_split(config.dataset, "train", root)
+        self.stream = episode_stream(config, split, self.module, config.recipe.steps_per_epoch)
+
+    def __call__(self) -> float:
+        """Seconds of `STEPS` steps under Lightning's Trainer."""
+        self.ends.clear()
+        with TemporaryDirectory() as folder:
+            fit(
+                self.module,
+                self.stream,
+                Run(Path(folder) / "run", self.config),
+                max_steps=STEPS + 1,
+                options=EngineOptions(accelerator="cpu", devices=1),
+                progress=TrainingProgress("episodes", self.config.recipe.episodes_per_step, Console(quiet=True)),
+                callbacks=[self],
+            )
+        return self.ends[-1] - self.ends[0]
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Episodes, index: int
@@ -86,41 +106,13 @@ class _StepClock(pl.Callback):
         self.ends.append(timer())
         self.batch = batch
 
-
-class _OurSteps:
-    """A few steps as ``fslstm train`` makes them; the first of them, which sets everything up, is not timed."""
-
-    def __init__(self, config: TrainConfig, root: Path) -> None:
-        self.config = config
-        self.module = episodic_module(config, build_backbone(config.backbone, config.image_size))
-        self.clock = _StepClock()
-        split = load_split(config.dataset, "train", root)
-        self.stream = episode_stream(config, split, self.module, config.recipe.steps_per_epoch)
-
-    def __call__(self) -> float:
-        """Seconds of `STEPS` steps under Lightning's Trainer."""
-        recipe, config = self.config.recipe, self.config
-        self.clock.ends.clear()
-        with TemporaryDirectory() as folder:
-            fit(
-                self.module,
-                self.stream,
-                Run(Path(folder) / "run", config),
-                max_steps=STEPS + 1,
-                options=EngineOptions(accelerator="cpu", devices=1),
-                progress=TrainingProgress("episodes", recipe.episodes_per_step, Console(quiet=True)),
-                callbacks=[self.clock],
-            )
-        return self.clock.ends[-1] - self.clock.ends[0]
-
     def backbone_alone(self) -> None:
         """Forward and backward of the backbone on the last batch, in the same precision; nothing else."""
-        assert self.clock.batch is not None
         backbone = self.module.model.backbone.train()
         backbone.zero_grad()
         autocast = torch.autocast("cpu", torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
         with autocast:
-            vectors = backbone(self.clock.batch.samples.flatten(0, 1))
+            vectors = backbone(self.batch.samples.flatten(0, 1))
         vectors.backward(torch.ones_like(vectors))
 
 

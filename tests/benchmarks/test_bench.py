@@ -468,7 +468,7 @@ def test_a_wrong_training_head_is_caught(few_episodes, small_cifarfs, fslstm, mo
 def test_other_images_are_caught(small_cifarfs):
     split = CIFAR_FS.load(small_cifarfs, "test")
     transform = stock.plain_transform(IMAGENET_NORMALIZATION)
-    tasks = stock.StockTasks.open(small_cifarfs, "test", transform, 5, 1, 2)
+    tasks = stock.StockTasks(small_cifarfs, "test", transform, 5, 1, 2)
     images, labels, indices = tasks.draw()
     assert torch.equal(split.labels[indices].unique(return_inverse=True)[1].bincount(), torch.full((5,), 3))
     assert labels[tasks.ordered(labels)].tolist() == [0, 1, 2, 3, 4, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
