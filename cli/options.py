@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -17,31 +16,6 @@ from fslstm_plugin.storage.files import replaceable
 
 if TYPE_CHECKING:
     from fslstm_plugin.training.engine import EngineOptions
-
-
-def _in_a_folder(file: Optional[Path]) -> Optional[Path]:
-    """The file, or None; its folder must exist, so that a mistyped one is not created, and no picture is replaced."""
-    if file is None:
-        return None
-    from fslstm_plugin.data.reading.decode import picture_suffixes
-
-    if file.is_file() and file.suffix.lower() in picture_suffixes():
-        raise UsageError(f"{file} is a picture, and is not replaced: name another file.")
-    return _writable(file, regular=True)
-
-
-def _writable(file: Path, regular: bool) -> Path:
-    if str(file) == "-":
-        raise UsageError(f"A file must have a name, but got -: name one{'' if regular else ', or /dev/stdout'}.")
-    if regular:
-        replaceable(file)
-    if not file.parent.is_dir():
-        raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
-    place = Path(os.path.realpath(file))
-    replaced = file.is_file() or not file.exists()  # a device or a pipe is written to
-    if replaced and not os.access(place.parent, os.W_OK):
-        raise UsageError(f"The folder {place.parent} of {place.name} cannot be written to: name another place.")
-    return file
 
 
 _OURS = {  # By which an earlier file of a kind is known as one that may be replaced.
@@ -60,26 +34,43 @@ _MOST = 2**22  # Bytes of a file to look at; none of ours is that long before wh
 
 def output(help_text: str, kind: str | None = None, *names: str) -> Any:
     """The option of a file to write; one that has a kind replaces nothing but an earlier one of its kind."""
-    check = _in_a_folder if kind is None else _of_a_kind(kind)
-    return typer.Option(*names, help=help_text, dir_okay=False, callback=check)
-
-
-def _of_a_kind(kind: str) -> Callable[[Optional[Path]], Optional[Path]]:
 
     def checked(file: Optional[Path]) -> Optional[Path]:
-        if file is not None and _writable(file, kind in _REGULAR).is_file() and file.stat().st_size:
-            try:
-                with file.open("rb") as opened:
-                    content = opened.read(_MOST)
-            except OSError as error:
-                raise UsageError(
-                    f"{file} already exists and cannot be read ({error.strerror}): name another file."
-                ) from error
-            if not re.match(_OURS[kind], content):
-                raise UsageError(f"{file} already exists and is no {kind} of fslstm: name another file.")
+        if file is not None:
+            _require_output(file, kind)
         return file
 
-    return checked
+    return typer.Option(*names, help=help_text, dir_okay=False, callback=checked)
+
+
+def _require_output(file: Path, kind: str | None) -> None:
+    """Refuse a place that cannot be written, such as a mistyped folder, and to replace a file of another kind."""
+    regular = kind is None or kind in _REGULAR
+    if str(file) == "-":
+        raise UsageError(f"A file must have a name, but got -: name one{'' if regular else ', or /dev/stdout'}.")
+    if regular:
+        replaceable(file)
+    if not file.parent.is_dir():
+        raise UsageError(f"There is no folder {file.parent} for {file.name}: create it, or name another place.")
+    place = Path(os.path.realpath(file))
+    replaced = file.is_file() or not file.exists()  # a device or a pipe is written to
+    if replaced and not os.access(place.parent, os.W_OK):
+        raise UsageError(f"The folder {place.parent} of {place.name} cannot be written to: name another place.")
+    if kind is None:
+        from fslstm_plugin.data.reading.decode import picture_suffixes
+
+        if file.is_file() and file.suffix.lower() in picture_suffixes():
+            raise UsageError(f"{file} is a picture, and is not replaced: name another file.")
+    elif file.is_file() and file.stat().st_size:
+        try:
+            with file.open("rb") as opened:
+                content = opened.read(_MOST)
+        except OSError as error:
+            raise UsageError(
+                f"{file} already exists and cannot be read ({error.strerror}): name another file."
+            ) from error
+        if not re.match(_OURS[kind], content):
+            raise UsageError(f"{file} already exists and is no {kind} of fslstm: name another file.")
 
 
 def require_writable_folder(folder: Path) -> None:
