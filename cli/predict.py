@@ -17,9 +17,8 @@ from fslstm_plugin.errors import DataError, StorageError, UsageError, count_of, 
 
 from . import evaluation, gathering, options, outputs, pictures, terminal
 from .labellers import ClassifierLabeller, Labeller
-from .promises import promises
 from .results import attempt
-from .summary import Summary
+from .summary import Summary, promises
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
