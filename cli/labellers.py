@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import torch
+
+from fslstm_plugin.classifier.classifier import Classifier
+from fslstm_plugin.confidence.certainty import LeftOut
+from fslstm_plugin.confidence.conformal import attained_coverage
 from fslstm_plugin.errors import RunError, UsageError
+from fslstm_plugin.pictures import Picture
+from fslstm_plugin.pictures.acceptance import ROUNDING, acceptance
+from fslstm_plugin.pictures.decoding import Batch
+from fslstm_plugin.pictures.embedding import features_of
+from fslstm_plugin.pictures.graph import Graph
+from fslstm_plugin.pictures.likeness import Likeness
+from fslstm_plugin.pictures.predictions import Prediction, Sureness, identity_of
+from fslstm_plugin.pictures.predictor import Guarantee, Predictor, independent_counts, left_out, named
 
 from . import pictures
 from .options import PER_CLASS
-
-if TYPE_CHECKING:
-    import torch
-
-    from fslstm_plugin.classifier.classifier import Classifier
-    from fslstm_plugin.confidence.certainty import LeftOut
-    from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.pictures.decoding import Batch
-    from fslstm_plugin.pictures.graph import Graph
-    from fslstm_plugin.pictures.predictions import Prediction, Sureness
-    from fslstm_plugin.pictures.predictor import Guarantee
 
 _PART = 64  # Pictures whose predictions are computed and written at a time: by eights they take a third of all time.
 _TOGETHER = 10_000  # Pictures whose predictions can use each other: their similarities take 0.8 GB.
@@ -42,11 +44,6 @@ class ClassifierLabeller:
         accept: float | None,
         sure: Sureness | None,
     ) -> None:
-        from fslstm_plugin.pictures.acceptance import acceptance
-        from fslstm_plugin.pictures.likeness import Likeness
-        from fslstm_plugin.pictures.predictions import identity_of
-        from fslstm_plugin.pictures.predictor import Predictor, independent_counts, named
-
         self._classifier, content = _loaded(model, device, weights)
         if transductive and not self._classifier.fitted.method.is_transductive:
             _make_transductive(self._classifier, model)
@@ -69,17 +66,10 @@ class ClassifierLabeller:
     @property
     def left_out(self) -> LeftOut | None:
         """See `predictor.left_out`; it is computed where it is asked for."""
-        from fslstm_plugin.pictures.predictor import left_out
-
         return left_out(self._classifier)
 
     def predict(self, found: Sequence[Picture]) -> Iterator[Batch[Sequence[Prediction]]]:
         """Predictions in the order of the pictures; all at once where they use each other."""
-        import torch
-
-        from fslstm_plugin.pictures.decoding import Batch
-        from fslstm_plugin.pictures.embedding import features_of
-
         if self.together and len(found) > _TOGETHER:
             raise UsageError(
                 f"Predictions that use the other pictures can be made for {_TOGETHER:,} pictures at a time, but there "
@@ -127,9 +117,6 @@ def _loaded(model: Path, device: str, weights: Path | None) -> tuple[Classifier,
 
 def _require_enough(counts: Sequence[int], sets: Guarantee, grouped: bool) -> None:
     """Refuse a share that so few labelled pictures cannot guarantee, in the words of the option that asked for it."""
-    from fslstm_plugin.confidence.conformal import attained_coverage
-    from fslstm_plugin.pictures.acceptance import ROUNDING
-
     points = min(counts) if sets.kind == PER_CLASS else sum(counts)
     if attained_coverage(sets.coverage, points) < 1:
         return

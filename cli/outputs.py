@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from fslstm_plugin.errors import StorageError, count_of, printable
+from fslstm_plugin.pictures import xmp
+from fslstm_plugin.pictures.label_studio import task
+from fslstm_plugin.pictures.picture import unboxed
+from fslstm_plugin.pictures.predictions import NONE, UNSURE, Asked, Prediction, path_beside
+from fslstm_plugin.pictures.sorting import sort_into
+from fslstm_plugin.reporting.provenance import made_now
+from fslstm_plugin.storage import files
+from fslstm_plugin.storage.tables import path_of
 
 from . import terminal
-from .labellers import Labeller
 from .summary import Summary
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures.likeness import Tested
-    from fslstm_plugin.pictures.predictions import Asked, Prediction
+
+    from .labellers import Labeller
 
 
 def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | None) -> None:
     """All predictions as JSON, a line for each, of which one is held at a time."""
-    import json
-    from itertools import chain
-
-    from fslstm_plugin.pictures.predictions import path_beside
-    from fslstm_plugin.reporting.provenance import made_now
-    from fslstm_plugin.storage.files import write_text
-
     about = {
         **made_now(),
         "model": asked.table.model,
@@ -53,39 +56,30 @@ def write_json(file: Path, asked: Asked, labeller: Labeller, tested: Tested | No
         for each in asked
     )
     lines = (f"{',' if number else ''}\n{json.dumps(row)}" for number, row in enumerate(rows))
-    write_text(file, chain([f'{json.dumps(about)[:-1]}, "rows": ['], lines, ["\n]}\n"]))
+    files.write_text(file, chain([f'{json.dumps(about)[:-1]}, "rows": ['], lines, ["\n]}\n"]))
 
 
 def write_tasks(file: Path, found: Iterable[tuple[str, Prediction | None]], model: str = "") -> None:
     """Tasks for Label Studio, of pictures by their names, with what a model predicts."""
-    from fslstm_plugin.pictures.label_studio import task
-    from fslstm_plugin.storage.files import write_json
-
-    write_json(file, [task(file, path, prediction, model) for path, prediction in found])
+    files.write_json(file, [task(file, path, prediction, model) for path, prediction in found])
 
 
 def write_gallery(file: Path, asked: Asked, labeller: Labeller, title: str, lead: Sequence[str]) -> None:
     """The page of all pictures, with sentences on top."""
-    from fslstm_plugin.reporting.gallery import gallery
-    from fslstm_plugin.storage.files import write_text
+    from fslstm_plugin.reporting.gallery import gallery  # which needs an extra
 
-    write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
+    files.write_text(file, gallery(asked, labeller.classes, title, lead, file, labeller.labelled, labeller.identity))
 
 
 def write_sidecars(asked: Asked) -> None:
     """XMP sidecars with the labels as keywords, of sure ones where that was asked."""
-    from fslstm_plugin.pictures.picture import unboxed
-    from fslstm_plugin.pictures.predictions import NONE
-    from fslstm_plugin.pictures.xmp import write_sidecars
-    from fslstm_plugin.storage.tables import path_of
-
     keywords: dict[Path, dict[str, None]] = {}  # of all boxes of a picture, each once
     for each in asked:
         file, _ = unboxed(Path(path_of(each.path)))
         mine = keywords.setdefault(file, {})
         if each.label != NONE and each.sure is not False:
             mine[each.label] = None
-    done = write_sidecars(keywords)
+    done = xmp.write_sidecars(keywords)
     left = f" Left as before, made or changed by others: {done.left:,}." if done.left else ""
     typer.echo(f"Written: {count_of(done.written, 'XMP sidecar')}.{left}")
     if done.failed:
@@ -96,11 +90,6 @@ def write_sidecars(asked: Asked) -> None:
 
 def sort(folder: Path, asked: Asked, summary: Summary, link: bool) -> None:
     """The pictures in a folder for each label, copied or linked."""
-    from fslstm_plugin.pictures.picture import unboxed
-    from fslstm_plugin.pictures.predictions import NONE, UNSURE
-    from fslstm_plugin.pictures.sorting import sort_into
-    from fslstm_plugin.storage.tables import path_of
-
     found = (
         (unboxed(Path(path_of(each.path)))[0], UNSURE if each.sure is False and each.label != NONE else each.label)
         for each in asked

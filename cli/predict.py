@@ -15,14 +15,14 @@ import typer
 
 from fslstm_plugin.errors import DataError, StorageError, UsageError, count_of, printable
 
-from . import evaluation, gathering, options, outputs, pictures, terminal
-from .labellers import ClassifierLabeller, Labeller
+from . import evaluation, gathering, options, pictures, terminal
 from .results import attempt
-from .summary import Summary, promises
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.predictions import PredictionTable, Sureness
+
+    from .labellers import Labeller
 
 EXAMPLES = """
 fslstm predict birds.fslstm pictures/
@@ -144,6 +144,9 @@ def predict(
     """
     from fslstm_plugin.pictures.predictions import Asked, PredictionTable
 
+    from . import outputs
+    from .summary import Summary, promises
+
     sure = _sureness(above, wrong_at_most, guaranteed)
     if sure is not None and sure.guaranteed:
         coverage = _coverage_within(sure, coverage)
@@ -173,7 +176,7 @@ def predict(
 
         labeller = Graph(model, accept)
     else:
-        from fslstm_plugin.pictures.predictor import Guarantee
+        from .labellers import ClassifierLabeller, Guarantee
 
         sets = None if coverage is None else Guarantee(coverage, kind)
         labeller = ClassifierLabeller(model, device, weights, transductive, sets, accept, sure)

@@ -11,7 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 
-from . import evaluation, gathering, options, outputs, pictures, results, terminal
+from . import evaluation, gathering, options, pictures, results, terminal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,6 +107,8 @@ def suggest(
 
 def _write(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:
     from fslstm_plugin.pictures.predictions import path_beside
+
+    from . import outputs
 
     def suggestions(file: Path) -> list[dict[str, str]]:
         return [{"path": path_beside(file, path), "reason": printable(reason)} for path, reason in rows]

@@ -8,14 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.table import Column, Table
+
 from fslstm_plugin.errors import count_of, printable
+from fslstm_plugin.pictures.acceptance import accepting
+from fslstm_plugin.pictures.predictions import NONE, Prediction, Sureness
 
 from . import pictures, terminal
 from .options import PER_CLASS
 
 if TYPE_CHECKING:
     from fslstm_plugin.pictures.likeness import Tested
-    from fslstm_plugin.pictures.predictions import Prediction, Sureness
     from fslstm_plugin.pictures.predictor import Guarantee
 
     from .labellers import Labeller
@@ -41,8 +44,6 @@ class Summary:
     @classmethod
     def of(cls, predictions: Iterable[Prediction], classes: Sequence[str]) -> Summary:
         """Of the predictions, with the classes first and in their order."""
-        from fslstm_plugin.pictures.predictions import NONE
-
         counts = {printable(name): _Count() for name in classes}
         for each in predictions:
             count = counts.setdefault(each.label, _Count())
@@ -61,10 +62,6 @@ class Summary:
 
     def show(self, predictions: Iterable[Prediction], sets: bool, sure: bool, source: Path, calibrated: bool) -> None:
         """Print it, with columns for prediction sets and for sure labels where there are some; few pictures singly."""
-        from rich.table import Column, Table
-
-        from fslstm_plugin.pictures.predictions import NONE
-
         right = partial(Column, justify="right")
         doubt = "" if calibrated else " (uncalibrated)"
         if self.total <= _LISTED:
@@ -102,8 +99,6 @@ def promises(
     labeller: Labeller, summary: Summary, tested: Tested | None, sure: Sureness | None, accept: float | None
 ) -> list[str]:
     """What holds of the predictions together, and what is not to be expected of them."""
-    from fslstm_plugin.pictures.acceptance import accepting
-
     return [
         *_on_sets(labeller.sets, tested),
         *_on_sure(sure, summary, tested, labeller.together),
