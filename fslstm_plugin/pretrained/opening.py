@@ -13,6 +13,8 @@ from ..data.reading.preprocessing import centre_crop
 from ..errors import RunError, UnknownNameError, UsageError
 from ..registry import BACKBONES
 from ..runs import builtin
+from ..runs.folder import Run
+from ..storage.weights import NetworkState, load_into, load_network, unwrapped
 from .backbone import PictureBackbone
 from .embedded import DEFAULT, open_embedded
 from .open_clip_models import PREFIX as OPEN_CLIP
@@ -26,6 +28,7 @@ from .torchvision_models import open_torchvision
 MODULE = "module:"  # Prefix of the name of a module that can only be given in Python.
 
 _REGISTERED_SIZE, _MODULE_SIZE = 84, 224  # Of images, where nothing specifies another.
+_SCALE = "scale"  # Of a model's logits; every training starts it afresh.
 
 
 def open_backbone(
@@ -131,16 +134,29 @@ def _registered(name: str, weights: Path | None, image_size: int) -> PictureBack
         raise UsageError(
             f"The backbone {name} comes without weights: give it some with `weights`, or name a run folder."
         )
-    from .loading import load_backbone
-
     network = build_backbone(name, image_size)
     notes = load_backbone(network, weights).notes(weights)
     return _own(network, name, image_size, weights, notes)
 
 
+def load_backbone(backbone: nn.Module, source: Path) -> NetworkState:
+    """Load a backbone's weights from a run folder, or from a weights file, see `load_network`."""
+    own = backbone.state_dict()
+    if source.is_dir():
+        run = Run.open(source)
+        found, origin = unwrapped(run.load_weights(), own), run.weights
+    elif source.exists():
+        found, origin = load_network(source, own), source
+    else:
+        raise RunError(f"There is no run folder or weights file at {source}.")
+    # DropBlock's progress belongs to a training, and is not a weight.
+    passes = {key: value for key, value in own.items() if key.endswith(".passes")}
+    load_into(backbone, {**found.tensors, **passes}, origin)
+    return found._replace(left_out=[name for name in found.left_out if name != _SCALE])
+
+
 def _of_run(folder: Path, name: str) -> PictureBackbone:
     from ..model import FewShotModel
-    from ..runs.folder import Run
 
     run = Run.open(folder)
     return _own(FewShotModel.from_run(run).backbone, name, run.config.image_size)

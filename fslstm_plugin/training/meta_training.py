@@ -24,7 +24,7 @@ from ..evaluation.source import FeatureSource, from_images, indexed
 from ..evaluation.statistics import estimate
 from ..methods.base import Method
 from ..model import Embedding, FewShotModel
-from ..pretrained.loading import load_backbone
+from ..pretrained.opening import load_backbone
 from ..runs.configuration import TrainConfig
 from ..runs.folder import Run
 from .engine import EngineOptions, TrainingProgress, fit

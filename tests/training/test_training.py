@@ -28,7 +28,7 @@ from fslstm_plugin.backbones.base import build_backbone
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError, UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
 from fslstm_plugin.model import FewShotModel
-from fslstm_plugin.pretrained.loading import load_backbone
+from fslstm_plugin.pretrained.opening import load_backbone
 from fslstm_plugin.runs.configuration import PretrainConfig, Validation
 from fslstm_plugin.runs.folder import Run, new_run_folder
 from fslstm_plugin.storage import files
