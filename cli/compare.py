@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from fslstm_plugin.arguments import options as options_of
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.grammar import Part
 from fslstm_plugin.registry import HEADS, METHODS
 
 from . import evaluation, terminal
@@ -74,14 +76,11 @@ def compare(
 
 def require_head(text: str) -> None:
     """Refuse a name of what is no head, such as a whole method."""
-    from fslstm_plugin.grammar import Part
-
     HEADS.get(Part.parse(text).name)
 
 
 def _default_methods(trained: str) -> list[str]:
     """The heads, plain and with PSM, what the run was trained for, methods without training, the best with bpa."""
-    from fslstm_plugin.arguments import options as options_of
     from fslstm_plugin.naming import whole_methods
 
     for fault in METHODS.loadable()[1]:

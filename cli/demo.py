@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fslstm_plugin.errors import printable
+from fslstm_plugin.stopping import Interrupted
 
 from . import options
 
@@ -31,12 +33,9 @@ def demo(
 
     It draws the data set glyphs, and runs the commands that it shows.
     """
-    import shlex
-
     from fslstm_plugin.data.root import data_root as default_root
     from fslstm_plugin.reporting import run_report  # noqa: F401  # before minutes of training
     from fslstm_plugin.runs.folder import new_run_folder
-    from fslstm_plugin.stopping import Interrupted
 
     program = context.find_root().command
     root = default_root(data_root)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.errors import UsageError
+from fslstm_plugin.grammar import Part
 from fslstm_plugin.registry import HEADS
 
 from . import evaluation, options, terminal
@@ -96,7 +97,6 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
 
     Adapters are used, or not, or both where `iam` is None; `bn` is batch norm with the episode's own statistics.
     """
-    from fslstm_plugin.grammar import Part
     from fslstm_plugin.methods.kernel import KernelMethod
 
     kernel = trained if isinstance(trained, KernelMethod) else None

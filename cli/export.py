@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from fslstm_plugin.errors import DataError, UsageError, count_of, printable
+from fslstm_plugin.storage.files import write_text
+from fslstm_plugin.storage.tables import path_of
 
 from . import options, pictures, results, terminal
 
@@ -60,12 +63,9 @@ def export(
 
 
 def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None:
-    import random
-
     from fslstm_plugin.pictures import Picture
     from fslstm_plugin.pictures.onnx import export_onnx
     from fslstm_plugin.pictures.picture import read_boxed
-    from fslstm_plugin.storage.tables import path_of
 
     if check is None:
         found = [Picture(Path(path_of(name))) for name in classifier.pictures_ if name]
@@ -92,7 +92,6 @@ def _write_card(classifier: Classifier, model: Path, file: Path) -> None:
     from fslstm_plugin.classifier.model_file import ModelFile
     from fslstm_plugin.pictures.card import card
     from fslstm_plugin.pictures.expectations import expectations, sentences
-    from fslstm_plugin.storage.files import write_text
 
     expected = expectations(classifier)
     licence = classifier.open_backbone().licence

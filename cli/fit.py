@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
+import msgspec
 import typer
 
 from fslstm_plugin.errors import DataError, UsageError, count_of, listed, printable
+from fslstm_plugin.storage.files import write_text
 
 from . import evaluation, gathering, options, pictures, results, terminal
 from .command import as_options
@@ -67,7 +69,6 @@ def fit(
     from fslstm_plugin.classifier.selection import CANDIDATES
     from fslstm_plugin.pictures.expectations import expectations, sentences
     from fslstm_plugin.pictures.sample import draw_sample
-    from fslstm_plugin.storage.files import write_text
 
     if sample == (labelled is not None):
         raise UsageError("Name labelled pictures, or give --sample for drawings to try it on.")
@@ -156,8 +157,6 @@ def _tell_lost(found: Sequence[Picture], kept: Gathered) -> None:
 
 
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:
-    import msgspec
-
     from fslstm_plugin.pictures.predictions import path_beside
 
     unreadable = [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from fslstm_plugin.errors import DataError, listed, printable
+from fslstm_plugin.storage.tables import path_of
 
 from . import terminal
 
@@ -41,7 +42,6 @@ def held(classifier: Classifier) -> Gathered:
     import torch
 
     from fslstm_plugin.pictures import Picture
-    from fslstm_plugin.storage.tables import path_of
 
     names = [Path(path_of(name or "a picture without a name")) for name in classifier.pictures_]
     labels = classifier.classes_[classifier.support_labels_].tolist()

@@ -12,6 +12,7 @@ import typer
 
 from fslstm_plugin.errors import UsageError, printable
 from fslstm_plugin.registry import BACKBONES
+from fslstm_plugin.runs import builtin
 from fslstm_plugin.storage.files import replaceable
 
 if TYPE_CHECKING:
@@ -169,8 +170,6 @@ def refuse_with_resume(context: typer.Context) -> None:
 
 def find_pretrained(pretrained: Path | None, runs: Path) -> Path | None:
     """The folder or file itself, or else the run of that name in the folder of runs or in the package."""
-    from fslstm_plugin.runs import builtin
-
     if pretrained is not None and str(pretrained).startswith(builtin.PREFIX):
         return builtin.place(str(pretrained), runs)
     if pretrained is not None and not pretrained.exists() and (runs / pretrained).exists():

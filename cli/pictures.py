@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.errors import DataError, RunError, UsageError, count_of
+from fslstm_plugin.runs import builtin
+from fslstm_plugin.storage.files import claimed as alone
+from fslstm_plugin.storage.tables import path_of, path_text
 
 from . import terminal
 
@@ -78,8 +82,6 @@ def moved(help_text: str) -> Any:
 
 
 def _require_there(weights: Optional[Path]) -> Optional[Path]:
-    from fslstm_plugin.runs import builtin
-
     if weights is not None and not os.path.exists(weights) and not str(weights).startswith(builtin.PREFIX):
         raise UsageError(f"There is no file or run at {weights}: give --weights the backbone's place, or builtin:NAME.")
     return weights
@@ -207,15 +209,11 @@ def require_replaceable(output: Path) -> None:
 
 def claimed(file: Path) -> AbstractContextManager[None]:
     """Keep a file from other commands while it is read, changed and written; if one has it, say so and wait."""
-    from fslstm_plugin.storage.files import claimed as alone
-
     return alone(file, lambda: terminal.say(f"Waiting for another command that writes {file}."))
 
 
 def shown(text: str, source: Path) -> str:
     """What a table shows of a picture: its path within the folder that was named, or its name."""
-    from fslstm_plugin.storage.tables import path_of, path_text
-
     path = path_of(text)
     folder = os.path.join(os.path.abspath(source), "")
     return path_text(path.removeprefix(folder) if source.is_dir() else os.path.basename(path))
@@ -223,8 +221,6 @@ def shown(text: str, source: Path) -> str:
 
 def drawn(found: Sequence[Picture], seed: int) -> list[Picture]:
     """As many as suggestions look at, drawn where there are more, so that no others need be decoded."""
-    import random
-
     from fslstm_plugin.classifier.suggestions import MOST
 
     places = random.Random(seed).sample(range(len(found)), min(MOST, len(found)))

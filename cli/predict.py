@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fslstm_plugin.errors import DataError, StorageError, UsageError, count_of, printable
+from fslstm_plugin.stopping import Interrupted
 
 from . import evaluation, gathering, options, pictures, terminal
 from .results import attempt
@@ -242,8 +243,6 @@ def _alone(csv: Path, transductive: bool) -> Iterator[None]:
 @contextmanager
 def _told_to_go_on(csv: Path | None) -> Iterator[None]:
     """Say that a table is continued, where its predictions are stopped by Ctrl-C or a full disk."""
-    from fslstm_plugin.stopping import Interrupted
-
     try:
         yield
     except (KeyboardInterrupt, StorageError) as error:

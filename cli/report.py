@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fslstm_plugin.errors import RunError, printable
+from fslstm_plugin.runs.builtin import PREFIX
+from fslstm_plugin.storage.damage import naming_damage
+from fslstm_plugin.storage.files import write_text
 
 from . import options
 
@@ -35,7 +38,6 @@ def report(
     """Write one page that needs no network, with the best numbers, tables, figures, settings and provenance."""
     from fslstm_plugin.reporting.html import page
     from fslstm_plugin.runs.folder import Run
-    from fslstm_plugin.storage.files import write_text
 
     wanted = sources or [str(Run.newest(runs).path)]
     sections = [section for source in wanted for section in _sections(source, runs)]
@@ -49,9 +51,7 @@ def _sections(source: str, runs: Path) -> list[Section]:
     from fslstm_plugin.reporting.run_report import run_section
     from fslstm_plugin.reproduction.outputs import reproduction_section
     from fslstm_plugin.reproduction.trainings import describe
-    from fslstm_plugin.runs.builtin import PREFIX
     from fslstm_plugin.runs.folder import Run
-    from fslstm_plugin.storage.damage import naming_damage
 
     folder = Path(source)
     if (folder / "specification.json").is_file():

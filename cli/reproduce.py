@@ -12,6 +12,7 @@ from fslstm_plugin.errors import RunError, UsageError, printable
 from fslstm_plugin.registry import BACKBONES, DATASETS
 from fslstm_plugin.reproduction import shipped
 from fslstm_plugin.stopping import Interrupted
+from fslstm_plugin.storage.damage import naming_damage
 
 from . import evaluation, options, terminal
 
@@ -101,7 +102,6 @@ def reproduce(
     from fslstm_plugin.reproduction import beside, engine, measurements, outputs, support, trainings
     from fslstm_plugin.reproduction.specification import find
     from fslstm_plugin.runs.folder import Run
-    from fslstm_plugin.storage.damage import naming_damage
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--no-train": no_train}
     if redraw:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.errors import FSLSTMError, StorageError, printable, reason
+from fslstm_plugin.reporting.provenance import made_now
+from fslstm_plugin.storage import files
+from fslstm_plugin.storage.plain import to_plain
 
 from . import options
 from .terminal import for_tables, join_ranks, say
@@ -79,12 +82,11 @@ class Output:
     def _write(self, rows: Sequence[Row], notes: Sequence[str], content: Mapping[str, Any]) -> None:
         from fslstm_plugin.reporting.latex import latex_text
         from fslstm_plugin.reporting.results import csv_text
-        from fslstm_plugin.storage.files import write_json, write_text
 
         attempt(
-            (self.json, lambda file: write_json(file, content)),
-            (self.csv, lambda file: write_text(file, csv_text(rows))),
-            (self.latex, lambda file: write_text(file, latex_text(rows, notes))),
+            (self.json, lambda file: files.write_json(file, content)),
+            (self.csv, lambda file: files.write_text(file, csv_text(rows))),
+            (self.latex, lambda file: files.write_text(file, latex_text(rows, notes))),
             (self.chart, lambda file: _draw(rows, file)),
         )
 
@@ -120,10 +122,6 @@ def _draw(rows: Sequence[Row], file: Path) -> None:
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
     """What a command found as JSON with command, version and date."""
-    from fslstm_plugin.reporting.provenance import made_now
-    from fslstm_plugin.storage import files
-    from fslstm_plugin.storage.plain import to_plain
-
     files.write_json(file, to_plain({**made_now(), **content}))
 
 

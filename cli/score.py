@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+from msgspec import structs
 
 from fslstm_plugin.errors import DataError, count_of, listed, printable
 
@@ -45,8 +46,6 @@ def score(
     are from the shares that are right, and with --coverage how many prediction sets contain the true label. Pictures of
     classes that the classifier does not have are counted apart.
     """
-    from msgspec import structs
-
     from fslstm_plugin.pictures.acceptance import acceptance
     from fslstm_plugin.pictures.predictor import Guarantee, independent_counts
     from fslstm_plugin.pictures.score import score as scored

@@ -6,8 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec import structs
 
 from fslstm_plugin.errors import count_of, printable
+from fslstm_plugin.storage.tables import path_of
 
 from . import options, pictures, results, terminal
 
@@ -25,7 +27,6 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
 
     Neither the pictures nor the backbone's weights are needed.
     """
-    from msgspec import structs
     from rich.table import Column, Table
 
     from fslstm_plugin.classifier.classifier import Classifier
@@ -56,8 +57,6 @@ def show(model: pictures.Model, json: options.Json = None) -> None:
 
 def _origin(names: tuple[str, ...]) -> list[str]:
     """The folder that all pictures lie in, in a sentence; none where no names are known."""
-    from fslstm_plugin.storage.tables import path_of
-
     places = [path_of(each) for each in names if each]
     if not places:
         return []

@@ -11,6 +11,7 @@ import typer
 
 from fslstm_plugin.errors import UnknownNameError, UsageError, count_of, listed, printable
 from fslstm_plugin.storage.files import replaceable
+from fslstm_plugin.storage.tables import path_of
 
 from . import evaluation, gathering, options, pictures, terminal
 from .gathering import Gathered
@@ -177,8 +178,6 @@ def _rows_of_classes(classifier: Classifier, names: Sequence[str]) -> list[int]:
 
 def _rows_of_pictures(classifier: Classifier, names: Sequence[str]) -> list[int]:
     """Each picture is named by any last parts of its path."""
-    from fslstm_plugin.storage.tables import path_of
-
     paths = [Path(path_of(each)) for each in classifier.pictures_]
     rows = []
     for name in names:
