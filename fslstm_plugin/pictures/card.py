@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..classifier.model_file import ModelFile
 from ..errors import printable
-
-if TYPE_CHECKING:
-    from ..classifier.model_file import ModelFile
-    from .expectations import Expectations
+from .expectations import Expectations
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|!])")
 

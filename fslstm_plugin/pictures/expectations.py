@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import torch
 import torch.nn.functional as F
 from msgspec import structs
 
+from ..classifier.classifier import Classifier
 from ..classifier.inspection import confused_classes, near_duplicates, odd_labels
 from ..classifier.selection import expected_accuracy
 from ..confidence.calibration import probabilities
 from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets, two_digits
 from ..errors import UsageError, count_of, listed, printable
 from .predictor import independent_counts
-
-if TYPE_CHECKING:
-    from ..classifier.classifier import Classifier
 
 _ALIKE = 0.02**0.5  # Distance of two directions, whose cosine is 0.99, as of a picture that was saved twice.
 _MORE = 5  # Pictures of each class that could be labelled next.

@@ -5,19 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..classifier.classifier import Classifier
 from ..confidence.conformal import PER_CLASS
 from ..confidence.exchangeability import difference
 from .embedding import features_of
-
-if TYPE_CHECKING:
-    from ..classifier.classifier import Classifier
-    from . import Picture
+from .picture import Picture
 
 _MOST = 2000  # Pictures that are tested: of more a random sample.
 _NAMED = 3
@@ -89,8 +87,6 @@ class Likeness:
 
         Both by the classifier, or by NN where it predicts pictures together, or none can be left out.
         """
-        from ..classifier.classifier import Classifier
-
         judge = self.classifier
         left_out = None if judge.fitted.method.is_transductive else judge.left_out()
         if left_out is None:

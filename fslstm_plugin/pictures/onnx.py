@@ -9,14 +9,15 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor, nn
 
+from ..classifier.classifier import Classifier
 from ..classifier.fitted import FittedMethod
 from ..confidence.familiarity import Ranking
 from ..errors import RunError, UsageError, count_of, is_out_of_memory
@@ -25,11 +26,6 @@ from ..gram import EpisodeGram
 from ..storage.files import replaceable, replacing
 from .acceptance import acceptance
 from .predictor import independent_counts, left_out
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from ..classifier.classifier import Classifier
 
 _OPSET = 17
 _BATCH = 8

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..classifier.classifier import Classifier
 from ..confidence.certainty import LeftOut, cautious
 from ..confidence.conformal import PER_CLASS
 from ..errors import printable
 from ..storage.tables import path_of, path_text
 from .acceptance import ROUNDING
 from .predictions import NONE, Prediction
-
-if TYPE_CHECKING:
-    from ..classifier.classifier import Classifier
 
 
 class Guarantee(NamedTuple):

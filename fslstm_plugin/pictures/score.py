@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import torch
+from torch import Tensor
 
+from ..classifier.classifier import Classifier
 from ..classifier.selection import wilson_interval
 from ..confidence.calibration import expected_calibration_error
 from ..errors import printable
 from .predictions import NONE, Prediction
-from .predictor import Predictor
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from ..classifier.classifier import Classifier
-    from .predictor import Guarantee
+from .predictor import Guarantee, Predictor
 
 
 class Coverage(msgspec.Struct, frozen=True):
