@@ -12,6 +12,7 @@ import typer
 
 from fslstm_plugin.errors import DataError, UsageError, count_of, listed, printable
 from fslstm_plugin.storage.files import write_text
+from fslstm_plugin.storage.tables import path_beside
 
 from . import evaluation, gathering, options, pictures, results, terminal
 from .command import as_options
@@ -157,8 +158,6 @@ def _tell_lost(found: Sequence[Picture], kept: Gathered) -> None:
 
 
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:
-    from fslstm_plugin.pictures.predictions import path_beside
-
     unreadable = [
         {"picture": path_beside(json, each.picture.name), "reason": as_options(each.text)}
         for each in gathered.unreadable

@@ -14,11 +14,11 @@ from fslstm_plugin.errors import StorageError, count_of, printable
 from fslstm_plugin.pictures import xmp
 from fslstm_plugin.pictures.label_studio import task
 from fslstm_plugin.pictures.picture import unboxed
-from fslstm_plugin.pictures.predictions import NONE, UNSURE, Asked, Prediction, path_beside
+from fslstm_plugin.pictures.predictions import NONE, UNSURE, Asked, Prediction
 from fslstm_plugin.pictures.sorting import sort_into
 from fslstm_plugin.reporting.provenance import made_now
 from fslstm_plugin.storage import files
-from fslstm_plugin.storage.tables import path_of
+from fslstm_plugin.storage.tables import path_beside, path_of
 
 from . import terminal
 from .summary import Summary

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from fslstm_plugin.errors import UsageError, printable
+from fslstm_plugin.storage.tables import path_beside
 
 from . import evaluation, gathering, options, pictures, results, terminal
 
@@ -106,8 +107,6 @@ def suggest(
 
 
 def _write(rows: Sequence[tuple[str, str]], json: Path | None, label_studio: Path | None) -> None:
-    from fslstm_plugin.pictures.predictions import path_beside
-
     from . import outputs
 
     def suggestions(file: Path) -> list[dict[str, str]]:

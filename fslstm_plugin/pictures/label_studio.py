@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 
 from ..errors import DataError
 from ..storage.damage import text_of
-from ..storage.tables import path_of
-from .predictions import NONE, Prediction, path_beside
+from ..storage.tables import path_beside, path_of
+from .predictions import NONE, Prediction
 
 _SERVED = "/data/local-files/?d="
 

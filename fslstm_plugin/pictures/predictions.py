@@ -18,7 +18,7 @@ from ..checks import require
 from ..confidence.certainty import LeftOut, least_probability
 from ..errors import DataError, StorageError, UsageError
 from ..storage.files import replaceable, replacing, saying_why
-from ..storage.tables import guarded, header, number_in, path_of, path_text, rows, unguarded
+from ..storage.tables import guarded, header, number_in, path_beside, path_of, path_text, rows, unguarded
 
 NONE, UNSURE = "none of these", "unsure"
 _COLUMNS = (
@@ -313,24 +313,6 @@ def only_guesses(source: Path) -> bool:
         return all(cells["label"] in (cells["likeliest"], NONE) for _, cells in rows(source, _COLUMNS[:4]))
     except DataError:  # a table of another form
         return False
-
-
-def path_beside(file: Path, path: str) -> str:
-    """A picture's name for a file that lists it: from its folder where the picture lies within, else from the root.
-
-    So it is what was typed where both were named from one folder, and stays right when that folder is moved.
-
-    Example:
-        >>> path_beside(Path("/home/out.csv"), "/home/new/1.png"), path_beside(Path("/home/out.csv"), "/mnt/1.png")
-        ('new/1.png', '/mnt/1.png')
-        >>> path_beside(Path("/home/out.csv"), "/home/=1.png")  # which a spreadsheet would take for a formula
-        './=1.png'
-    """
-    folder, place = os.path.join(os.path.abspath(file.parent), ""), path_of(path)
-    if not place.startswith(folder):
-        return path
-    text = path_text(place.removeprefix(folder))
-    return os.path.join(".", text) if guarded(text) != text else text
 
 
 def _whole_lines(file: Path) -> int:

@@ -16,8 +16,8 @@ from PIL import Image
 from ..errors import DataError, printable
 from ..extras import needs_extra
 from ..pictures.picture import read_boxed
-from ..pictures.predictions import NONE, Prediction, path_beside
-from ..storage.tables import path_of
+from ..pictures.predictions import NONE, Prediction
+from ..storage.tables import path_beside, path_of
 
 with needs_extra("A gallery", "pictures"):
     from .pages import filled

@@ -156,6 +156,24 @@ def path_of(text: str) -> str:
     return _ESCAPED.sub(_unescaped, text) if _LIKE_ESCAPE.search(text) else text
 
 
+def path_beside(file: Path, path: str) -> str:
+    """A picture's name for a file that lists it: from its folder where the picture lies within, else from the root.
+
+    So it is what was typed where both were named from one folder, and stays right when that folder is moved.
+
+    Example:
+        >>> path_beside(Path("/home/out.csv"), "/home/new/1.png"), path_beside(Path("/home/out.csv"), "/mnt/1.png")
+        ('new/1.png', '/mnt/1.png')
+        >>> path_beside(Path("/home/out.csv"), "/home/=1.png")  # which a spreadsheet would take for a formula
+        './=1.png'
+    """
+    folder, place = os.path.join(os.path.abspath(file.parent), ""), path_of(path)
+    if not place.startswith(folder):
+        return path
+    text = path_text(place.removeprefix(folder))
+    return os.path.join(".", text) if guarded(text) != text else text
+
+
 def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\x{byte:02x}" for byte in os.fsencode(found[0]))
 
