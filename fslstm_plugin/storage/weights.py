@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ..errors import RunError, is_out_of_memory, listed
@@ -52,8 +55,6 @@ def save_tensors(file: Path, tensors: dict[str, Tensor], metadata: Mapping[str, 
 
     The folder must exist.
     """
-    from safetensors.torch import save
-
     metadata = metadata or {}
     content = _in_order(save(tensors, {**metadata, _CHECKSUM: checksum(tensors, metadata)}))
     with replacing(file) as temporary:  # safetensors' own writer would leave a partial file when killed
@@ -72,8 +73,6 @@ def _in_order(content: bytes) -> bytes:
 
 def checksum(tensors: dict[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
     """Digest of names, types, shapes and numbers, and of texts by name; blake2b of 16 bytes in hexadecimal."""
-    import torch
-
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
@@ -174,8 +173,6 @@ def _reason(error: Exception) -> str:
 
 
 def _read_tensors(file: Path) -> tuple[dict[str, Tensor], str | None]:
-    import torch
-
     if file.suffix == ".safetensors":
         return _read_safetensors(file)[0], None
     if zipfile.is_zipfile(file) and damaged_member(file):
@@ -207,8 +204,6 @@ def _inner(content: Any) -> tuple[dict[Any, Any], str | None]:
 
 
 def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    from safetensors import safe_open
-
     with safe_open(file, framework="pt") as content:
         tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
         metadata = content.metadata() or {}
