@@ -12,7 +12,6 @@ from fslstm_plugin.registry import HEADS
 
 from . import evaluation, options, terminal
 from .compare import require_head
-from .further import Further
 from .results import Output
 from .signatures import split, with_fields
 from .sources import PANEL, Source
@@ -39,7 +38,7 @@ PRESET = {"head", "psm_iters", "can", "iam", "bn"}  # Options that make names of
 @with_fields(Output)
 @with_fields(evaluation.Evaluation)
 @with_fields(Source, PANEL)
-@with_fields(Further, "Beside accuracy")
+@with_fields(evaluation.Further, "Beside accuracy")
 def evaluate(
     context: typer.Context,
     methods: Annotated[
@@ -80,7 +79,7 @@ def evaluate(
         others = {*context.params} - PRESET
         options.refuse_beside(context, "METHOD", others, "a method's name says all, as lssvm+iam+psm(iterations=5)")
 
-    beside, rest = split(Further, more)
+    beside, rest = split(evaluation.Further, more)
     source, rest = split(Source, rest)
     output, rest = split(Output, rest)
     asked = evaluation.Evaluation(**rest)
