@@ -19,11 +19,10 @@ from ..data.reading.walk import Report
 from ..errors import UsageError
 from ..runs.configuration import PretrainConfig
 from ..runs.folder import Run
-from .classification import Classification, SaveWeights, SplitBatches
+from .classification import Classification, SaveWeights, SplitBatches, Teacher
 from .engine import EngineOptions, TrainingProgress, fit
 from .image_folders import FolderBatches, folder_digest, open_folder
 from .saying import say
-from .teacher import Teacher
 
 
 def pretrain(

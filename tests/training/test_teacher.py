@@ -11,8 +11,7 @@ from torch import nn
 
 from fslstm_plugin.recipes import base_class_pretraining
 from fslstm_plugin.runs.folder import Run
-from fslstm_plugin.training.classification import Classification
-from fslstm_plugin.training.teacher import Teacher
+from fslstm_plugin.training.classification import Classification, Teacher
 
 SHORT = ("--dataset", "dots", "--backbone", "tiny", "--batch-size", 16, "--accelerator", "cpu", "--precision", 32)
 
