@@ -117,8 +117,7 @@ def bench(
         pl.seed_everything(seed, verbose=False)
         dim = features or (2560 if group == "heads" else 640)
         if group == "heads":
-            from fslstm_plugin.benchmarks.heads import bench_heads
-            from fslstm_plugin.benchmarks.table3 import bench_table3
+            from fslstm_plugin.benchmarks.heads import bench_heads, bench_table3
 
             vectors, labels = _features(chosen, dim, seed, data_root)
             if table3_episodes:

@@ -34,7 +34,6 @@ from fslstm_plugin.benchmarks import (
     references,
     sets,
     stock,
-    table3,
     timing,
     transduction,
 )
@@ -333,11 +332,11 @@ def test_built_in_methods_have_cases():
 
 
 def test_memory_is_left_out_where_the_system_does_not_tell(monkeypatch):
-    assert table3.peak_memory() > 2**20
+    assert heads.peak_memory() > 2**20
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
-    assert table3.peak_memory() is None
+    assert heads.peak_memory() is None
     features, labels = clusters.clusters(dim=24, seed=0)
-    assert [figure.unit for figure in table3.bench_table3(features, labels, 2, 0)] == ["s"]
+    assert [figure.unit for figure in heads.bench_table3(features, labels, 2, 0)] == ["s"]
 
 
 def test_nothing_else_imports_the_benchmarks():

@@ -683,7 +683,7 @@ def light(monkeypatch: pytest.MonkeyPatch):
     """Training, evaluation and downloads do nothing: here the way to them is tried."""
     from urllib.error import URLError
 
-    from fslstm_plugin.benchmarks import clusters, heads, table3, transduction
+    from fslstm_plugin.benchmarks import clusters, heads, transduction
     from fslstm_plugin.benchmarks.agreement import Agreement
     from fslstm_plugin.benchmarks.report import Comparison
     from fslstm_plugin.evaluation import session
@@ -721,7 +721,7 @@ def light(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(clusters, "clusters", lambda *_: (torch.zeros(180, 16), torch.zeros(180)))
     monkeypatch.setattr(heads, "bench_heads", lambda *_: [compared])
     monkeypatch.setattr(transduction, "bench_transduction", lambda *_: [compared])
-    monkeypatch.setattr(table3, "bench_table3", lambda *_: [])
+    monkeypatch.setattr(heads, "bench_table3", lambda *_: [])
     monkeypatch.setattr("torchvision.datasets.utils.download_url", download)
 
 
