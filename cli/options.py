@@ -38,15 +38,15 @@ def output(help_text: str, kind: str | None = None, *names: str) -> Any:
 
     def checked(file: Optional[Path]) -> Optional[Path]:
         if file is not None:
-            _require_output(file, kind)
+            _require_place(file, kind is None or kind in _REGULAR)
+            _require_ours(file, kind)
         return file
 
     return typer.Option(*names, help=help_text, dir_okay=False, callback=checked)
 
 
-def _require_output(file: Path, kind: str | None) -> None:
-    """Refuse a place that cannot be written, such as a mistyped folder, and to replace a file of another kind."""
-    regular = kind is None or kind in _REGULAR
+def _require_place(file: Path, regular: bool) -> None:
+    """Refuse a place that cannot be written; its folder must exist, so that a mistyped one is not created."""
     if str(file) == "-":
         raise UsageError(f"A file must have a name, but got -: name one{'' if regular else ', or /dev/stdout'}.")
     if regular:
@@ -57,6 +57,10 @@ def _require_output(file: Path, kind: str | None) -> None:
     replaced = file.is_file() or not file.exists()  # a device or a pipe is written to
     if replaced and not os.access(place.parent, os.W_OK):
         raise UsageError(f"The folder {place.parent} of {place.name} cannot be written to: name another place.")
+
+
+def _require_ours(file: Path, kind: str | None) -> None:
+    """Refuse to replace a picture, or a file of another kind."""
     if kind is None:
         from fslstm_plugin.data.reading.decode import picture_suffixes
 
