@@ -35,12 +35,16 @@ class Interrupted(FSLSTMError):
 def listen(handler: Callable[..., None], numbers: Iterable[int] = STOP_SIGNALS) -> dict[int, Any]:
     """Set a handler for signals; the previous ones, none outside the main thread, where Python delivers no signals.
 
-    A signal that comes while PyTorch is imported waits: an exception that meets its C++ code there aborts the process.
+    A signal that comes while PyTorch is imported waits until that has ended: an exception that meets PyTorch's C++ code
+    aborts the process. Windows lets no signal wait.
     """
 
     def handle(number: int, frame: object) -> None:
-        if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
-            threading.Timer(_WAIT, signal.raise_signal, [number]).start()
+        importing = getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False)
+        if importing and hasattr(signal, "pthread_kill"):
+            again = threading.Timer(_WAIT, signal.pthread_kill, [threading.get_ident(), number])
+            again.daemon = True  # A command that ends meanwhile ends.
+            again.start()
         else:
             handler(number, frame)
 

@@ -55,7 +55,8 @@ def evaluate(
         percent, and more, see `Row`.
 
     Raises:
-        UsageError: If an argument is wrong, or a method needs images or weights that are trained with a backbone.
+        UsageError: If an argument is wrong, a method needs images or weights that are trained with a backbone, or two
+            methods with weights have one name.
 
     Example:
         >>> labels = torch.arange(200) % 10

@@ -51,8 +51,8 @@ class KernelMethod(Method):
     ) -> None:
         require_kind("head", head, Head)
         adapters = list(adapters)
-        for each in adapters:
-            require_kind("adapters", each, FeatureAdapter)
+        for place, each in enumerate(adapters):
+            require_kind(f"adapters[{place}]", each, FeatureAdapter)
         if transduction is not None:
             require_kind("transduction", transduction, TransductiveModule)
         super().__init__(adapters)

@@ -13,7 +13,6 @@ from ..reporting.blocks import Block, Section
 from ..reporting.chart import save
 from ..reporting.figures import lines as line_figure
 from ..reporting.figures import support as support_figure
-from ..reporting.html import svg_element
 from ..storage.files import csv_lines, exclusive, write_json, write_text
 from . import beside, measurements, rendering, support
 from .comparison import compare
@@ -120,6 +119,8 @@ def write(reproduction: Reproduction) -> None:
 
 def reproduction_section(folder: Path) -> Section:
     """The section of a reproduction: its figure, the published numbers beside ours, and where ours come from."""
+    from ..reporting.html import svg_element  # Pages need a further library.
+
     reproduction = Reproduction.read(folder)
     found = contents(reproduction)
     lead = list(found.lead)

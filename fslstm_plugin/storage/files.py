@@ -52,8 +52,7 @@ def saying_why(what: str, kind: Callable[[str], FSLSTMError] = StorageError) -> 
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; on success it takes the place of ``path``, on failure it is removed.
 
-    The folder must exist. A link at ``path`` is replaced, not followed. The mode of a file that was
-    there is kept.
+    The folder must exist. A link at ``path`` is replaced, not followed; an existing file's mode is kept.
 
     Raises:
         UsageError: If a pipe, a device or a folder is there.
@@ -68,16 +67,18 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    if not os.path.islink(path):
+    linked = os.path.islink(path)
+    if not linked:
         replaceable(path)
     # Not the number of the process, which two containers on one volume may share, nor a name that may be too long.
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         with saying_why(f"Cannot write {path}"):
             yield temporary
-            with suppress(FileNotFoundError):
-                shutil.copymode(path, temporary)  # What is private stays private.
             sync(temporary)
+            if not linked:
+                with suppress(OSError):  # no file is there, or the file system has no modes
+                    shutil.copymode(path, temporary)
             _require_held(path.parent)
             os.replace(temporary, path)
             sync_folder(path.parent)

@@ -370,9 +370,9 @@ def fit(
 ) -> None:
     """Train for ``max_steps`` optimiser steps in all, or continue up to there.
 
-    Batches, those of an epoch, have a length and begin at the module's global step. The run folder takes checkpoints
-    and metrics; it is made, unless ``resume`` continues from its last checkpoint. Further callbacks run before the
-    checkpoint is written, which keeps a digest that identifies the images.
+    The batches are those of one epoch: they have a length, and begin at the module's global step. The run folder takes
+    checkpoints and metrics; it is made, unless ``resume`` continues from its last checkpoint. Further callbacks run
+    before the checkpoint is written, which keeps a digest that identifies the images.
 
     Raises:
         UsageError: If Lightning does not know, or cannot have, the accelerator, devices or strategy, or a step

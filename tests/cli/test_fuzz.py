@@ -552,14 +552,14 @@ def reproductions() -> list[dict[str, Any]]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing figures would take nearly all of the time."""
-    from fslstm_plugin.reporting import run_report
+    from fslstm_plugin.reporting import html, run_report
     from fslstm_plugin.reporting.figures import lines, support
     from fslstm_plugin.reproduction import outputs
 
     monkeypatch.setattr(lines, "draw", lambda _: None)
     monkeypatch.setattr(support, "draw", lambda _: None)
     monkeypatch.setattr(outputs, "save", lambda *_: None)
-    for module in (run_report, outputs):
+    for module in (run_report, html):
         monkeypatch.setattr(module, "svg_element", lambda *_: "<svg/>")
 
 

@@ -75,6 +75,17 @@ def test_a_signal_in_the_midst_of_pytorchs_import_waits_for_its_end(number):
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_that_waited_does_not_meet_an_ended_command(number):
+    program = (
+        "import signal, sys, types; from fslstm_plugin.stopping import stoppable\n"
+        "sys.modules['torch'] = types.SimpleNamespace(__spec__=types.SimpleNamespace(_initializing=True))\n"
+        f"with stoppable(): signal.raise_signal({int(number)})"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_code_that_catches_every_exception_does_not_catch_it(number):
     before = [signal.getsignal(each) for each in STOP_SIGNALS]
 

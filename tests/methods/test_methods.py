@@ -465,7 +465,7 @@ def test_a_kernel_method_is_its_parts_one_after_the_other(head, module) -> None:
         ([RidgeClassifier], "`head` must be an object of type Head, but got <class"),
         (
             [RidgeClassifier(), ["normalize"]],
-            "`adapters` must be an object of type FeatureAdapter, but got 'normalize'",
+            r"`adapters\[0\]` must be an object of type FeatureAdapter, but got 'normalize'",
         ),
         ([RidgeClassifier(), [], "psm"], "`transduction` must be an object of type TransductiveModule, but got 'psm'"),
     ],
