@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -123,7 +124,7 @@ def inverse_lengths(norms: Tensor) -> Tensor:
         >>> inverse_lengths(torch.tensor([4.0, 0.0]))
         tensor([0.5000, 0.0000])
     """
-    return torch.where(norms > _TINY, norms.clamp(min=_TINY).rsqrt(), 0)
+    return norms.masked_fill(norms <= _TINY, math.inf).rsqrt()
 
 
 _KERNELS: dict[str, type[Kernel]] = {"linear": Linear, "rbf": RBF, "polynomial": Polynomial, "cosine": Cosine}
