@@ -117,14 +117,26 @@ class Cosine(Kernel):
         return inner * inverse_lengths(left_norms).unsqueeze(-1) * inverse_lengths(right_norms).unsqueeze(-2)
 
 
-def inverse_lengths(norms: Tensor) -> Tensor:
-    """One over the lengths of vectors with these squared norms; 0 for a zero vector, and so are its derivatives.
+def inverse_lengths(norms: Tensor, nothing: float = _TINY) -> Tensor:
+    """One over the lengths of vectors with these squared norms; 0 up to ``nothing``, and so are the derivatives there.
 
     Example:
         >>> inverse_lengths(torch.tensor([4.0, 0.0]))
         tensor([0.5000, 0.0000])
     """
-    return norms.masked_fill(norms <= _TINY, math.inf).rsqrt()
+    return norms.masked_fill(norms <= nothing, math.inf).rsqrt()
+
+
+def of_unit_length(points: Tensor) -> Tensor:
+    """Vectors ``(..., d)`` brought to unit length; a zero vector stays zero, and has the derivative 0.
+
+    Example:
+        >>> of_unit_length(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    lengths = points.norm(dim=-1, keepdim=True)
+    return points / lengths.masked_fill(lengths <= _TINY**0.5, math.inf)
 
 
 _KERNELS: dict[str, type[Kernel]] = {"linear": Linear, "rbf": RBF, "polynomial": Polynomial, "cosine": Cosine}

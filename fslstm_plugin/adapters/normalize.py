@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-
 from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
+from ..kernels import of_unit_length
 from .base import FeatureAdapter
 
 
 class Normalize(FeatureAdapter):
-    """Bring every point to unit length; a zero vector stays zero.
+    """Bring every point to unit length; a zero vector stays zero, and has the derivative 0.
 
     Example:
         >>> import torch
@@ -23,4 +22,4 @@ class Normalize(FeatureAdapter):
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`."""
-        return features.derived(lambda points: F.normalize(points, dim=-1), EpisodeGram.normalized)
+        return features.derived(of_unit_length, EpisodeGram.normalized)

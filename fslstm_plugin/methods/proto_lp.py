@@ -8,6 +8,7 @@ from torch import Tensor
 from ..checks import require
 from ..features import EpisodeFeatures
 from ..heads.linalg import eigh
+from ..kernels import inverse_lengths
 from .shared.prototypes import class_means, complete_squares
 from .shared.sinkhorn import TransportMethod, log_plan
 
@@ -137,5 +138,4 @@ def balanced(spread: Tensor, labelled: Tensor, tolerance: float) -> Tensor:
 
 def _unit(points: Tensor) -> Tensor:
     """Vectors of unit length; one that rounding alone keeps from 0 is 0."""
-    squares = points.square().sum(-1, keepdim=True)
-    return points * torch.where(squares > _NOTHING, squares.clamp(min=_NOTHING).rsqrt(), 0)
+    return points * inverse_lengths(points.square().sum(-1, keepdim=True), _NOTHING)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..features import EpisodeFeatures
 from ..gram import EpisodeGram
+from ..kernels import inverse_lengths
 from .shared.prototypes import class_means, squared_distances
 from .shared.sinkhorn import TransportMethod, log_plan
 
@@ -72,7 +73,7 @@ def centered_apart(gram: EpisodeGram) -> Tensor:
         query, cross = _centered(_centered(query).mT), _centered(cross.mT).mT
     products = replace(gram, support=support, cross=cross, query=query).whole
     norms = torch.linalg.diagonal(products)
-    factors = torch.where(norms > _NOTHING, norms.clamp(min=_NOTHING).rsqrt(), 0)
+    factors = inverse_lengths(norms, _NOTHING)
     return products * factors.unsqueeze(-1) * factors.unsqueeze(-2)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..checks import require
 from ..features import EpisodeFeatures
+from ..kernels import of_unit_length
 from ..recipes import MetaRecipe
 from .base import Criterion, Method
 from .shared.prototypes import class_means
@@ -88,17 +89,17 @@ class SIB(Method):
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`."""
         self.require_shape(features)
-        query = F.normalize(features.query, dim=-1)
+        query = of_unit_length(features.query)
         return self.classify(query, self.classifier(features, query))
 
     def classifier(self, features: EpisodeFeatures, query: Tensor) -> Tensor:
         """The classifier ``(..., ways, d)`` after all steps, with queries of unit length."""
-        support = F.normalize(features.support, dim=-1)
+        support = of_unit_length(features.support)
         classifier = class_means(features.targets).to(support) @ support * self.init_scale
         for _ in range(self.steps):
             gradient = self.scale * self.gradient_net(self.classify(query, classifier)).mT @ query
             norms = classifier.norm(dim=-1, keepdim=True)
-            lengths = norms.clamp(min=1e-12)  # as in `torch.nn.functional.normalize`
+            lengths = norms.clamp(min=1e-12)  # finite for a zero vector
             unit = classifier / lengths
             across = gradient - (gradient * unit).sum(-1, keepdim=True) * unit  # A cosine knows no length.
             classifier = classifier - self.step_size * across / lengths * (norms > 0)  # Zero has no direction to turn.
@@ -106,7 +107,7 @@ class SIB(Method):
 
     def classify(self, query: Tensor, classifier: Tensor) -> Tensor:
         """Logits ``(..., m, ways)`` of queries of unit length."""
-        return self.scale * (self.bias + query @ F.normalize(classifier, dim=-1).mT)
+        return self.scale * (self.bias + query @ of_unit_length(classifier).mT)
 
     def loss(self, features: EpisodeFeatures, query_labels: Tensor, criterion: Criterion) -> tuple[Tensor, Tensor]:
         """See `Method.loss`: the queries' cross entropy; the logits have a scale of their own, no criterion's."""

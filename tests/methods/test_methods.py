@@ -494,6 +494,16 @@ def test_a_zero_vector_has_a_derivative_of_the_size_of_the_others(name: str) -> 
         assert each.grad[0].abs().max() <= each.grad[1:].abs().max(), each.grad[0]
 
 
+def test_unit_length_is_the_same_of_points_and_of_their_gram_matrix() -> None:
+    """Methods that need the points take another way to it; the third vector is short, but no zero."""
+    points = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1e-14, 0.0], [0.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    prepared = parse_method("nn(normalize)").prepare(EpisodeFeatures(points[:2], points[2:], torch.arange(2)))
+    close(prepared.gram.cross, prepared.query @ prepared.support.mT)
+    close(prepared.points, torch.tensor([[0.0, 0.0], [0.6, 0.8], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64))
+    prepared.points.sum().backward()
+    assert (points.grad[[0, 3]] == 0).all()
+
+
 def test_parts_with_parameters_train_move_and_are_saved() -> None:
     method = parse_method("lssvm+iam(reduction=4)", dim=DIM)
     loss, logits = method.loss(
