@@ -95,9 +95,13 @@ class EpisodeFeatures:
         targets: Tensor,
         base_mean: Tensor | None = None,
         map_shape: tuple[int, int, int] | None = None,
+        gram: Callable[[bool], EpisodeGram] | None = None,
     ) -> EpisodeFeatures:
-        """The same as `from_points`, for m queries, of points that are looked up when needed, also after `release`."""
-        return _Made(look_up, targets, num_query, base_mean, map_shape)
+        """The same as `from_points`, for m queries, of points that are looked up when needed, also after `release`.
+
+        So are the Gram matrices, with the queries' own block where asked for. Default None: they are multiplied out.
+        """
+        return _Made(look_up, targets, num_query, base_mean, map_shape, gram)
 
     def _set(
         self, targets: Tensor, num_query: int, base_mean: Tensor | None, map_shape: tuple[int, int, int] | None
@@ -184,7 +188,10 @@ class EpisodeFeatures:
     def adapted(self, adapter: Adapter) -> EpisodeFeatures:
         """These features after an adapter: the same object for the same adapter."""
         if adapter.key not in self._adapted:
-            self._adapted[adapter.key] = adapter.adapt(self)
+            changed = adapter.adapt(self)
+            if changed is self:  # Kept, it would make `forget` and `release` go round in circles.
+                return self
+            self._adapted[adapter.key] = changed
         return self._adapted[adapter.key]
 
     def forget(self) -> None:

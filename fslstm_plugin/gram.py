@@ -133,6 +133,23 @@ class EpisodeGram:
             None if self.query is None else self.query * left.unsqueeze(-1) * left.unsqueeze(-2),
         )
 
+    def beside(self, other: EpisodeGram, share: float) -> EpisodeGram:
+        """The Gram matrix of both features side by side, in which the other inner products have this share, up to 1.
+
+        Example:
+            >>> own, other = (EpisodeGram.from_features(torch.eye(2) * k, torch.eye(2), True) for k in (1, 3))
+            >>> own.beside(other, 0.25).support
+            tensor([[3., 0.],
+                    [0., 3.]], dtype=torch.float64)
+        """
+        return EpisodeGram(
+            torch.lerp(self.support, other.support, share),
+            torch.lerp(self.cross, other.cross, share),
+            torch.lerp(self.query_norms, other.query_norms, share),
+            self.dim + other.dim,
+            torch.lerp(self.query_block, other.query_block, share),
+        )
+
     @property
     def whole(self) -> Tensor:
         """The inner products of all points with all, ``(..., n + m, n + m)``, the support first; see `query_block`.

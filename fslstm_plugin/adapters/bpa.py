@@ -10,6 +10,7 @@ from torch import Tensor
 from ..checks import require
 from ..features import EpisodeFeatures
 from .base import FeatureAdapter
+from .normalize import Normalize
 
 
 class BalancedAffinities(FeatureAdapter):
@@ -22,6 +23,9 @@ class BalancedAffinities(FeatureAdapter):
     Everything follows from the Gram matrix; the new features are as many as there are points. No label enters and all
     points are treated alike, at whatever balance of the classes.
 
+    With a ``share`` below 1 the features stay, with the affinities beside them, both of unit length: the new Gram
+    matrix is ``(1 - share)`` times the features' cosines plus ``share`` times the cosines of the affinities.
+
     Use this before any head, and any method that needs no mean of the base classes, where the queries come together:
     ``lssvm(ridge=1,bpa,normalize)``, ``pt-map(bpa)``. That mean and feature maps mean nothing behind it. Not before
     PADDLE, which falls to chance; before SVM with ``C=1``.
@@ -33,6 +37,7 @@ class BalancedAffinities(FeatureAdapter):
         reg: Temperature of the affinities, above 0; default 0.2. Smaller is sharper.
         iterations: Scalings of rows and columns, at least 1; default 10.
         scale: Whether to divide by the largest entry, default True; otherwise the diagonal outweighs the rest.
+        share: Of the affinities in the Gram matrix, in (0, 1]; default 1, as published: they take the features' place.
 
     Raises:
         UsageError: If an argument is outside its range.
@@ -49,11 +54,12 @@ class BalancedAffinities(FeatureAdapter):
     needs_gram = True
     search_space: ClassVar = {"reg": (0.05, 0.1, 0.2, 0.3, 0.5)}
 
-    def __init__(self, reg: float = 0.2, iterations: int = 10, scale: bool = True) -> None:
+    def __init__(self, reg: float = 0.2, iterations: int = 10, scale: bool = True, share: float = 1.0) -> None:
         super().__init__()
         self.reg = require("reg", reg, above=0)
         self.iterations = require("iterations", iterations, least=1, whole=True)
         self.scale = scale
+        self.share = require("share", share, above=0, most=1)
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`; the new features are in the Gram matrix's precision."""
@@ -63,7 +69,20 @@ class BalancedAffinities(FeatureAdapter):
         plan = _balanced(-costs / self.reg, self.iterations)
         if self.scale:
             plan = plan / plan.amax((-2, -1), keepdim=True)
-        return EpisodeFeatures.from_points(plan.masked_fill(itself, 1), features.targets)
+        affinities = EpisodeFeatures.from_points(plan.masked_fill(itself, 1), features.targets)
+        if self.share == 1:
+            return affinities
+        return _beside(*(each.adapted(Normalize()) for each in (features, affinities)), self.share)
+
+
+def _beside(features: EpisodeFeatures, others: EpisodeFeatures, share: float) -> EpisodeFeatures:
+    """Features of the same episodes side by side, in whose inner products the others' have this share."""
+    return EpisodeFeatures.looked_up(
+        lambda: torch.cat([(1 - share) ** 0.5 * features.points, share**0.5 * others.points], -1),
+        features.num_query,
+        features.targets,
+        gram=lambda _: features.gram.beside(others.gram, share),
+    )
 
 
 def _balanced(logits: Tensor, iterations: int) -> Tensor:

@@ -68,7 +68,9 @@ def test_permuted_points_get_permuted_rows(seed: int) -> None:
     torch.testing.assert_close(rows(points[order], 2 + seed), rows(points)[order][:, order])
 
 
-@pytest.mark.parametrize("options", [{}, {"reg": 0.05, "iterations": 3}, {"scale": False}, {"iterations": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"reg": 0.05, "iterations": 3}, {"scale": False}, {"iterations": 1}, {"share": 0.5}]
+)
 def test_gradients(options: dict) -> None:
     assert torch.autograd.gradcheck(lambda points: rows(points, **options), random_points(2, 6, 4).requires_grad_())
 
@@ -84,6 +86,28 @@ def test_rows_are_finite_and_balanced_at_every_temperature(reg: float, dtype: to
     sums = found.sum(-2) - 1  # the diagonal is 1
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-6)
     assert rows(points, reg=reg).isfinite().all()
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_share_keeps_the_features_beside_their_affinities(share: float) -> None:
+    points = random_points(2, 9, 4)
+    features = EpisodeFeatures(*points.tensor_split([3], -2), torch.arange(3))
+    found = features.adapted(BalancedAffinities(share=share))
+    own, others = points, rows(points)
+    cosines = [torch.nn.functional.cosine_similarity(x.unsqueeze(-2), x.unsqueeze(-3), dim=-1) for x in (own, others)]
+    expected = (1 - share) * cosines[0] + share * cosines[1]
+    torch.testing.assert_close(found.gram.whole, expected)
+    torch.testing.assert_close(found.points @ found.points.mT, expected)
+    torch.testing.assert_close(found.gram.query_norms, torch.ones(2, 6, dtype=torch.float64))
+    assert found.gram.dim == found.points.shape[-1] == 4 + 9
+    before = found.points
+    features.release()
+    assert torch.equal(found.points, before)
+
+
+def test_the_whole_share_is_what_was_published() -> None:
+    points = random_points(9, 4)
+    assert torch.equal(rows(points, share=1.0), rows(points))
 
 
 def test_single_precision_is_nearly_double() -> None:
@@ -108,8 +132,16 @@ def test_every_head_and_method_works_behind_it(name: str) -> None:
     check_method(lambda: parse_method(f"{name}(bpa{BEHIND.get(name, '')})"))
 
 
-@pytest.mark.parametrize("name", ["lssvm(bpa,normalize)+psm", "rr(center=episode,bpa(reg=0.3),normalize)+can"])
-def test_refits_work_behind_it(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lssvm(bpa,normalize)+psm",
+        "rr(center=episode,bpa(reg=0.3),normalize)+can",
+        "pt-map(exponent=1,iterations=5,bpa(reg=0.1,share=0.7))",
+        "tim(solver=gd,steps=20,bpa(share=0.7))",
+    ],
+)
+def test_refits_and_a_share_work_behind_it(name: str) -> None:
     check_method(lambda: parse_method(name))
 
 
@@ -133,6 +165,8 @@ def test_tuning_chooses_the_temperature() -> None:
     [
         ("nn(bpa(reg=0))", "reg must be"),
         ("nn(bpa(iterations=0))", "iterations must"),
+        ("nn(bpa(share=0))", "share must be"),
+        ("nn(bpa(share=1.1))", "share must be"),
         ("nn(bpa(scale=2))", "'scale' in .* must be true or false"),
         ("nn(bpa(rge=1))", "Did you mean 'reg'"),
         ("feat(bpa)", "'feat' in 'feat.bpa.' is trained on the backbone's own features"),

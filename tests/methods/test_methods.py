@@ -422,7 +422,7 @@ def test_centring_by_the_base_mean_moves_every_point_alike() -> None:
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.floats(0.1, 3))
+@given(st.floats(0.1, 3).filter(lambda exponent: exponent != 1))
 def test_powers(exponent: float) -> None:
     features = episodes()
     close(features.adapted(Power(exponent)).points, (features.points + 1e-6) ** exponent)
@@ -432,6 +432,14 @@ def test_powers(exponent: float) -> None:
     signed = moved.adapted(Power(exponent, "signed")).points
     assert torch.equal(signed.sign(), moved.points.sign())
     close(changed(lambda points: 0.5 - points).adapted(Power(exponent, "signed")).points, -signed)
+
+
+@pytest.mark.parametrize("negative", ["refuse", "signed"])
+def test_the_power_1_leaves_features_as_they_are(negative: str) -> None:
+    features = changed(lambda points: points - 0.5)
+    assert features.adapted(Power(1, negative)) is features
+    features.release()
+    features.forget()
 
 
 def test_adapters_apply_in_the_order_in_which_they_are_written() -> None:
