@@ -23,8 +23,8 @@ class BalancedAffinities(FeatureAdapter):
     Everything follows from the Gram matrix; the new features are as many as there are points. No label enters and all
     points are treated alike, at whatever balance of the classes.
 
-    With a ``share`` below 1 the features stay, with the affinities beside them, both of unit length: the new Gram
-    matrix is ``(1 - share)`` times the features' cosines plus ``share`` times the cosines of the affinities.
+    A ``share`` below 1 keeps the features beside their affinities, both at unit length: the new Gram matrix is
+    ``(1 - share)`` times the cosines of the features plus ``share`` times those of the affinities.
 
     Use this before any head, and any method that needs no mean of the base classes, where the queries come together:
     ``lssvm(ridge=1,bpa,normalize)``, ``pt-map(bpa)``. That mean and feature maps mean nothing behind it. Not before
@@ -37,7 +37,8 @@ class BalancedAffinities(FeatureAdapter):
         reg: Temperature of the affinities, above 0; default 0.2. Smaller is sharper.
         iterations: Scalings of rows and columns, at least 1; default 10.
         scale: Whether to divide by the largest entry, default True; otherwise the diagonal outweighs the rest.
-        share: Of the affinities in the Gram matrix, in (0, 1]; default 1, as published: they take the features' place.
+        share: Weight of the affinities beside the features, in (0, 1]; default 1, as published: the affinities alone,
+            not at unit length.
 
     Raises:
         UsageError: If an argument is outside its range.
@@ -63,7 +64,8 @@ class BalancedAffinities(FeatureAdapter):
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`; the new features are in the Gram matrix's precision."""
-        cosines = features.gram.normalized().whole
+        unit = Normalize().adapt(features)
+        cosines = unit.gram.whole
         itself = torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
         costs = (1 - cosines).masked_fill(itself, 1e5)  # no affinity with itself
         plan = _balanced(-costs / self.reg, self.iterations)
@@ -72,16 +74,17 @@ class BalancedAffinities(FeatureAdapter):
         affinities = EpisodeFeatures.from_points(plan.masked_fill(itself, 1), features.targets)
         if self.share == 1:
             return affinities
-        return _beside(*(each.adapted(Normalize()) for each in (features, affinities)), self.share)
+        return _beside(unit, Normalize().adapt(affinities), self.share)
 
 
 def _beside(features: EpisodeFeatures, others: EpisodeFeatures, share: float) -> EpisodeFeatures:
     """Features of the same episodes side by side, in whose inner products the others' have this share."""
+    gram = features.gram.beside(others.gram, share)
     return EpisodeFeatures.looked_up(
         lambda: torch.cat([(1 - share) ** 0.5 * features.points, share**0.5 * others.points], -1),
         features.num_query,
         features.targets,
-        gram=lambda _: features.gram.beside(others.gram, share),
+        gram=lambda _: gram,
     )
 
 

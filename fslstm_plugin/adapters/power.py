@@ -16,7 +16,7 @@ _OFFSET = 1e-6  # As published; keeps the derivative at 0 finite.
 class Power(FeatureAdapter):
     """``(x + 1e-6)^exponent`` of every feature, which makes the skewed features of a ReLU more Gaussian.
 
-    An exponent of 1 leaves all features as they are.
+    An exponent of 1 leaves features as they are, also those below 0.
 
     Source: Hu et al., "Leveraging the feature distribution in transfer-based few-shot learning" (PT-MAP), 2021; the
     signed form, Lazarou et al., "Iterative label cleaning" (iLPC), 2021.
@@ -48,7 +48,7 @@ class Power(FeatureAdapter):
             UsageError: If some features are below 0, and these are refused.
         """
         if self.exponent == 1:
-            return features
+            return features.derived(lambda points: points, lambda gram: gram)
         if self.negative == "refuse" and features.points.numel() and features.points.amin() < 0:
             raise UsageError(
                 "a power needs features that are not negative, as after a ReLU, but these have negative ones: use "

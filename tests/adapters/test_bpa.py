@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +105,17 @@ def test_a_share_keeps_the_features_beside_their_affinities(share: float) -> Non
     before = found.points
     features.release()
     assert torch.equal(found.points, before)
+
+
+def test_nothing_is_kept_of_episodes_that_are_forgotten() -> None:
+    features = EpisodeFeatures(random_points(3, 4), random_points(6, 4), torch.arange(3))
+    found = weakref.ref(features.adapted(BalancedAffinities(share=0.5)).gram)
+    gc.disable()
+    try:
+        features.forget()
+        assert found() is None
+    finally:
+        gc.enable()
 
 
 def test_the_whole_share_is_what_was_published() -> None:

@@ -437,7 +437,19 @@ def test_powers(exponent: float) -> None:
 @pytest.mark.parametrize("negative", ["refuse", "signed"])
 def test_the_power_1_leaves_features_as_they_are(negative: str) -> None:
     features = changed(lambda points: points - 0.5)
-    assert features.adapted(Power(1, negative)) is features
+    same = features.adapted(Power(1, negative))
+    assert torch.equal(same.points, features.points)
+    assert same.gram is features.gram
+    assert not same.has_own_product
+
+
+def test_an_adapter_may_return_what_it_got() -> None:
+    class Same(FeatureAdapter):
+        def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
+            return features
+
+    features = episodes()
+    assert features.adapted(Same()) is features
     features.release()
     features.forget()
 
