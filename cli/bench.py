@@ -82,9 +82,9 @@ def bench(
         ),
     ] = "conv4",
     run: Annotated[
-        Optional[str],
-        typer.Option(
-            help="Run folder, or its name in --runs: heads and transduction use its test features, eval its backbone."
+        Optional[list[str]],
+        evaluation.one_run(
+            "Run folder, or its name in --runs: heads and transduction use its test features, eval its backbone."
         ),
     ] = None,
     runs: options.RunsFolder = Path("runs"),
@@ -107,7 +107,7 @@ def bench(
     from fslstm_plugin.runs.folder import Run
 
     root = resolve_root(data_root)
-    chosen = Run.find(run, runs) if run is not None else None
+    chosen = Run.find(run[0], runs) if run else None
     _require(groups, chosen, features, root)
 
     import pytorch_lightning as pl

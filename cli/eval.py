@@ -84,7 +84,7 @@ def evaluate(
     output, rest = split(Output, rest)
     asked = evaluation.Evaluation(**rest)
     terminal.join_ranks().device(asked.device)
-    (session,) = asked.sessions([run] if run is not None else None, source)
+    (session,) = asked.sessions(run, source)
     refits = ["psm" if psm_iters == 10 else f"psm(iterations={psm_iters})"] if psm_iters else []
     refits += ["can"] if can else []
     names = methods or rows_for(session.method, head, refits, iam, bn)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.checks import one_of
-from fslstm_plugin.errors import DataError, FSLSTMError, UsageError
+from fslstm_plugin.errors import DataError, FSLSTMError, UsageError, listed
 from fslstm_plugin.registry import DATASETS
 
 from . import options
@@ -28,8 +28,23 @@ if TYPE_CHECKING:
 
     from .sources import Source
 
+
+def one_run(help_text: str) -> Any:
+    """The option of a run, which is a list of one; several are refused, of which Typer would take the last."""
+
+    def checked(runs: Optional[list[str]]) -> Optional[list[str]]:
+        if runs and len(runs) > 1:
+            raise UsageError(
+                f"--run is for one run here, but got {listed(runs)}: leave out all but one; "
+                "'fslstm compare' takes several."
+            )
+        return runs
+
+    return typer.Option("--run", metavar="<str>", help=help_text, callback=checked)
+
+
 _RUN = "Run folder, its name in --runs, or builtin:NAME; a+b is the sum of two"
-RunOption = Annotated[Optional[str], typer.Option("--run", help=f"{_RUN}. Default: the newest.")]
+RunOption = Annotated[Optional[list[str]], one_run(f"{_RUN}. Default: the newest.")]
 RunsOption = Annotated[
     Optional[list[str]], typer.Option("--run", help=f"{_RUN}; repeat it for several. Default: the newest.")
 ]

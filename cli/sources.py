@@ -59,11 +59,11 @@ class Source:
                 raise UsageError(f"--{name} says how --pictures become features: give them too.")
         return None if self.features is None else "--features"
 
-    def replaces(self, run: str | Sequence[str] | None, dataset: str | None) -> bool:
+    def replaces(self, runs: Sequence[str] | None, dataset: str | None) -> bool:
         """Whether these take the place of a run, beside which no run and no data set may be named."""
         if self.option is None:
             return False
-        if run or dataset is not None:
+        if runs or dataset is not None:
             raise UsageError(f"{self.option} takes the place of a run and its data set: leave out --run and --dataset.")
         return True
 

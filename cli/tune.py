@@ -38,8 +38,8 @@ def tune(
         typer.Argument(metavar="METHOD", help="Default: nn, rr, svm and lssvm, and the run's own method."),
     ] = None,
     run: Annotated[
-        Optional[str],
-        typer.Option(help="Run folder, its name in --runs, or builtin:NAME; the newest if not given."),
+        Optional[list[str]],
+        evaluation.one_run("Run folder, its name in --runs, or builtin:NAME; the newest if not given."),
     ] = None,
     json: options.Json = None,
     **more: Any,
@@ -63,7 +63,7 @@ def tune(
     if source.replaces(run, asked.dataset):
         session = source.session(asked.runs, asked.device, asked.views, asked.settings)
     else:
-        session = asked.session(Run.find(run, asked.runs))
+        session = asked.session(Run.find(run[0] if run else None, asked.runs))
     kept_in = None if asked.views else session.run  # other views make other features
     if kept_in is not None:
         tuning.load_tuning(kept_in)  # which is kept: damage is reported before minutes of work

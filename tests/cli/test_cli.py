@@ -441,6 +441,9 @@ WRONG = [
     (("report", "nowhere"), 1, "no run or reproduction at nowhere"),
     (("compare-head",), 2, "compare-head"),
     (("train",), 2, "Name the data set with --dataset. 'fslstm train --dataset glyphs' needs no download"),
+    (("eval", "--run", "a", "--run", "b"), 2, "--run is for one run here, but got a, b: leave out all but one"),
+    (("tune", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
+    (("bench", "heads", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
     (("eval", "nn", "--can"), 2, "METHOD and --can cannot be used together: a method's name says all"),
     (("eval", "nn", "--psm-iters", 10), 2, "METHOD and --psm-iters cannot be used together"),
 ]
