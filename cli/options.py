@@ -164,7 +164,8 @@ def refuse_beside(context: typer.Context, option: str, allowed: set[str], why: s
     for each in context.command.params:
         source = context.get_parameter_source(each.name or "")
         if source is not None and source.name == "COMMANDLINE" and each.name not in allowed:
-            raise UsageError(f"{option} and {each.opts[0]} cannot be used together: {why}.")
+            typed = each.secondary_opts if context.params[each.name or ""] is False else each.opts
+            raise UsageError(f"{option} and {typed[0]} cannot be used together: {why}.")
 
 
 def refuse_with_resume(context: typer.Context) -> None:

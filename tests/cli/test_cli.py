@@ -445,6 +445,7 @@ WRONG = [
     (("tune", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
     (("bench", "heads", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
     (("eval", "nn", "--can"), 2, "METHOD and --can cannot be used together: a method's name says all"),
+    (("eval", "nn", "--no-iam"), 2, "METHOD and --no-iam cannot be used together"),
     (("eval", "nn", "--psm-iters", 10), 2, "METHOD and --psm-iters cannot be used together"),
 ]
 
