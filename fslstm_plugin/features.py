@@ -228,7 +228,13 @@ class EpisodeFeatures:
 
     @staticmethod
     def join(parts: Sequence[EpisodeFeatures]) -> EpisodeFeatures:
-        """Several batches of episodes as one, along the first dimension; what they have computed is kept."""
+        """Several batches of episodes as one, along the first dimension; what they have computed is kept.
+
+        Raises:
+            UsageError: If there are none.
+        """
+        if not parts:
+            raise UsageError("There are no episodes to join: give one batch of them at least.")
         return parts[0] if len(parts) == 1 else _Joined(parts)
 
 

@@ -325,6 +325,8 @@ def test_joined_features_give_what_their_parts_give(name: str) -> None:
     close(method.logits(joined), torch.cat([method.logits(part) for part in parts]))
     assert (joined.num_support, joined.num_query, joined.ways) == (6, 8, 3)
     assert EpisodeFeatures.join(parts[:1]) is parts[0]
+    with pytest.raises(UsageError, match="no episodes to join: give one batch"):
+        EpisodeFeatures.join([])
 
 
 def test_joining_multiplies_nothing_again(products: list[bool]) -> None:
