@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import require
+from ..errors import UsageError
 from ..normalization import IMAGENET_NORMALIZATION, Normalization
 from ..recipes import SMALLEST_SIDE, BackboneRecipe
 from ..registry import BACKBONES
@@ -55,11 +56,11 @@ class Backbone(nn.Module):
 
     def feature_map(self, images: Tensor) -> Tensor:
         """Feature map ``(batch, map_channels, h, w)`` of normalised images ``(batch, 3, H, W)``."""
-        return self.blocks(images)
+        return self.blocks(_checked(images))
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """The maps after each block, ``(batch, widths[i], h / 2**(i + 1), w / 2**(i + 1))``."""
-        maps = []
+        maps, images = [], _checked(images)
         for block in self.blocks:
             images = block(images)
             maps.append(images)
@@ -67,7 +68,7 @@ class Backbone(nn.Module):
 
     def wide_map(self, images: Tensor) -> Tensor:
         """The map ``(batch, map_channels, h / 4, w / 4)`` that the blocks give without the last two poolings."""
-        features = self.blocks[:2](images)
+        features = self.blocks[:2](_checked(images))
         for block in self.blocks[2:]:
             features = self.unpooled(block, features)
         return features
@@ -79,6 +80,16 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Feature vectors ``(batch, out_features)`` of normalised images ``(batch, 3, H, W)``."""
         return self.pool(self.feature_map(images)).flatten(1)
+
+
+def _checked(images: Tensor) -> Tensor:
+    """The images, unless their type is that of pixels, or of no image."""
+    if not images.is_floating_point():
+        raise UsageError(
+            f"Images must be normalised and floating point, but got {images.dtype}: divide pixels by 255, subtract the "
+            "mean and divide by the standard deviation of the backbone's `normalization`."
+        )
+    return images
 
 
 def initialize_convolutions(module: nn.Module) -> None:

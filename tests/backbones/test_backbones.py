@@ -106,6 +106,13 @@ def test_too_small_images_are_refused(backbone_class):
         backbone_class(image_size=8)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool, torch.complex64])
+@pytest.mark.parametrize("call", ["forward", "feature_map", "stages", "wide_map"])
+def test_images_of_another_type_are_refused(call, dtype):
+    with pytest.raises(UsageError, match=f"must be normalised and floating point, but got {dtype}: divide pixels"):
+        getattr(Conv4(image_size=16), call)(torch.zeros(2, 3, 16, 16, dtype=dtype))
+
+
 @pytest.mark.parametrize("backbone_class", [Conv4, ResNet12])
 def test_folding_batch_norm_changes_nothing_but_the_number_of_layers(backbone_class):
     model = backbone_class(image_size=32)
