@@ -37,6 +37,25 @@ def require_kind(name: str, value: object, kind: type) -> None:
         raise UsageError(f"`{name}` must be an object of type {kind.__name__}, but got {value!r}.")
 
 
+def require_unmasked(what: str, values: object) -> None:
+    """Refuse an array of NumPy's with masked values, whose mask PyTorch does not know.
+
+    Example:
+        >>> import numpy as np
+        >>> require_unmasked("`labels`", np.ma.masked_equal([0, 1], 1))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: `labels` must have no masked values, but has 1: leave out their points, or fill
+        the values.
+    """
+    import numpy as np  # not above: no --help needs it
+
+    if count := int(np.ma.count_masked(values)) if np.ma.isMaskedArray(values) else 0:
+        raise UsageError(
+            f"{what} must have no masked values, but has {count:,}: leave out their points, or fill the values."
+        )
+
+
 def require(
     name: str,
     value: Any,

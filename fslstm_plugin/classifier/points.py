@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ..checks import require_unmasked
 from ..data.reading.decode import decode_picture, read_picture
 from ..errors import UsageError
 from ..pretrained import PictureBackbone
@@ -23,7 +24,8 @@ Picture = str | Path | Image.Image
 def as_array(values: Any) -> Any:
     """PyTorch's tensors, and a list of vectors of them, as NumPy's arrays; anything else as it is.
 
-    A tensor may need gradients, lie on another device, or have a type that NumPy does not know.
+    A tensor may need gradients, lie on another device, or have a type that NumPy does not know. Masked values of
+    NumPy's arrays are refused.
 
     Example:
         >>> as_array(torch.ones(2, dtype=torch.bfloat16, requires_grad=True))
@@ -32,6 +34,7 @@ def as_array(values: Any) -> Any:
     if isinstance(values, (list, tuple)) and any(isinstance(each, Tensor) for each in values):
         return [as_array(each) for each in values]
     if not isinstance(values, Tensor):
+        require_unmasked("This array", values)
         return values
     try:
         values = values.detach().cpu()

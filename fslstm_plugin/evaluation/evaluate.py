@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import require_unmasked
 from ..errors import UsageError
 from ..gram import require_resolved
 from ..methods.base import Method
@@ -65,6 +66,8 @@ def evaluate(
         >>> [row.method for row in rows], rows[0].accuracy > 50
         (['nn', 'lssvm+psm'], True)
     """
+    for name, values in (("features", features), ("labels", labels), ("base_mean", base_mean)):
+        require_unmasked(f"`{name}`", values)
     points = _finite("features", features)
     if points.ndim != 2 or not points.numel():
         raise UsageError(f"The features must be of shape (N, d), but are of shape {tuple(points.shape)}.")

@@ -609,6 +609,20 @@ def test_tensors_of_every_kind_are_taken_like_arrays() -> None:
         FewShotClassifier().fit(torch.eye(4).to_sparse(), [0, 0, 1, 1])
 
 
+def test_masked_values_are_refused_and_not_taken_for_what_lies_below() -> None:
+    points, labels = np.eye(4), [0, 0, 1, 1]
+    masked = np.ma.masked_equal(points, 1)
+    fitted = FewShotClassifier().fit(np.ma.masked_equal(points, 7), labels)  # none is masked
+    for call in (
+        lambda: FewShotClassifier().fit(masked, labels),
+        lambda: FewShotClassifier().fit(points, np.ma.masked_equal(labels, 1)),
+        lambda: fitted.partial_fit(masked, labels),
+        lambda: fitted.predict(masked),
+    ):
+        with pytest.raises(UsageError, match="must have no masked values, but has"):
+            call()
+
+
 @pytest.fixture(scope="module")
 def small() -> FewShotClassifier:
     from fslstm_plugin.backbones import Conv4
