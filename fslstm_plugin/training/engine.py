@@ -340,6 +340,13 @@ def _damaged(run: Run, fault: str) -> RunError:
     )
 
 
+def _require_files(run: Run) -> None:
+    """Refuse a folder, or anything else that is not replaced, where the training will write a file."""
+    for file in (run.checkpoint, run.weights, run.path / "metrics.csv"):
+        if file.exists() and not file.is_file() and not file.is_symlink():
+            raise RunError(f"{file} is no regular file, and is not replaced: move it away, or start a new run.")
+
+
 def is_first() -> bool:
     """Whether this process is the first, or the only one, of those that train together."""
     return getattr(rank_zero_only, "rank", 0) == 0
@@ -380,8 +387,9 @@ def fit(
         Interrupted: If the user stopped the training; the state is saved.
         NonFiniteError: If the loss or a weight is not a number.
         StorageError: If the run folder cannot be written, for example because the disk is full.
-        RunError: If the run folder holds another run or was replaced, another training runs in it, its checkpoint is
-            damaged, or the configuration or images are not those that the checkpoint was made with.
+        RunError: If the run folder holds another run or was replaced, another training runs in it, a folder is in the
+            place of one of its files, its checkpoint is damaged, or the configuration or images are not those that the
+            checkpoint was made with.
     """
     log_every = max(1, min(50, len(batches) // 10))
     metrics = Metrics(run, log_every)
@@ -421,6 +429,7 @@ def fit(
             )
         first = is_first()
         with _explained(run, checkpoints, resume), run.held() if first else nullcontext():
+            _require_files(run)
             if first and not resume:
                 run.create()
             if first or resume:

@@ -246,6 +246,16 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path, data_root):
     assert run.checkpoint.stat().st_size == len(whole) // 2
 
 
+@pytest.mark.parametrize("name", ["last.ckpt", "model.safetensors", "metrics.csv"])
+def test_a_folder_in_the_place_of_a_file_is_named_before_anything_is_trained(name, tmp_path, data_root):
+    run = meta_run(tmp_path / "run", max_steps=2)
+    run.create()
+    (run.path / name).mkdir()
+    with pytest.raises(RunError, match=f"{name} is no regular file, and is not replaced: move it away, or start a new"):
+        train(run, OPTIONS, data_root=data_root, resume=True, console=QUIET)
+    assert {file.name for file in run.path.iterdir()} <= {name, "config.json", ".lock"}
+
+
 def test_a_loss_that_is_not_a_number_stops_with_advice(tmp_path, data_root):
     for algorithm, what in (("nn", "loss became"), ("lssvm", "features became too large")):
         run = meta_run(tmp_path / algorithm, max_steps=30, algorithm=algorithm, lr=1e30)
