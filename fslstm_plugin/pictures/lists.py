@@ -19,6 +19,7 @@ from .label_studio import labelled_in
 from .picture import Box, Picture, boxed
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _SIDES = ("x", "y", "width", "height")
 # A corner or the centre of a box, as other programs name it, without underscores.
@@ -29,6 +30,8 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
     """The pictures of a CSV file with the columns ``path``, ``label`` or not, and one of groups or not."""
     if not os.path.exists(file):
         raise DataError(f"There is no folder of pictures, CSV or JSON file at {file}.")
+    if file.name.lower().endswith(_ARCHIVES):
+        raise DataError(f"{file} is an archive, which is not opened: unpack it, and name the folder of its pictures.")
     sides: Sequence[str] | None = None
     for line, cells in rows(file, columns if group is None else (*columns, group), also=(_CORNERS, _SIDES)):
         sides = _columns_of_boxes([*cells], file) if sides is None else sides
