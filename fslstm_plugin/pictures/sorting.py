@@ -14,7 +14,8 @@ from pathlib import Path
 from ..errors import StorageError, listed, reason
 from ..storage.files import subfolder
 
-_LONGEST = 200  # Bytes of a name; with a number at its end it stays below the 255 that file systems take.
+_LONGEST = 255  # Bytes of a name that file systems take.
+_LONGEST_FOLDER = 200  # With a number at its end it stays below that.
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|]')
 
 
@@ -64,9 +65,13 @@ def _earlier(picture: Path, folder: Path) -> list[Path]:
 
 
 def _places(picture: Path, folder: Path) -> Iterator[Path]:
-    """The names that it may have in a folder, one after the other."""
-    for number in count(1):
-        yield folder / (picture.name if number == 1 else f"{picture.stem}-{number}{picture.suffix}")
+    """The names that it may have in a folder, one after the other; a long one is cut where a number follows."""
+    yield folder / picture.name
+    for number in count(2):
+        stem, end = picture.stem, f"-{number}{picture.suffix}"
+        while stem and len(os.fsencode(stem + end)) > _LONGEST:
+            stem = stem[:-1]
+        yield folder / (stem + end)
 
 
 def _on_places(folder: Path, places: Sequence[Path]) -> str:
@@ -87,7 +92,7 @@ def folder_names(groups: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     taken: set[str] = set()
     for group in groups:
-        plain = _NOT_IN_NAMES.sub("_", group).encode()[:_LONGEST].decode(errors="ignore").strip(" .") or "_"
+        plain = _NOT_IN_NAMES.sub("_", group).encode()[:_LONGEST_FOLDER].decode(errors="ignore").strip(" .") or "_"
         candidates = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
         names[group] = next(name for name in candidates if name.casefold() not in taken)
         taken.add(names[group].casefold())

@@ -868,6 +868,18 @@ def test_names_of_folders_fit_every_file_system(tmp_path: Path) -> None:
     assert sum(file.is_file() for file in (tmp_path / "sorted").rglob("*")) == 2
 
 
+def test_the_longest_name_is_cut_for_a_number(tmp_path: Path) -> None:
+    name = f"ab{'語' * 83}.png"  # 255 bytes
+    found = [(tmp_path / folder / name, "wren") for folder in "abc"]
+    for file, _ in found:
+        file.parent.mkdir()
+        file.write_text(str(file))
+    for _ in range(2):
+        assert sort_into(tmp_path / "sorted", found, ["wren"]) == []
+    names = {name, *(f"ab{'語' * 82}-{number}.png" for number in (2, 3))}
+    assert {file.name for file in (tmp_path / "sorted" / "wren").iterdir()} == names
+
+
 def test_pictures_of_the_classifier_are_left_out_where_asked(fslstm, succeed, tmp_path: Path, model, new) -> None:
     mine = FewShotClassifier.load(model).pictures_[0]
     shutil.copy(mine, new / "copy.png")  # by its name another picture
