@@ -242,15 +242,18 @@ def _alone(csv: Path, transductive: bool) -> Iterator[None]:
 
 @contextmanager
 def _told_to_go_on(csv: Path | None) -> Iterator[None]:
-    """Say that a table is continued, where its predictions are stopped by Ctrl-C or a full disk."""
+    """Say that a table is continued, where its predictions are stopped by Ctrl-C, SIGTERM or a full disk."""
     try:
         yield
-    except (KeyboardInterrupt, StorageError) as error:
+    except (KeyboardInterrupt, SystemExit, StorageError) as error:
         begun = csv is not None and csv.is_file() and csv.stat().st_size
         advice = f" The same command continues {printable(str(csv))}, which is whole." if begun else ""
         if isinstance(error, StorageError):
             raise StorageError(f"{error}{advice}") from error
-        raise Interrupted(f"Stopped.{advice}", signal.SIGINT) from None
+        stopped = Interrupted(f"Stopped.{advice}", signal.SIGINT)
+        if isinstance(error, SystemExit):  # as SIGTERM ends a command
+            stopped.exit_code = int(error.code or 0)
+        raise stopped from None
 
 
 def _check_sorting(source: Path, sort_into: Path | None, link: bool) -> None:
