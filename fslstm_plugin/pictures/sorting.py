@@ -53,15 +53,15 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
         for picture, mine in placed.items()
         for name in names.values()
         if name not in mine
-        for place in _earlier(picture, folder / name)
+        for place in takewhile(os.path.lexists, _places(picture, folder / name))
+        if _is_copy(place, picture)
     ]
-    return [*said, *([_on_places(folder, elsewhere)] if elsewhere else [])]
-
-
-def _earlier(picture: Path, folder: Path) -> list[Path]:
-    """The picture's links and copies in a folder."""
-    taken = takewhile(os.path.lexists, _places(picture, folder))
-    return [place for place in taken if place.is_file() and _is_copy(place, picture)]
+    if elsewhere:
+        said.append(
+            f"Of an earlier sorting, pictures are in another label's folder of {folder} too: "
+            f"{listed(each.relative_to(folder) for each in elsewhere)}. Remove these, or sort into an empty folder."
+        )
+    return said
 
 
 def _places(picture: Path, folder: Path) -> Iterator[Path]:
@@ -72,14 +72,6 @@ def _places(picture: Path, folder: Path) -> Iterator[Path]:
         while stem and len(os.fsencode(stem + end)) > _LONGEST:
             stem = stem[:-1]
         yield folder / (stem + end)
-
-
-def _on_places(folder: Path, places: Sequence[Path]) -> str:
-    named = listed(each.relative_to(folder) for each in places)
-    return (
-        f"Of an earlier sorting, pictures are in another label's folder of {folder} too: {named}. Remove these, or "
-        "sort into an empty folder."
-    )
 
 
 def folder_names(groups: Sequence[str]) -> dict[str, str]:
