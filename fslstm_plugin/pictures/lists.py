@@ -35,14 +35,12 @@ def in_csv(file: Path, *columns: str, group: str | None = None) -> Iterator[Pict
     sides: Sequence[str] | None = None
     for line, cells in rows(file, columns if group is None else (*columns, group), also=(_CORNERS, _SIDES)):
         sides = _columns_of_boxes([*cells], file) if sides is None else sides
+        where = f"Line {line} of {file}"
         place, *label = (cells[name].strip() for name in columns)
         if not all((place, *label)):
-            raise DataError(f"Line {line} of {file} must have {' and '.join(columns)}, but has an empty cell.")
-        refuse_address(place, f"Line {line} of {file}")
-        picture = _place(file.parent, place)
-        box = _box_of(cells, sides, f"Line {line} of {file}")
+            raise DataError(f"{where} must have {' and '.join(columns)}, but has an empty cell.")
         yield Picture(
-            picture if box is None else boxed(picture, box),
+            boxed(_place(file.parent, place, where), _box_of(cells, sides, where)),
             class_name(unguarded(label[0])) if label else None,
             printable(cells[group].strip()) if group else "",
         )
@@ -114,10 +112,8 @@ def in_json(file: Path, report: Report) -> list[Picture]:
 
 
 def _listed(file: Path, listed: Listed) -> Picture:
-    refuse_address(listed.picture, f"A picture in {file}")
-    picture = _place(file.parent, listed.picture)
-    label = None if listed.label is None else class_name(listed.label)
-    return Picture(picture if listed.box is None else boxed(picture, listed.box), label)
+    picture = boxed(_place(file.parent, listed.picture, f"A picture in {file}"), listed.box)
+    return Picture(picture, None if listed.label is None else class_name(listed.label))
 
 
 def refuse_address(text: str, what: str) -> None:
@@ -126,11 +122,12 @@ def refuse_address(text: str, what: str) -> None:
         raise DataError(f"{what} is a web address, from which nothing is downloaded: download the pictures first.")
 
 
-def _place(folder: Path, cell: str) -> Path:
+def _place(folder: Path, cell: str, what: str) -> Path:
     """Where the picture of a cell is: as the product writes a path, or else as it stands there, or else from Windows.
 
     A backslash separates folders on Windows and may be in a name elsewhere, so what is there decides.
     """
+    refuse_address(cell, what)
     if "\\" not in cell:
         return folder / cell
     places = (folder / path_of(cell), folder / cell, folder / cell.replace("\\", "/"))

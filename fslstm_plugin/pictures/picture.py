@@ -56,9 +56,9 @@ class Box(NamedTuple):
         return f"xywh={unit}{self.x:.6g},{self.y:.6g},{self.width:.6g},{self.height:.6g}"
 
 
-def boxed(picture: Path, box: Box) -> Path:
-    """The name of a part of a picture."""
-    return picture.with_name(f"{picture.name}#{box}")
+def boxed(picture: Path, box: Box | None) -> Path:
+    """The name of a part of a picture, or with None of the whole."""
+    return picture if box is None else picture.with_name(f"{picture.name}#{box}")
 
 
 def unboxed(name: Path) -> tuple[Path, Box | None]:
