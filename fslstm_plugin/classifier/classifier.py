@@ -234,7 +234,7 @@ class Classifier:
 
     def predict(self, X: Any) -> np.ndarray:
         """The most likely label of each point ``(m,)``."""
-        logits = self._logits(X)
+        logits = self.fitted.logits(self._query(X))
         return self.classes_[logits.argmax(-1).numpy()]
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -264,7 +264,7 @@ class Classifier:
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Logits ``(m, ways)``; of two classes, as scikit-learn has it, the second's less the first's ``(m,)``."""
-        logits = self._logits(X).numpy()
+        logits = self.fitted.logits(self._query(X)).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def predict_set(self, X: Any, coverage: float | None = None, kind: str = PER_CLASS) -> list[np.ndarray]:
@@ -313,8 +313,7 @@ class Classifier:
         Returns:
             ``(m,)``, above 0 and at most 1; see `familiarity.familiarity_rank`.
         """
-        query = self._query(X)
-        return self._fitted_.representatives.familiarity(query).numpy()
+        return self.fitted.representatives.familiarity(self._query(X)).numpy()
 
     @property
     def fitted(self) -> FittedMethod:
@@ -345,8 +344,7 @@ class Classifier:
 
     def _fitted_for_sets(self) -> FittedMethod:
         """`set_method_` with the labelled points, kept until they change."""
-        self._require_fitted()
-        mine = self._fitted_
+        mine = self.fitted
         if self.set_method is None:
             return mine
         if self._for_sets_ is None:
@@ -360,8 +358,7 @@ class Classifier:
         Returns:
             The probabilities; None where these would tell nothing, see `FittedMethod.left_out`.
         """
-        self._require_fitted()
-        logits = self._fitted_.left_out()
+        logits = self.fitted.left_out()
         if logits is None:
             return None
         known = self.temperature_
@@ -478,10 +475,6 @@ class Classifier:
         if len(together) != len(X):
             raise UsageError(f"Expected a group for each of {len(X)} points, but got {len(together)}.")
         return X, y, names, together
-
-    def _logits(self, X: Any) -> Tensor:
-        query = self._query(X)
-        return self._fitted_.logits(query)
 
     def _query(self, X: Any) -> Tensor:
         self._require_fitted()
