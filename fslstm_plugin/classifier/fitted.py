@@ -17,7 +17,6 @@ from ..features import EpisodeFeatures
 from ..gram import EpisodeGram, require_resolved
 from ..heads import Head, one_hot
 from ..heads.base import SolvedSystem
-from ..heads.margins import WithQueries
 from ..heads.validation import check_support
 from ..methods.base import Method
 from ..methods.shared.leaving_out import moved_logits
@@ -203,19 +202,15 @@ class FittedMethod:
     def p_values(self, query: Tensor, kind: str, seed: int) -> Tensor:
         """See `conformal.p_values`, ``(m, ways)``."""
         require_prediction_sets(self.method)
-        found = []
+        found, of_own = [], is_per_class(kind)
         for place, part in enumerate(self._parts(query, _PAIRS // len(self.support))):
-            joined = self._with_queries(part, is_per_class(kind))
+            if self._head is None:
+                joined = self.method.leave_one_out_with_queries(self._episode(part), of_own_class=of_own)
+            else:  # what it needs of the points alone is solved once
+                gram, solved = self._gram(self.adapted(part)), self._solved
+                joined = self._head.leave_one_out_with_queries(gram, self.targets, of_own_class=of_own, system=solved)
             found.append(ranks(joined, self.targets, kind, seed=seed, first=place))
         return torch.cat(found)
-
-    def _with_queries(self, query: Tensor, of_own_class: bool) -> Iterator[WithQueries]:
-        """See `Method.leave_one_out_with_queries`; what it needs of the points alone is solved once."""
-        if self._head is None:
-            return self.method.leave_one_out_with_queries(self._episode(query), of_own_class=of_own_class)
-        joined = self._gram(self.adapted(query))
-        system = self._solved
-        return self._head.leave_one_out_with_queries(joined, self.targets, of_own_class=of_own_class, system=system)
 
     @cached_property
     def _solved(self) -> SolvedSystem | None:
