@@ -61,11 +61,6 @@ class PreparedSplit:
             raise DataError(f"The index of {self.file} counts images in other than whole numbers above 0.")
 
     @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Shape of the array of images."""
-        return (sum(self.classes.values()), self.image_size, self.image_size, 3)
-
-    @property
     def digest(self) -> str:
         """Digest of the images and their classes, as 32 hexadecimal digits."""
         return _digest([self.crc32, self.image_size, list(self.classes.items())])
@@ -152,11 +147,10 @@ def open_images(split: PreparedSplit) -> np.ndarray:
     """
     with naming_damage(split.file):
         images = np.load(split.file, mmap_mode="c", allow_pickle=False)
-        with split.file.open("rb") as file:
-            header = file.read(images.offset)
-        if zlib.crc32(images, zlib.crc32(header)) != split.crc32:
+        if zlib.crc32(np.memmap(split.file, mode="r").data) != split.crc32:
             raise DataError(f"{split.file} is damaged: its checksum is not the one that was written.")
-    if images.dtype != np.uint8 or images.shape != split.shape:
+    shape = (sum(split.classes.values()), split.image_size, split.image_size, 3)
+    if images.dtype != np.uint8 or images.shape != shape:
         found = f"{images.dtype} {images.shape}"
-        raise DataError(f"{split.file} is damaged: it holds {found}, but its index says uint8 {split.shape}.")
+        raise DataError(f"{split.file} is damaged: it holds {found}, but its index says uint8 {shape}.")
     return images
