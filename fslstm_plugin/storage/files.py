@@ -274,14 +274,10 @@ def prune(folder: Path, keep: Path, pattern: str) -> None:
         >>> sorted(file.name for file in folder.iterdir())
         ['a-2', 'b-1']
     """
-    stale = [file for file in folder.glob(pattern) if file != keep]
-    for file in folder.glob(".*.tmp"):
+    for file in [*folder.glob(pattern), *folder.glob(".*.tmp")]:
         with suppress(OSError):
-            if file.lstat().st_mtime < time.time() - _DAY:
-                stale.append(file)
-    for file in stale:
-        with suppress(OSError):
-            file.unlink()
+            if file != keep and (file.suffix != ".tmp" or file.lstat().st_mtime < time.time() - _DAY):
+                file.unlink()
 
 
 def subfolder(folder: Path, name: str) -> Path:
