@@ -45,12 +45,13 @@ def grouped(source: Path, by: str | None, report: Report = warnings.warn) -> lis
     found = labelled(source, report, None if known else by)
     if by is None:
         return found
+    root, depth = (source, 1) if source.is_dir() else (source.parent, 0)  # pictures so deep have no folder of their own
     if by == FOLDER:
-        names = [_folder(each, source) for each in found]
+        folders = (_beside(each.path.parent, root) for each in found)
+        names = [each.as_posix() if len(each.parts) > depth else "" for each in folders]
     elif by == PICTURE:
-        folder = source if source.is_dir() else source.parent
         places = (unboxed(each.path) for each in found)
-        names = [_beside(file, folder).as_posix() if box else "" for file, box in places]
+        names = [_beside(file, root).as_posix() if box else "" for file, box in places]
     elif kind == TIME:
         names = _by_time(found, _seconds_of(seconds), report)
     else:
@@ -58,12 +59,6 @@ def grouped(source: Path, by: str | None, report: Report = warnings.warn) -> lis
     if not any(names):
         raise UsageError(f"No pictures of {source} belong together by '{by}': leave out the groups.")
     return [each._replace(group=printable(name)) for each, name in zip(found, names, strict=True)]
-
-
-def _folder(picture: Picture, source: Path) -> str:
-    """The innermost folder, from the source; empty for that of a class, or of the list."""
-    inner = picture.path.parent.relative_to(source) if source.is_dir() else _beside(picture.path.parent, source.parent)
-    return inner.as_posix() if len(inner.parts) > (1 if source.is_dir() else 0) else ""
 
 
 def _beside(folder: Path, other: Path) -> Path:
