@@ -52,21 +52,19 @@ def calibration_rows(session: Session, methods: Sequence[Method], setting: Setti
         return [probabilities(logits), probabilities(logits, temperature), temperature]
 
     targets = one_hot(sampler.labels[: sampler.num_support], setting.ways)
-    rows = []
-    for method, (before, after, temperature) in collect(session, methods, setting, answer, "Calibration"):
-        rows.append(
-            CalibrationRow(
-                run=session.name,
-                method=str(method),
-                shots=setting.shots,
-                accuracy=100 * (before.argmax(-1) == labels).double().mean().item(),
-                before=_quality(before, labels),
-                after=_quality(after, labels),
-                temperature=temperature.median().item(),
-                uncalibrated=why_uncalibrated(method, targets, sampler.ways * sampler.queries),
-            )
+    return [
+        CalibrationRow(
+            run=session.name,
+            method=str(method),
+            shots=setting.shots,
+            accuracy=100 * (before.argmax(-1) == labels).double().mean().item(),
+            before=_quality(before, labels),
+            after=_quality(after, labels),
+            temperature=temperature.median().item(),
+            uncalibrated=why_uncalibrated(method, targets, sampler.ways * sampler.queries),
         )
-    return rows
+        for method, (before, after, temperature) in collect(session, methods, setting, answer, "Calibration")
+    ]
 
 
 def _quality(shares: Tensor, labels: Tensor) -> Quality:
