@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -110,8 +109,7 @@ class _OurSteps(pl.Callback):
         """Forward and backward of the backbone on the last batch, in the same precision; nothing else."""
         backbone = self.module.model.backbone.train()
         backbone.zero_grad()
-        autocast = torch.autocast("cpu", torch.bfloat16) if self.config.precision == "bf16" else nullcontext()
-        with autocast:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.config.precision == "bf16"):
             vectors = backbone(self.batch.samples.flatten(0, 1))
         vectors.backward(torch.ones_like(vectors))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +43,7 @@ def extract_features(
     device = torch.device(device)
     normalization = normalization_of(backbone)
     backbone = fold_batch_norm(backbone).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    reduced = torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+    reduced = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
     parts = []
     with torch.inference_mode(), reduced:
         for indices in torch.arange(len(split.labels), device=split.labels.device).split(batch_size):
