@@ -67,7 +67,8 @@ class Line:
     @property
     def trained(self) -> list[Trained]:
         """Our models: none if nothing was run, several where a rival has one for each number of shots."""
-        return list(dict.fromkeys(trained_of(cell.ours) for cell in self.cells.values() if cell.ours))
+        ours = [cell.ours for cell in self.cells.values() if cell.ours]
+        return list(dict.fromkeys(Trained(each.training, each.seed) for each in ours))
 
     @property
     def episodes(self) -> int:
@@ -141,8 +142,3 @@ def _by_line(measured: Sequence[Measurement], rival: bool) -> list[dict[int, Mea
         place = of_shots.index(each.training) if rival else each.training
         lines.setdefault((each.seed, place), {})[each.shots] = each
     return list(lines.values()) or [{}]
-
-
-def trained_of(each: Measurement) -> Trained:
-    """The model of a measurement."""
-    return Trained(each.training, each.seed)

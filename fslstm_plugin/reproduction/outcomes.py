@@ -59,8 +59,10 @@ class OutcomeStore:
 
         To resume is to take the outcomes that are there, and to continue those in some of the episodes.
         """
+        nothing = torch.empty(0, dtype=torch.float64)
         found = {
-            name: (self._read(name, setting, method) if resume else None) or (_no_answers(method), self.where)
+            name: (self._read(name, setting, method) if resume else None)
+            or (Outcome(method, nothing, nothing, 0.0), self.where)
             for name, method in methods.items()
         }
         names = {id(method): name for name, method in methods.items()}
@@ -157,11 +159,6 @@ def _code() -> str:
     """Digest of this package's code, also of changes that no commit has."""
     package = Path(__file__).resolve().parents[1]
     return _digest(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py"))))
-
-
-def _no_answers(method: Method) -> Outcome:
-    nothing = torch.empty(0, dtype=torch.float64)
-    return Outcome(method, nothing, nothing, 0.0)
 
 
 def _digest(content: bytes) -> str:

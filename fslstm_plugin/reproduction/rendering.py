@@ -13,7 +13,7 @@ from ..reporting.escaping import latex_escape, latex_number, latex_tabular, mark
 from ..reporting.figures.lines import Lines, Point, in_order
 from ..reporting.statements import statement
 from ..reporting.words import NOTHING, display_name, number, share, signed
-from .comparison import Cell, Line, Trained, trained_of
+from .comparison import Cell, Line, Trained
 from .measurements import Measurement, Provenance
 from .specification import Published, PublishedValue, Reproduction
 from .titles import OfModel, model_titles, place
@@ -154,8 +154,8 @@ def paired_differences(measured: Sequence[Measurement], letters: Letters) -> lis
         models = each.training
         if each.reference_training is not None:
             models = "between trainings"
-            both = trained_of(each), Trained(each.reference_training, each.seed)
-            places = [letters.get(model, "no longer shown") for model in both]
+            both = each.training, each.reference_training
+            places = [letters.get(Trained(training, each.seed), "no longer shown") for training in both]
             names = [f"{name} ({letter})" for name, letter in zip(names, places, strict=True)]
         heading = f"Paired differences, {place(each.dataset, each.backbone)}: {models}"
         sentences.setdefault(heading, []).append(statement(names[0], names[1], each.shots, each.gain, ci95))

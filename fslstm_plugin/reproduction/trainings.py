@@ -285,22 +285,17 @@ def _train(
     from ..training.pretraining import pretrain
 
     run = existing(training, runs)
-    if run is not None and not resume:
-        raise RunError(f"{run.path} has this configuration but is not finished: continue it with `resume=True`.")
     again = run is not None
-    run = run or Run(_new_folder(runs, training.name), config)
+    if run is None:
+        with exclusive(runs / training.name):  # Trainings of one name, as with two seeds, may begin at the same time.
+            run = Run(new_run_folder(runs, None, training.name), config)
+            run.path.mkdir(parents=True, exist_ok=True)
+    elif not resume:
+        raise RunError(f"{run.path} has this configuration but is not finished: continue it with `resume=True`.")
     say(console, f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.")
     work = pretrain if isinstance(config, PretrainConfig) else train
     work(run, EngineOptions(training.accelerator), data_root=data_root, resume=again, console=console)
     return Run.open(run.path)
-
-
-def _new_folder(runs: Path, name: str) -> Path:
-    """A folder of this training's own, where trainings of one name, as with two seeds, begin at the same time."""
-    with exclusive(runs / name):
-        folder = new_run_folder(runs, None, name)
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def algorithm_of(config: Config) -> str:
