@@ -69,7 +69,7 @@ def tune(
         tuning.load_tuning(kept_in)  # which is kept: damage is reported before minutes of work
     wanted = session.methods(methods or dict.fromkeys([*PAPERS_HEADS, str(session.method)]))
     wanted = _with_variants(wanted)
-    families = {str(method): evaluation.possible(session, tuning.candidates(method)) for method in wanted}
+    families = {str(each): evaluation.possible(session, [str(each), *each.variants()]) for each in wanted}
     built = session.methods(dict.fromkeys(name for names in families.values() for name in names))
     terminal.say(f"Candidates of {', '.join(families)}: {len(built):,}, on {asked.episodes:,} episodes each.")
     rows = asked.measure([(session, built)])

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from ..errors import RunError
 from ..grammar import parse
-from ..methods.base import Method
 from ..registry import TRANSDUCTION
 from ..runs.folder import Run
 from ..storage.files import exclusive, subfolder, write_json
@@ -26,17 +25,6 @@ class Tuning(Struct, frozen=True, forbid_unknown_fields=True):
     choices: dict[str, dict[str, str]]
     rows: list[Row]
     format: Literal[3] = 3
-
-
-def candidates(method: Method) -> list[str]:
-    """The candidates of a method, the method itself first; see `Method.variants`.
-
-    Example:
-        >>> from fslstm_plugin import parse_method
-        >>> candidates(parse_method("nn"))
-        ['nn', 'nn(normalize)', 'nn(center,normalize)', 'nn(power(negative=signed),normalize)']
-    """
-    return [str(method), *method.variants()]
 
 
 def choose(families: Mapping[str, Sequence[str]], rows: Iterable[Row]) -> dict[str, str]:

@@ -10,12 +10,8 @@ from pathlib import Path
 from .. import __version__
 
 
-def command_line() -> str:
-    """The command that this process was started with, as typed."""
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return command.encode("utf-8", "backslashreplace").decode()  # file names need not be valid text
-
-
 def made_now() -> dict[str, str]:
-    """What every JSON file says of itself: the command, the version of this package, and the date."""
-    return {"command": command_line(), "version": __version__, "date": date.today().isoformat()}
+    """What every JSON file says of itself: the command as typed, the version of this package, and the date."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = command.encode("utf-8", "backslashreplace").decode()  # file names need not be valid text
+    return {"command": command, "version": __version__, "date": date.today().isoformat()}
