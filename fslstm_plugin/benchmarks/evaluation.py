@@ -114,7 +114,9 @@ def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:
         opened = partial(load_split, "cifar-fs", "test", paths.root)
         cached()
         warm, opening = race([Contender(clocked(cached)), Contender(clocked(opened))], rounds)
-    start = clocked(_start)()
+    modules = "fslstm_cli.main, fslstm_plugin.evaluation.session"  # What ``fslstm eval`` imports.
+    process = partial(subprocess.run, [sys.executable, "-c", f"import {modules}"], check=True, capture_output=True)
+    start = clocked(process)()
     of_all = paths.episodes == TASKS
     what = f"{paths.episodes:,} episodes of CIFAR-FS, LSSVM"
     return [
@@ -123,12 +125,6 @@ def _parts(paths: _Paths, whole: float, rounds: int) -> list[Figure]:
         Figure("eval", f"{what}, nothing cached, with the start", start + whole, "s", 20 if of_all else None),
         Figure("eval", f"{what}, features cached, with the start", start + warm.median, "s", 10 if of_all else None),
     ]
-
-
-def _start() -> None:
-    """A process that imports what ``fslstm eval`` does."""
-    modules = "fslstm_cli.main, fslstm_plugin.evaluation.session"
-    subprocess.run([sys.executable, "-c", f"import {modules}"], check=True, capture_output=True)
 
 
 def _forward(backbone: nn.Module, split: Split) -> Work:

@@ -71,7 +71,7 @@ def flops_of(work: Callable[[], object]) -> int:
 
 
 def shares(group: str, works: Sequence[Work], rounds: int) -> list[Figure]:
-    """The rate of each work, which was run before, and its share of the machine's own in the same rounds.
+    """The rate of each work, and its share of the machine's own in the same rounds.
 
     The ceilings are the single-precision product of two large matrices, and the copy of a large array.
     """
@@ -81,9 +81,9 @@ def shares(group: str, works: Sequence[Work], rounds: int) -> list[Figure]:
         Work("product of matrices, float32", clocked(lambda: left @ right), 2.0 * _MATRIX**3),
         Work("copy in memory", clocked(lambda: target.copy_(source)), 2.0 * 4 * _FLOATS, "bytes"),
     ]
-    for ceiling in ceilings:
-        ceiling.seconds()
     every = [*ceilings, *works]
+    for work in every:
+        work.seconds()
     measured = race([Contender(work.seconds) for work in every], rounds)
     rates = [work.amount / measurement.median for work, measurement in zip(every, measured, strict=True)]
     best = {"flops": rates[0], "bytes": rates[1]}
