@@ -72,7 +72,8 @@ def open_backbone(
         ('efficientnet-lite0', 1280, (224, 224), '...')
     """
     if isinstance(backbone, PictureBackbone):
-        _refuse(f"The {backbone!r}", views=views)
+        _refuse(f"The {backbone!r}", weights=weights, pooling=pooling, image_size=image_size, views=views)
+        return backbone
     if isinstance(backbone, str) and JOINED in backbone and not Path(backbone).is_dir():
         _refuse(f"The sum {backbone}", weights=weights, pooling=pooling, image_size=image_size)
         return summed([open_backbone(each, views=views) for each in backbone.split(JOINED)])
@@ -163,8 +164,6 @@ def _of_run(folder: Path, name: str) -> PictureBackbone:
 
 
 def _of_module(module: nn.Module, image_size: int | None) -> PictureBackbone:
-    if isinstance(module, PictureBackbone):
-        return module
     size = getattr(module, "image_size", _MODULE_SIZE) if image_size is None else image_size
     if not isinstance(size, int):
         raise UsageError(f"image_size of {type(module).__name__} must be a whole number, but is {size!r}.")

@@ -360,6 +360,7 @@ def test_options_that_would_do_nothing_are_refused(tmp_path: Path) -> None:
         (("conv4", file, "avg"), "pooling"),
         ((None, None, None, 84), "image_size"),
         ((Conv4(32), file), "weights"),
+        ((open_backbone(), None, None, 84), "image_size"),
     ):
         with pytest.raises(UsageError, match=f"leave out `{option}`"):
             open_backbone(*arguments)
