@@ -545,7 +545,7 @@ def test_help_has_examples_and_imports_no_torch():
 
 
 def test_prediction_sets_are_timed(fslstm, tmp_path, monkeypatch):
-    monkeypatch.setattr(sets, "CASES", (("lssvm", 4), ("lssvm", 200), ("lssvm(ridge=loo)", 3)))
+    monkeypatch.setattr(sets, "CASES", (("lssvm", 4, None), ("lssvm", 200, 5.0), ("lssvm(ridge=loo)", 3, None)))
     result = fslstm("bench", "sets", "--features", 8, "--rounds", 2, "--json", tmp_path / "r.json")
     assert result.code == 0, result.err
     rows, figures = rows_of(tmp_path / "r.json")
