@@ -21,6 +21,7 @@ class _Tried:
     row: Row
     constant: float | None  # The constant; None if the head chooses it itself, or has none.
     letter: str | None  # Its letter; None if the head has none.
+    published: bool  # Whether the gains are over this one.
     gain: float  # Paired difference to the head with its published constant and features as extracted.
     gain_ci95: float  # Half width of its interval.
 
@@ -34,11 +35,6 @@ class _Tried:
         """Whether the head chooses its constant by leaving one out."""
         return "loo" in self.row.options.values()
 
-    @property
-    def published(self) -> bool:
-        """Whether the gains are over this one."""
-        return not self.row.options and not self.row.adapters
-
 
 def _tried(rows: Sequence[NamedRow]) -> Iterator[_Tried]:
     for model, row in rows:
@@ -47,10 +43,10 @@ def _tried(rows: Sequence[NamedRow]) -> Iterator[_Tried]:
             name, letter = found
             value = row.options.get(name, options(HEADS.get(row.head))[name])
             constant = float(value) if isinstance(value, (int, float)) else None
-        if not row.options and not row.adapters:  # its own gain is over another head
-            yield _Tried(model, row, constant, letter, 0.0, 0.0)
-        elif row.gain is not None and row.gain_ci95 is not None:
-            yield _Tried(model, row, constant, letter, row.gain, row.gain_ci95)
+        published = not row.options and not row.adapters
+        gain, ci95 = (0.0, 0.0) if published else (row.gain, row.gain_ci95)  # its own gain is over another head
+        if gain is not None and ci95 is not None:
+            yield _Tried(model, row, constant, letter, published, gain, ci95)
 
 
 def lines(rows: Sequence[NamedRow]) -> Lines:
@@ -93,7 +89,7 @@ def _summary(tried: Sequence[_Tried]) -> Block:
 
 def _best(tried: Iterable[_Tried]) -> str:
     """The greatest gain, and the constant that it was reached with."""
-    known = (each for each in tried if each.constant is not None or each.row.options or each.row.adapters)
+    known = (each for each in tried if each.constant is not None or not each.published)
     best = max(known, key=lambda each: each.gain, default=None)
     if best is None:
         return NOTHING
