@@ -22,7 +22,7 @@ from ..evaluation.timing import backbone_seconds
 from ..grammar import BATCH_NORM, parse
 from ..registry import ADAPTERS, DATASETS
 from ..reporting.words import listed
-from ..runs.configuration import Config, PretrainConfig
+from ..runs.configuration import Config
 from ..runs.folder import Run
 from ..training.saying import say
 from . import measurements, trainings
@@ -182,37 +182,29 @@ def _algorithms(methods: Sequence[str], wanted: Iterable[str]) -> list[tuple[str
     pairs: list[tuple[str, tuple[str, ...]]] = []
     for training in wanted:
         if training == OWN:
-            own = [(_own_algorithm(method), method) for method in methods]
-            for algorithm in dict.fromkeys(algorithm for algorithm, _ in own):
-                pairs.append((algorithm, tuple(method for mine, method in own if mine == algorithm)))
+            for head, weights in dict.fromkeys(map(_trained_parts, methods)):
+                own = tuple(method for method in methods if _trained_parts(method) == (head, weights))
+                pairs.append(("+".join([head, *weights]), own))
         else:
             pairs.append((training, tuple(method for method in methods if _fits(method, training))))
     return [(algorithm, fitting) for algorithm, fitting in pairs if fitting]
-
-
-def _own_algorithm(method: str) -> str:
-    head, weights = _trained_parts(method)
-    return "+".join([head, *weights])
 
 
 def _suiting(specification: Specification, config: Config) -> tuple[str, ...]:
     """The methods to evaluate on a given run: where each has a training of its own, those that it was trained for."""
     trained = trainings.algorithm_of(config)
     rivals = tuple(rival for rival in specification.rivals if _trained_parts(rival) == _trained_parts(trained))
-    if rivals and not isinstance(config, PretrainConfig):
+    if rivals:
         return rivals
-    if OWN in specification.trainings and not isinstance(config, PretrainConfig):
-        trained = _own_algorithm(trained)
-        return tuple(method for method in specification.methods if _own_algorithm(method) == trained)
+    if OWN in specification.trainings and trained != PRETRAINING:
+        return tuple(method for method in specification.methods if _trained_parts(method) == _trained_parts(trained))
     return tuple(method for method in specification.methods if _fits(method, trained))
 
 
 def _fits(method: str, algorithm: str) -> bool:
     """Whether the adapters with weights that a method has, such as IAM, are those of a training."""
     head, weights = _trained_parts(method)
-    if not weights:
-        return True
-    return algorithm != PRETRAINING and (head, weights) == _trained_parts(algorithm)
+    return not weights or (head, weights) == _trained_parts(algorithm)
 
 
 def _trained_parts(method: str) -> tuple[str, tuple[str, ...]]:
