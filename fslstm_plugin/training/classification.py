@@ -133,7 +133,7 @@ class Classification(Replayable):
         loss = F.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing)
         if self.distance is not None:
             loss = (loss + self.distance(images, logits)) / 2
-        if is_logged(self.trainer):
+        if is_logged(self.trainer, self.global_step + 1):
             self.log("train_loss", loss)
             self.log("train_accuracy", (logits.argmax(1) == labels).float().mean())
         return loss

@@ -155,7 +155,8 @@ class Checkpoints(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save when it is time, and end the training if a signal came."""
-        stopping, due = bool(self.stop_signal), self._is_due(trainer)
+        stopping, late = bool(self.stop_signal), time.monotonic() - self.saved_at >= SECONDS_BETWEEN_SAVES
+        due = late if self.every is None else trainer.global_step - self.saved >= self.every
         if trainer.world_size > 1:  # a signal, or the minute's end, may reach one rank before the others
             stopping, due = (trainer.strategy.reduce_boolean_decision(each, all=False) for each in (stopping, due))
         if stopping or due:
@@ -169,11 +170,6 @@ class Checkpoints(pl.Callback):
             f"Stopped at step {trainer.global_step}; everything is saved. Continue with {self.run.resume_command}.",
             self.stop_signal,
         )
-
-    def _is_due(self, trainer: pl.Trainer) -> bool:
-        if self.every is None:
-            return time.monotonic() - self.saved_at >= SECONDS_BETWEEN_SAVES
-        return trainer.global_step - self.saved >= self.every
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save the final state."""
@@ -391,8 +387,7 @@ def fit(
             place of one of its files, its checkpoint is damaged, or the configuration or images are not those that the
             checkpoint was made with.
     """
-    log_every = max(1, min(50, len(batches) // 10))
-    metrics = Metrics(run, log_every)
+    metrics = Metrics(run)
     checkpoints = Checkpoints(run, metrics, options.checkpoint_every)
     storage = WholeCheckpoints(run)
     with _quiet_lightning(), listening(checkpoints.request_stop):
@@ -411,7 +406,7 @@ def fit(
                 callbacks=[StepSeed(run.config.seed), FiniteLoss(), *callbacks, metrics, progress, checkpoints],
                 logger=_loggers(run),
                 plugins=[storage],
-                log_every_n_steps=log_every,
+                log_every_n_steps=max(1, min(50, len(batches) // 10)),
                 default_root_dir=run.path,
                 enable_checkpointing=False,
                 enable_progress_bar=False,

@@ -82,7 +82,7 @@ class EpisodicModule(Replayable):
     def training_step(self, batch: Episodes, batch_idx: int) -> Tensor:
         """One step; logs ``train_loss`` and ``train_accuracy`` of every few, see `is_logged`."""
         loss, accuracy = self._learn(batch.samples, batch.labels, batch.num_support, batch.ways)
-        if is_logged(self.trainer):
+        if is_logged(self.trainer, self.global_step + 1):
             self.record("train", loss, accuracy)
         return loss
 

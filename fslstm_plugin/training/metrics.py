@@ -12,11 +12,10 @@ from ..runs.folder import Run
 from ..storage.files import csv_lines, replacing
 
 
-def is_logged(trainer: pl.Trainer) -> bool:
-    """Whether the step under way is one whose loss and accuracy are recorded; to log each costs a small step's time."""
+def is_logged(trainer: pl.Trainer, step: int) -> bool:
+    """Whether loss and accuracy of a step, from 1, are recorded; to log those of each costs a small step's time."""
     every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-    done = trainer.global_step + 1
-    return done % every == 0 or done == trainer.max_steps
+    return step % every == 0 or step == trainer.max_steps
 
 
 class Metrics(pl.Callback):
@@ -30,8 +29,8 @@ class Metrics(pl.Callback):
         rows: Name to number, with the steps done and the epochs before, in chronological order.
     """
 
-    def __init__(self, run: Run, every: int) -> None:
-        self.run, self.every = run, every
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self.rows: list[dict[str, float]] = []
 
     def state_dict(self) -> dict[str, Any]:
@@ -44,7 +43,7 @@ class Metrics(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Record the metrics of the step."""
-        if trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps:
+        if is_logged(trainer, trainer.global_step):
             self._note(trainer, "train_")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:

@@ -27,7 +27,7 @@ def test_the_divergence_is_that_of_the_probabilities_at_temperature_4() -> None:
 
 
 def test_it_is_half_of_the_loss_and_no_part_of_the_module(monkeypatch) -> None:
-    monkeypatch.setattr("fslstm_plugin.training.classification.is_logged", lambda trainer: False)
+    monkeypatch.setattr("fslstm_plugin.training.classification.is_logged", lambda *_: False)
     monkeypatch.setattr(Classification, "trainer", None)
     monkeypatch.setattr(Classification, "global_step", 0)
     monkeypatch.setattr("fslstm_plugin.recipes.PretrainRecipe.side", lambda recipe, size, progress: size)
