@@ -98,10 +98,10 @@ def reproduce(fslstm, runs, folder, output):
 
 
 @pytest.fixture
-def trained(runs, reproduce):
+def trained(runs, reproduce, tmp_path):
     """The runs that table 1 needs, trained by it once."""
     if not list(runs.glob("*/model.safetensors")):
-        result = reproduce("table1", *SMALL)
+        result = reproduce("table1", *SMALL, output=tmp_path / "first")
         assert result.code == 0, result.err
     return runs
 
