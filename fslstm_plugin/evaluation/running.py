@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..adapters import FeatureAdapter
 from ..errors import DataError, FSLSTMError, UsageError
 from ..features import EpisodeFeatures
 from ..methods.base import Gram, Method
@@ -117,8 +116,7 @@ class Running:
         true_shares = _class_counts(labels, ways).double() / labels.shape[1]
         results = []
         for method, mine, clock in zip(self._methods, counts.double() / labels.shape[1], self._clocks, strict=True):
-            group = self._groups[_adapter_keys(method)]
-            seconds = group.charge(method.uses_gram, _origin(self._groups, method)) + clock.seconds
+            seconds = self._groups[_adapter_keys(method)].charge(method.uses_gram) + clock.seconds
             share_errors = (mine[:, 1:] - true_shares).abs().mean(-1)
             results.append((torch.stack([mine[:, 0], share_errors]) * 100, seconds))
         return results
@@ -133,14 +131,14 @@ class _Group:
     """Methods whose features went through the same adapters, and the time of what they share.
 
     ``whole`` says whether the queries' own block is needed; ``share`` is the part of the whole product that the rows of
-    the support alone would have taken.
+    the support alone would have taken. ``origin`` is the group that shares the most adapters, if any.
     """
 
-    def __init__(self, methods: Sequence[Method], whole: bool, share: float) -> None:
-        self.methods, self.whole, self.share = methods, whole, share
+    def __init__(self, methods: Sequence[Method], whole: bool, share: float, origin: _Group | None) -> None:
+        self.methods, self.whole, self.share, self.origin = methods, whole, share, origin
         self.adapting: list[Clock] = []
         self.multiplying: list[Clock] = []
-        self.follows = self.relates = any(adapter.needs_gram for adapter in methods[0].adapters)
+        self.of_origin: Gram | None = None  # What of its Gram matrices is used; None: as much as of these.
 
     def prepare(self, part: EpisodeFeatures) -> list[Tensor]:
         """Compute what the methods share, while the features are in the cache; what of it must be finite."""
@@ -149,7 +147,7 @@ class _Group:
             adapted = self.methods[0].prepare(part)
             own = adapted.has_own_product
             found = [adapted.points] if own or uses == {"none"} else []
-        self.follows = self.relates or not own
+        self.of_origin = self._used_of_origin(part)
         with Clock(part.targets.device) as multiplying:
             if uses != {"none"}:
                 gram = adapted.gram if self.whole else adapted.support_gram
@@ -158,10 +156,20 @@ class _Group:
         self.multiplying.append(multiplying)
         return found
 
-    def charge(self, uses: Gram, origin: _Group | None) -> float:
+    def _used_of_origin(self, features: EpisodeFeatures) -> Gram | None:
+        """See `of_origin`; from the features before all adapters."""
+        shared = 0 if self.origin is None else len(self.origin.methods[0].adapters)
+        for place, adapter in enumerate(self.methods[0].adapters):
+            before, features = features, features.adapted(adapter)
+            if place >= shared and adapter.needs_gram:
+                return "all"
+            if place >= shared and features.has_own_product and features is not before:
+                return "none"
+        return None
+
+    def charge(self, uses: Gram) -> float:
         """Seconds charged to a method, and for what its features are made of; for the support's rows, their share."""
-        made_of = origin if self.follows else None
-        before = made_of.charge("all" if self.relates else uses, None) if made_of is not None else 0.0
+        before = 0.0 if self.origin is None else self.origin.charge(self.of_origin or uses)
         share = {"none": 0.0, "support": self.share if self.whole else 1.0, "all": 1.0}[uses]
         adapting, multiplying = (sum(clock.seconds for clock in each) for each in (self.adapting, self.multiplying))
         return before + adapting + share * multiplying
@@ -170,23 +178,13 @@ class _Group:
 def _groups(methods: Sequence[Method], share: float) -> dict[Adapters, _Group]:
     """Methods by their adapters; those whose Gram matrices others are derived from come first."""
     keys = sorted({_adapter_keys(method) for method in methods}, key=len)
-    groups = {}
+    groups: dict[Adapters, _Group] = {}
     for key in keys:
         behind = [each for each in methods if _adapter_keys(each)[: len(key)] == key]
-        whole = any(each.uses_gram == "all" or _first_related(each.adapters[len(key) :]) is not None for each in behind)
-        groups[key] = _Group([each for each in methods if _adapter_keys(each) == key], whole, share)
+        whole = any(each.uses_gram == "all" or any(a.needs_gram for a in each.adapters[len(key) :]) for each in behind)
+        origin = next((groups[key[:end]] for end in reversed(range(len(key))) if key[:end] in groups), None)
+        groups[key] = _Group([each for each in methods if _adapter_keys(each) == key], whole, share, origin)
     return groups
-
-
-def _origin(groups: Mapping[Adapters, _Group], method: Method) -> _Group | None:
-    """The group whose Gram matrices those of a method's group are made of."""
-    key, first = _adapter_keys(method), _first_related(method.adapters)
-    return (groups.get(key[:-1]) if key else None) or (None if first is None else groups.get(key[:first]))
-
-
-def _first_related(adapters: Sequence[FeatureAdapter]) -> int | None:
-    """Place of the first adapter that makes its features of all Gram matrices."""
-    return next((place for place, adapter in enumerate(adapters) if adapter.needs_gram), None)
 
 
 def _adapter_keys(method: Method) -> Adapters:
