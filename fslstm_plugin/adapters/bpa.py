@@ -80,12 +80,14 @@ class BalancedAffinities(FeatureAdapter):
 def _beside(features: EpisodeFeatures, others: EpisodeFeatures, share: float) -> EpisodeFeatures:
     """Features of the same episodes side by side, in whose inner products the others' have this share."""
     gram = features.gram.beside(others.gram, share)
-    return EpisodeFeatures.looked_up(
-        lambda: torch.cat([(1 - share) ** 0.5 * features.points, share**0.5 * others.points], -1),
-        features.num_query,
-        features.targets,
-        gram=lambda _: gram,
-    )
+
+    def points() -> Tensor:
+        joined = torch.cat([(1 - share) ** 0.5 * features.points, share**0.5 * others.points], -1)
+        for each in (features, others):  # no adapter of the episodes knows them
+            each.release()
+        return joined
+
+    return EpisodeFeatures.looked_up(points, features.num_query, features.targets, gram=lambda _: gram)
 
 
 def _balanced(logits: Tensor, iterations: int) -> Tensor:

@@ -16,6 +16,7 @@ from fslstm_plugin.adapters import BalancedAffinities
 from fslstm_plugin.data.sampler import EpisodeSampler
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.runner import indexed, run_methods
+from fslstm_plugin.heads import one_hot
 from fslstm_plugin.naming import whole_methods
 from fslstm_plugin.registry import ADAPTERS
 from fslstm_plugin.testing import check_method
@@ -116,6 +117,16 @@ def test_nothing_is_kept_of_episodes_that_are_forgotten() -> None:
         assert found() is None
     finally:
         gc.enable()
+
+
+def test_no_unit_features_are_kept_of_episodes_that_are_released() -> None:
+    points = random_points(2, 9, 31)
+    targets = one_hot(torch.arange(3), 3).expand(2, -1, -1)
+    features = EpisodeFeatures.looked_up(points.clone, 6, targets)
+    assert features.adapted(BalancedAffinities(share=0.5)).points.shape == (2, 9, 31 + 9)
+    features.release()
+    (kept,) = (each for each in gc.get_objects() if type(each) is Tensor and each.shape[-1:] == (31,))
+    assert kept is points
 
 
 def test_the_whole_share_is_what_was_published() -> None:
