@@ -38,7 +38,7 @@ def require_kind(name: str, value: object, kind: type) -> None:
 
 
 def require_unmasked(what: str, values: object) -> None:
-    """Refuse an array of NumPy's with masked values, whose mask PyTorch does not know.
+    """Refuse an array of NumPy's, or a list of them, with masked values, whose mask PyTorch does not know.
 
     Example:
         >>> import numpy as np
@@ -50,7 +50,8 @@ def require_unmasked(what: str, values: object) -> None:
     """
     import numpy as np  # not above: no --help needs it
 
-    if count := int(np.ma.count_masked(values)) if np.ma.isMaskedArray(values) else 0:
+    parts = values if isinstance(values, (list, tuple)) else [values]
+    if count := sum(int(np.ma.count_masked(part)) for part in parts if np.ma.isMaskedArray(part)):
         raise UsageError(
             f"{what} must have no masked values, but has {count:,}: leave out their points, or fill the values."
         )

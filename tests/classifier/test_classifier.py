@@ -615,6 +615,7 @@ def test_masked_values_are_refused_and_not_taken_for_what_lies_below() -> None:
     fitted = FewShotClassifier().fit(np.ma.masked_equal(points, 7), labels)  # none is masked
     for call in (
         lambda: FewShotClassifier().fit(masked, labels),
+        lambda: FewShotClassifier().fit([*masked], labels),
         lambda: FewShotClassifier().fit(points, np.ma.masked_equal(labels, 1)),
         lambda: fitted.partial_fit(masked, labels),
         lambda: fitted.predict(masked),

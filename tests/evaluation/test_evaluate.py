@@ -63,6 +63,7 @@ def test_any_order_of_bytes_length_of_floats_and_layout_is_taken() -> None:
         (torch.tensor(FEATURES).to("meta"), LABELS, ["nn"], "`features` must be an array of floating-point numbers"),
         (torch.nested.nested_tensor([*torch.tensor(FEATURES)]), LABELS, ["nn"], "`features` must be an array of"),
         (np.ma.masked_greater(FEATURES, 2), LABELS, ["nn"], "`features` must have no masked values, but has"),
+        ([*np.ma.masked_greater(FEATURES, 2)], LABELS, ["nn"], "`features` must have no masked values, but has"),
         (FEATURES, np.ma.masked_equal(LABELS, 3), ["nn"], "`labels` must have no masked values, but has 20: leave"),
         (FEATURES.astype(int), LABELS, ["nn"], "must be floating point"),
         (FEATURES.astype(str).astype(object), LABELS, ["nn"], "must be an array of floating-point numbers"),
