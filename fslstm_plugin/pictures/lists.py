@@ -19,7 +19,7 @@ from .label_studio import labelled_in
 from .picture import Box, Picture, boxed
 
 _ADDRESS = re.compile("(https?|ftp|s3|gs|file):/", re.IGNORECASE)  # of its two slashes, a path keeps one
-_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".7z", ".rar")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 _SIDES = ("x", "y", "width", "height")
 # A corner or the centre of a box, as other programs name it, without underscores.

@@ -129,11 +129,6 @@ def test_no_unit_features_are_kept_of_episodes_that_are_released() -> None:
     assert kept is points
 
 
-def test_the_whole_share_is_what_was_published() -> None:
-    points = random_points(9, 4)
-    assert torch.equal(rows(points, share=1.0), rows(points))
-
-
 def test_single_precision_is_nearly_double() -> None:
     points = random_points(2, 300, 64, dtype=torch.float32)
     torch.testing.assert_close(rows(points), rows(points.double()), rtol=0, atol=1e-5)

@@ -292,7 +292,7 @@ def test_nothing_to_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     with pytest.raises(DataError, match=r"class folder .*cat holds no pictures: add some, or remove it"):
         labelled(tmp_path)
-    for name in ("pictures.zip", "pictures.TAR.gz"):
+    for name in ("pictures.zip", "pictures.TAR.gz", "pictures.tar.xz"):
         (tmp_path / name).write_bytes(b"PK")
         for listing in (labelled, pictures_in):
             with pytest.raises(DataError, match=f"{name} is an archive, which is not opened: unpack it, and name the"):
