@@ -251,8 +251,8 @@ def _told_to_go_on(csv: Path | None) -> Iterator[None]:
         if isinstance(error, StorageError):
             raise StorageError(f"{error}{advice}") from error
         stopped = Interrupted(f"Stopped.{advice}", signal.SIGINT)
-        if isinstance(error, SystemExit):  # as SIGTERM ends a command
-            stopped.exit_code = int(error.code or 0)
+        if isinstance(error, SystemExit):  # as SIGTERM ends a command, and a package may, with any code or text
+            stopped.exit_code = 128 + signal.SIGTERM
         raise stopped from None
 
 

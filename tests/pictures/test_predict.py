@@ -633,6 +633,16 @@ def test_a_signal_says_how_to_go_on(fslstm, succeed, tmp_path: Path, model, new,
     assert len(rows_of(tmp_path / "out.csv")) == 12
 
 
+@pytest.mark.parametrize("code", [None, "no licence"])
+def test_an_exit_of_a_package_is_a_failure(fslstm, tmp_path: Path, model, new, monkeypatch, code) -> None:
+    def exits(*_):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(PredictionTable, "append", exits)
+    done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
+    assert (done.code, done.err.splitlines()[-1]) == (143, "fslstm: Stopped.")
+
+
 def test_a_table_with_a_picture_twice_is_not_believed(fslstm, succeed, tmp_path: Path, model, new) -> None:
     out = tmp_path / "out.csv"
     succeed("predict", model, new, "--csv", out)
