@@ -246,13 +246,16 @@ def _told_to_go_on(csv: Path | None) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit, StorageError) as error:
+        terminated = 128 + signal.SIGTERM
+        if isinstance(error, SystemExit) and error.code != terminated:
+            raise
         begun = csv is not None and csv.is_file() and csv.stat().st_size
         advice = f" The same command continues {printable(str(csv))}, which is whole." if begun else ""
         if isinstance(error, StorageError):
             raise StorageError(f"{error}{advice}") from error
         stopped = Interrupted(f"Stopped.{advice}", signal.SIGINT)
-        if isinstance(error, SystemExit):  # as SIGTERM ends a command, and a package may, with any code or text
-            stopped.exit_code = 128 + signal.SIGTERM
+        if isinstance(error, SystemExit):
+            stopped.exit_code = terminated
         raise stopped from None
 
 
