@@ -38,8 +38,7 @@ class CoverageRow(MethodRow, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def require_coverage(methods: Sequence[Method], settings: Sequence[Setting], coverage: float, kind: str) -> None:
     """Refuse methods without prediction sets, and settings none of which has the images to guarantee the coverage."""
-    most = max(settings, key=lambda setting: setting.shots)
-    require_attainable(coverage, torch.eye(most.ways, device="cpu").repeat(most.shots, 1), kind)
+    require_attainable(coverage, _labelled(max(settings, key=lambda setting: setting.shots)), kind)
     if not with_prediction_sets(methods):
         require_prediction_sets(methods[0])
 
@@ -47,10 +46,15 @@ def require_coverage(methods: Sequence[Method], settings: Sequence[Setting], cov
 def why_not_attainable(setting: Setting, coverage: float, kind: str) -> str | None:
     """What `require_attainable` says of the episodes of a setting; None if their images can guarantee it."""
     try:
-        require_attainable(coverage, torch.eye(setting.ways, device="cpu").repeat(setting.shots, 1), kind)
+        require_attainable(coverage, _labelled(setting), kind)
     except UsageError as error:
         return f"No prediction sets at {setting.shots} shot{'s' if setting.shots > 1 else ''}: {error}"
     return None
+
+
+def _labelled(setting: Setting) -> Tensor:
+    """One-hot labels of the support of an episode."""
+    return torch.eye(setting.ways, device="cpu").repeat(setting.shots, 1)
 
 
 def with_prediction_sets(methods: Sequence[Method]) -> list[Method]:
