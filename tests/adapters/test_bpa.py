@@ -120,12 +120,12 @@ def test_nothing_is_kept_of_episodes_that_are_forgotten() -> None:
 
 
 def test_no_unit_features_are_kept_of_episodes_that_are_released() -> None:
-    points = random_points(2, 9, 31)
+    points = random_points(2, 9, 137)
     targets = one_hot(torch.arange(3), 3).expand(2, -1, -1)
     features = EpisodeFeatures.looked_up(points.clone, 6, targets)
-    assert features.adapted(BalancedAffinities(share=0.5)).points.shape == (2, 9, 31 + 9)
+    assert features.adapted(BalancedAffinities(share=0.5)).points.shape == (2, 9, 137 + 9)
     features.release()
-    (kept,) = (each for each in gc.get_objects() if type(each) is Tensor and each.shape[-1:] == (31,))
+    (kept,) = (each for each in gc.get_objects() if type(each) is Tensor and each.shape == points.shape)
     assert kept is points
 
 
