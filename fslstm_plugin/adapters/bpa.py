@@ -9,8 +9,9 @@ from torch import Tensor
 
 from ..checks import require
 from ..features import EpisodeFeatures
+from ..kernels import of_unit_length
 from .base import FeatureAdapter
-from .normalize import Normalize
+from .power import Power
 
 
 class BalancedAffinities(FeatureAdapter):
@@ -23,8 +24,8 @@ class BalancedAffinities(FeatureAdapter):
     Everything follows from the Gram matrix; the new features are as many as there are points. No label enters and all
     points are treated alike, at whatever balance of the classes.
 
-    A ``share`` below 1 keeps the features beside their affinities, both at unit length: the new Gram matrix is
-    ``(1 - share)`` times the cosines of the features plus ``share`` times those of the affinities.
+    A ``share`` below 1 keeps the features, or signed powers of them, beside the affinities, both at unit length: the
+    new Gram matrix is ``(1 - share)`` times the cosines of the features plus ``share`` times those of the affinities.
 
     Use this before any head, and any method that needs no mean of the base classes, where the queries come together:
     ``lssvm(ridge=1,bpa,normalize)``, ``pt-map(bpa)``. That mean and feature maps mean nothing behind it. Not before
@@ -39,6 +40,7 @@ class BalancedAffinities(FeatureAdapter):
         scale: Whether to divide by the largest entry, default True; otherwise the diagonal outweighs the rest.
         share: Weight of the affinities beside the features, in (0, 1]; default 1, as published: the affinities alone,
             not at unit length.
+        exponent: Of the features that a share below 1 keeps, see `Power`; default 1, as they are.
 
     Raises:
         UsageError: If an argument is outside its range.
@@ -55,17 +57,19 @@ class BalancedAffinities(FeatureAdapter):
     needs_gram = True
     search_space: ClassVar = {"reg": (0.05, 0.1, 0.2, 0.3, 0.5)}
 
-    def __init__(self, reg: float = 0.2, iterations: int = 10, scale: bool = True, share: float = 1.0) -> None:
+    def __init__(
+        self, reg: float = 0.2, iterations: int = 10, scale: bool = True, share: float = 1.0, exponent: float = 1.0
+    ) -> None:
         super().__init__()
         self.reg = require("reg", reg, above=0)
         self.iterations = require("iterations", iterations, least=1, whole=True)
         self.scale = scale
         self.share = require("share", share, above=0, most=1)
+        self.exponent = require("exponent", exponent, above=0)
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`; the new features are in the Gram matrix's precision."""
-        unit = Normalize().adapt(features)
-        cosines = unit.gram.whole
+        cosines = features.gram.normalized().whole
         itself = torch.eye(cosines.shape[-1], dtype=torch.bool, device=cosines.device)
         costs = (1 - cosines).masked_fill(itself, 1e5)  # no affinity with itself
         plan = _balanced(-costs / self.reg, self.iterations)
@@ -74,19 +78,19 @@ class BalancedAffinities(FeatureAdapter):
         affinities = EpisodeFeatures.from_points(plan.masked_fill(itself, 1), features.targets)
         if self.share == 1:
             return affinities
-        return _beside(unit, Normalize().adapt(affinities), self.share)
+        return _beside(Power(self.exponent, "signed").adapt(features), affinities, self.share)
 
 
 def _beside(features: EpisodeFeatures, others: EpisodeFeatures, share: float) -> EpisodeFeatures:
-    """Features of the same episodes side by side, in whose inner products the others' have this share."""
-    gram = features.gram.beside(others.gram, share)
+    """Features of the same episodes side by side at unit length, the others with this share of the inner products."""
+    gram = features.gram.normalized().beside(others.gram.normalized(), share)
 
     def points() -> Tensor:
-        joined = torch.cat([(1 - share) ** 0.5 * features.points, share**0.5 * others.points], -1)
-        for each in (features, others):  # no adapter of the episodes knows them
-            each.release()
-        return joined
+        own = (1 - share) ** 0.5 * of_unit_length(features.points)
+        features.release()  # no adapter of the episodes knows them
+        return torch.cat([own, share**0.5 * of_unit_length(others.points)], -1)
 
+    features.release()
     return EpisodeFeatures.looked_up(points, features.num_query, features.targets, gram=lambda _: gram)
 
 

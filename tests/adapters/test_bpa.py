@@ -72,7 +72,15 @@ def test_permuted_points_get_permuted_rows(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"reg": 0.05, "iterations": 3}, {"scale": False}, {"iterations": 1}, {"share": 0.5}]
+    "options",
+    [
+        {},
+        {"reg": 0.05, "iterations": 3},
+        {"scale": False},
+        {"iterations": 1},
+        {"share": 0.5},
+        {"share": 0.5, "exponent": 0.5},
+    ],
 )
 def test_gradients(options: dict) -> None:
     assert torch.autograd.gradcheck(lambda points: rows(points, **options), random_points(2, 6, 4).requires_grad_())
@@ -91,12 +99,12 @@ def test_rows_are_finite_and_balanced_at_every_temperature(reg: float, dtype: to
     assert rows(points, reg=reg).isfinite().all()
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7])
-def test_a_share_keeps_the_features_beside_their_affinities(share: float) -> None:
+@pytest.mark.parametrize(("share", "exponent"), [(0.3, 1.0), (0.7, 1.0), (0.7, 0.5)])
+def test_a_share_keeps_the_features_beside_their_affinities(share: float, exponent: float) -> None:
     points = random_points(2, 9, 4)
     features = EpisodeFeatures(*points.tensor_split([3], -2), torch.arange(3))
-    found = features.adapted(BalancedAffinities(share=share))
-    own, others = points, rows(points)
+    found = features.adapted(BalancedAffinities(share=share, exponent=exponent))
+    own, others = points.sign() * (points.abs() + 1e-6 * (exponent != 1)) ** exponent, rows(points)
     cosines = [torch.nn.functional.cosine_similarity(x.unsqueeze(-2), x.unsqueeze(-3), dim=-1) for x in (own, others)]
     expected = (1 - share) * cosines[0] + share * cosines[1]
     torch.testing.assert_close(found.gram.whole, expected)
@@ -156,7 +164,7 @@ def test_every_head_and_method_works_behind_it(name: str) -> None:
     [
         "lssvm(bpa,normalize)+psm",
         "rr(center=episode,bpa(reg=0.3),normalize)+can",
-        "pt-map(exponent=1,iterations=5,bpa(reg=0.1,share=0.7))",
+        "pt-map(exponent=1,iterations=5,bpa(reg=0.1,share=0.7,exponent=0.5))",
         "tim(solver=gd,steps=20,bpa(share=0.7))",
     ],
 )
@@ -186,6 +194,7 @@ def test_tuning_chooses_the_temperature() -> None:
         ("nn(bpa(iterations=0))", "iterations must"),
         ("nn(bpa(share=0))", "share must be"),
         ("nn(bpa(share=1.1))", "share must be"),
+        ("nn(bpa(exponent=0))", "exponent must be"),
         ("nn(bpa(scale=2))", "'scale' in .* must be true or false"),
         ("nn(bpa(rge=1))", "Did you mean 'reg'"),
         ("feat(bpa)", "'feat' in 'feat.bpa.' is trained on the backbone's own features"),
