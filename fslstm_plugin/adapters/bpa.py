@@ -28,8 +28,8 @@ class BalancedAffinities(FeatureAdapter):
     new Gram matrix is ``(1 - share)`` times the cosines of the features plus ``share`` times those of the affinities.
 
     Use this before any head, and any method that needs no mean of the base classes, where the queries come together:
-    ``lssvm(ridge=1,bpa,normalize)``, ``pt-map(bpa)``. That mean and feature maps mean nothing behind it. Not before
-    PADDLE, which falls to chance; before SVM with ``C=1``.
+    ``lssvm(ridge=1,bpa,normalize)``, ``pt-map(exponent=1,bpa=0.1)``. That mean and feature maps mean nothing behind it.
+    Not before PADDLE, which falls to chance; before SVM with ``C=1``.
 
     Source: Shalam and Korman, "The balanced-pairwise-affinities feature transform", ICML 2024. Their code divides a
     batch by the sums of all its episodes; here each episode stands alone.
