@@ -127,14 +127,21 @@ def test_nothing_is_kept_of_episodes_that_are_forgotten() -> None:
         gc.enable()
 
 
-def test_no_unit_features_are_kept_of_episodes_that_are_released() -> None:
-    points = random_points(2, 9, 137)
-    targets = one_hot(torch.arange(3), 3).expand(2, -1, -1)
-    features = EpisodeFeatures.looked_up(points.clone, 6, targets)
-    assert features.adapted(BalancedAffinities(share=0.5)).points.shape == (2, 9, 137 + 9)
-    features.release()
-    (kept,) = (each for each in gc.get_objects() if type(each) is Tensor and each.shape == points.shape)
-    assert kept is points
+@pytest.mark.parametrize("exponent", [1.0, 0.5])
+def test_features_beside_affinities_are_not_kept_where_points_are_released(exponent: float) -> None:
+    looked_up = []
+
+    def look_up() -> Tensor:
+        looked_up.append(points)
+        return points
+
+    points, targets = random_points(2, 9, 4), one_hot(torch.arange(3), 3).expand(2, -1, -1)
+    features = EpisodeFeatures.looked_up(look_up, 6, targets)
+    found = features.adapted(BalancedAffinities(share=0.5, exponent=exponent))
+    for times in (1, 2, 3):
+        assert found.points.shape == (2, 9, 4 + 9)
+        assert len(looked_up) == times
+        features.release()
 
 
 def test_single_precision_is_nearly_double() -> None:
