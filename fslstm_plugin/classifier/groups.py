@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ _FOLDS = 10
 def group_name(name: Any) -> str:
     """The name of a group, empty for what is missing."""
     try:
-        missing = name is None or bool(name != name)  # as NaN and NaT do
+        missing = name is None or name is np.ma.masked or bool(name != name)  # as NaN and NaT do
     except TypeError:  # of pandas' NA, which is neither
         missing = True
     return "" if missing else str(name)
