@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..checks import require
+from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..kernels import of_unit_length
 from .base import FeatureAdapter
@@ -43,7 +44,7 @@ class BalancedAffinities(FeatureAdapter):
         exponent: Of the features that a share below 1 keeps, see `Power`; default 1, as they are.
 
     Raises:
-        UsageError: If an argument is outside its range.
+        UsageError: If an argument is outside its range, or an exponent is given without a share below 1.
 
     Example:
         >>> points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [3.0, 0.0], [0.0, 2.0]])
@@ -66,6 +67,11 @@ class BalancedAffinities(FeatureAdapter):
         self.scale = scale
         self.share = require("share", share, above=0, most=1)
         self.exponent = require("exponent", exponent, above=0)
+        if share == 1 and exponent != 1:
+            raise UsageError(
+                "exponent is of the features that a share below 1 keeps: give a share, as in "
+                "bpa(share=0.5,exponent=0.5), or leave it out."
+            )
 
     def adapt(self, features: EpisodeFeatures) -> EpisodeFeatures:
         """See `FeatureAdapter.adapt`; the new features are in the Gram matrix's precision."""

@@ -202,6 +202,7 @@ def test_tuning_chooses_the_temperature() -> None:
         ("nn(bpa(share=0))", "share must be"),
         ("nn(bpa(share=1.1))", "share must be"),
         ("nn(bpa(exponent=0))", "exponent must be"),
+        ("nn(bpa(exponent=0.5))", "exponent is of the features that a share below 1 keeps: give a share"),
         ("nn(bpa(scale=2))", "'scale' in .* must be true or false"),
         ("nn(bpa(rge=1))", "Did you mean 'reg'"),
         ("feat(bpa)", "'feat' in 'feat.bpa.' is trained on the backbone's own features"),
