@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -144,7 +145,14 @@ def _fault(code: Tensor) -> str | None:
 
 
 def _ecoc(ways: int, device: torch.device | None = None) -> Tensor:
-    return exhaustive_code(ways, device) if ways <= _MOST_EXHAUSTIVE_WAYS else random_code(ways).to(device)
+    return exhaustive_code(ways, device) if ways <= _MOST_EXHAUSTIVE_WAYS else _random_code(ways, device).clone()
+
+
+@lru_cache(maxsize=32)
+def _random_code(ways: int, device: torch.device | None) -> Tensor:
+    """`random_code` there, kept: what a GPU records may copy nothing from the CPU."""
+    with torch.inference_mode(False):
+        return random_code(ways).to(device)
 
 
 _CODINGS: dict[str, Callable[[int, torch.device | None], Tensor]] = {

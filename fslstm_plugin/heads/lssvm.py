@@ -90,7 +90,8 @@ class LSSVMClassifier(SmootherHead):
             raise UsageError(f"The ridge must be a number above 0 or '{_LEAVE_ONE_OUT}', but got '{ridge}'.")
         self.ridge = ridge if isinstance(ridge, str) else require("ridge", ridge, above=0)
         self.tunes_itself = isinstance(ridge, str)
-        self.is_static = not self.tunes_itself  # It is chosen by values.
+        # One is chosen by values, and a matrix goes to the device each time.
+        self.is_static = not self.tunes_itself and isinstance(coding, str)
         self.coding = check_coding(coding) if isinstance(coding, Tensor) else coding
         if isinstance(coding, Tensor):
             self._leaves_out = bool((coding == 0).any())

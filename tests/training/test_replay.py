@@ -13,6 +13,8 @@ from torch import nn
 
 from fslstm_plugin.backbones.base import build_backbone
 from fslstm_plugin.episodes import Episodes
+from fslstm_plugin.heads import LSSVMClassifier
+from fslstm_plugin.methods.kernel import KernelMethod
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.naming import parse_method
 from fslstm_plugin.recipes import Augmentation, MetaRecipe, base_class_pretraining
@@ -50,8 +52,8 @@ def of(backbone: nn.Module, method: str) -> EpisodicModule:
     return EpisodicModule(FewShotModel.from_backbone(backbone, method), nn.CrossEntropyLoss(), RECIPE).train()
 
 
-def images(seed: int = 0) -> torch.Tensor:
-    return torch.rand(2, 9, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
+def images(seed: int = 0, count: int = 9) -> torch.Tensor:
+    return torch.rand(2, count, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture
@@ -62,20 +64,21 @@ def unknown(monkeypatch):
             monkeypatch.setattr(module, "values_known", lambda: False)
 
 
+@pytest.mark.parametrize("ways", [3, 8])
 @pytest.mark.parametrize("name", [name for name in NAMES if parse_method(name, dim=8).is_static])
-def test_what_says_that_it_is_static_waits_for_nothing(name, unknown):
+def test_what_says_that_it_is_static_waits_for_nothing(name, ways, unknown):
     with PretendedGPU():
         module = of(Flat(), name).to("cuda")
-        labels = LABELS.expand(2, -1).to("cuda")
+        labels = torch.arange(ways).repeat(2, 3).to("cuda")
 
-        def step(seed: int) -> Counter[str]:
-            batch = images(seed).to("cuda")
-            PretendedGPU.counts = type(PretendedGPU.counts)()
-            module.learn(Episodes(batch, labels, 3, 3))[0].backward()
-            return +PretendedGPU.counts.waits
+        def step(seed: int) -> tuple[Counter[str], int]:
+            batch = images(seed, 3 * ways).to("cuda")
+            PretendedGPU.counts = counts = type(PretendedGPU.counts)()
+            module.learn(Episodes(batch, labels, ways, ways))[0].backward()
+            return +counts.waits, counts.copies
 
         step(0)  # constants
-        assert step(1) == Counter()
+        assert step(1) == (Counter(), 0)
 
 
 def test_the_papers_model_and_its_rivals_heads_are_static():
@@ -83,6 +86,7 @@ def test_the_papers_model_and_its_rivals_heads_are_static():
         assert parse_method(name, dim=8).is_static, name
     for name in ("svm", "lssvm(ridge=loo)", "lssvm+psm", "tim"):
         assert not parse_method(name, dim=8).is_static, name
+    assert not KernelMethod(LSSVMClassifier(coding=2 * torch.eye(3) - 1)).is_static
 
 
 class Recorder:
