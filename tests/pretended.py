@@ -42,6 +42,7 @@ WAITING = {
     *("bincount", "repeat_interleave", "_linalg_check_errors", "_linalg_eigh"),
 }
 MOST_DECOMPOSED = 2**15  # So many matrices and more, of up to 32 rows, cuSOLVER of CUDA 13.0 refuses.
+FILLS = {"masked_fill", "masked_fill_", "index_fill", "index_fill_"}
 TAKES_SCALARS = {"where", "masked_fill", "masked_fill_", "fill", "fill_", "index_fill", "index_fill_"}
 
 
@@ -135,6 +136,9 @@ class Counts:
                 return None if free else self.wait("copy")
         indices = [each for each in arguments[1] if each is not None] if name in INDEXING else []
         on_cpu = isinstance(arguments[0], OnGPU) and any(not isinstance(each, OnGPU) for each in indices)
+        # A choice needs a number of the CPU there, and a fill reads one that is there.
+        numbers = {isinstance(each, OnGPU) for each in arguments if isinstance(each, Tensor) and each.ndim == 0}
+        on_cpu |= (False in numbers) if name == "where" else (True in numbers and name in FILLS)
         if name in WAITING or on_cpu or any(each.dtype in (torch.bool, torch.uint8) for each in indices):
             self.wait(name)
         if not any(each.alias_info is not None and not each.alias_info.is_write for each in operation._schema.returns):

@@ -86,6 +86,8 @@ WAITS: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "as a list": lambda gpu, cpu: gpu.tolist(),
     "as many as are above": lambda gpu, cpu: gpu[gpu > 1],
     "indexed from the CPU": lambda gpu, cpu: gpu[torch.tensor([1, 0])],
+    "choice of a number on the CPU": lambda gpu, cpu: gpu.where(gpu > 2, torch.tensor(0.0)),
+    "filled with a number that is there": lambda gpu, cpu: gpu.masked_fill(gpu > 1, gpu[0, 0]),
     "solved and checked": lambda gpu, cpu: torch.linalg.solve(gpu[:, :2], gpu),
     "compared": lambda gpu, cpu: torch.equal(gpu, gpu),
     "awaited": lambda gpu, cpu: torch.cuda.synchronize(),
@@ -94,6 +96,7 @@ GOES_ON: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
     "copied there": lambda gpu, cpu: cpu.pin_memory().to("cuda", non_blocking=True),
     "copied back": lambda gpu, cpu: gpu.to("cpu", non_blocking=True),
     "computed": lambda gpu, cpu: torch.where(gpu > 1, gpu @ gpu.mT @ gpu, 0).sum(-1),
+    "filled": lambda gpu, cpu: gpu.masked_fill(gpu > 1, torch.tensor(0.0)),
     "factorised": lambda gpu, cpu: torch.linalg.cholesky_ex(gpu @ gpu.mT),
     "timed": lambda gpu, cpu: torch.cuda.Event(enable_timing=True).record(),
 }
