@@ -13,6 +13,7 @@ from ..data.sampler import EpisodeSampler
 from ..errors import FSLSTMError
 from ..evaluation.runner import FeatureSource, run_methods
 from ..features import EpisodeFeatures
+from ..heads import one_hot
 from ..methods.base import Method
 
 TIE = 1e-4
@@ -81,26 +82,12 @@ class DrawnEpisodes(EpisodeSampler):
         return self.indices[start : start + count]
 
 
-class _Recorder(Method):
-    """Another method, whose predictions it keeps."""
-
-    def __init__(self, method: Method) -> None:
-        super().__init__(method.adapters)
-        self.method = method
-        self.is_transductive, self.uses_gram = method.is_transductive, method.uses_gram
-
-    def logits(self, features: EpisodeFeatures) -> Tensor:
-        logits = self.method.logits(features)
-        self.predicted = logits.argmax(-1)
-        return logits
-
-
 def predictions(source: FeatureSource, episodes: DrawnEpisodes, methods: Sequence[Method]) -> Tensor:
-    """What each method predicts in evaluation itself, in one batch, int64 ``(methods, episodes, queries)``."""
-    count = len(episodes.indices)
-    recorders = [_Recorder(method) for method in methods]
-    run_methods(source, episodes, recorders, count, batch_episodes=count)
-    return torch.stack([recorder.predicted for recorder in recorders])
+    """What each method predicts, int64 ``(methods, episodes, queries)``."""
+    targets = one_hot(episodes.labels[: episodes.num_support], episodes.ways).expand(len(episodes.indices), -1, -1)
+    features = EpisodeFeatures.from_points(source.points(episodes.indices), targets, source.base_mean, source.map_shape)
+    with torch.no_grad():
+        return torch.stack([method.eval().logits(features).argmax(-1) for method in methods])
 
 
 def agreed(

@@ -189,7 +189,7 @@ def test_a_solution_that_is_no_number_is_caught():
         agreement.compare("case", torch.tensor([[[0, 1]]]), logits)
 
 
-def test_recorded_predictions_are_the_modules_own():
+def test_predictions_are_the_modules_own():
     features, labels = clusters.clusters(dim=40, seed=0)
     drawn = EpisodeSampler(labels, 5, 2, 4, seed=3).batch(0, 5)
     episodes = agreement.DrawnEpisodes(drawn, 5, 2, 4)
