@@ -23,6 +23,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import RunError, UsageError, printable
+from ..storage.damage import naming_damage
 from ..storage.files import replaceable, require_regular
 from ..storage.weights import load_described, save_tensors
 from .identity import BackboneIdentity
@@ -117,10 +118,8 @@ class ModelFile(_Shared, frozen=True):
                 f"{file} is a model file of version {version}, but this fslstm-plugin reads version {_VERSION}: "
                 "install a newer one."
             )
-        try:
+        with naming_damage(file, "is damaged: its content is not that of a model file", RunError):
             return cls._checked(msgspec.json.decode(metadata["classifier"], type=_Description), tensors, file)
-        except (LookupError, ValueError, TypeError, OverflowError) as error:  # untrusted, with a checksum or without
-            raise RunError(f"{file} is damaged: its content is not that of a model file ({error}).") from error
 
     @classmethod
     def _checked(cls, described: _Description, tensors: dict[str, Tensor], file: Path) -> ModelFile:

@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..data.reading.walk import Report, class_name
 from ..errors import DataError, printable
 from ..storage.damage import naming_damage
-from ..storage.files import read_json
+from ..storage.plain import read_plain
 from ..storage.tables import number_in, path_of, rows, unguarded
 from .detections import Listed, detections
 from .label_studio import labelled_in
@@ -92,7 +93,7 @@ def is_json(source: Path) -> bool:
 
 def in_json(file: Path, report: Report) -> list[Picture]:
     """The pictures of Label Studio's export, or of a detector's file."""
-    content = read_json(file)
+    content: Any = read_plain(file, Any, DataError)
     with naming_damage(file):
         found = detections(content)
     if found is not None:

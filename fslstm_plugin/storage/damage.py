@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import DataError, RunError, StorageError, is_out_of_memory
+from ..errors import DataError, FSLSTMError, RunError, StorageError, is_out_of_memory
 
-TOO_LARGE = "asks for more memory than there is: it is damaged, or too large for this machine"
+_TOO_LARGE = "asks for more memory than there is: it is damaged, or too large for this machine"
 
 
 def without_advice(message: str) -> str:
@@ -40,8 +40,12 @@ def text_of(value: object, what: str) -> str:
 
 
 @contextmanager
-def naming_damage(file: Path) -> Iterator[None]:
-    """Turn whatever the untrusted content of a file leads to in the block into a `DataError` that names the file.
+def naming_damage(
+    file: Path,
+    fault: str = "is damaged or has an unexpected format",
+    kind: Callable[[str], FSLSTMError] = DataError,
+) -> Iterator[None]:
+    """Turn whatever the untrusted content of a file leads to in the block into an error that names file and fault.
 
     What the operating system or another such error stops goes on as it is.
 
@@ -57,7 +61,9 @@ def naming_damage(file: Path) -> Iterator[None]:
     except (DataError, RunError, StorageError):
         raise
     except Exception as error:  # many types, as content can be wrong in many ways
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that is of a place before the file's beginning
+        # Readers raise some without a number; EINVAL is of a place before the file's beginning.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        fault = f"is damaged or has an unexpected format ({type(error).__name__}: {without_advice(str(error))})"
-        raise DataError(f"{file} {TOO_LARGE if is_out_of_memory(error) else fault}.") from error
+        said = without_advice(str(error)).strip().partition("\n")[0].rstrip(".")
+        said = said if said and not isinstance(error, LookupError) else f"{type(error).__name__}: {said}"
+        raise kind(f"{file} {_TOO_LARGE if is_out_of_memory(error) else f'{fault} ({said})'}.") from error

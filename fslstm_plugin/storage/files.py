@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -405,16 +405,3 @@ def require_regular(file: Path) -> Path:
         advice = "name a file" if what == "a folder" else "copy its content to one"
         raise DataError(f"{file} is {what}, but a regular file was expected: {advice}.")
     return file
-
-
-def read_json(file: Path) -> Any:
-    """Content of a JSON file, whose numbers are all finite; a `DataError` if it is missing, damaged, or not regular."""
-    try:
-        require_regular(file)
-        return json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} must be JSON, but cannot be read as such ({reason(error)}).") from error
-
-
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")

@@ -6,8 +6,7 @@ import hashlib
 import json
 import warnings
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..errors import RunError, is_out_of_memory, listed
-from ..storage.damage import TOO_LARGE, without_advice
-from .files import damaged_member, replacing, require_regular
+from ..errors import RunError, listed
+from .damage import naming_damage
+from .files import damaged_member, replacing, require_regular, saying_why
 
 _CHECKSUM = "blake2b"
 _DIFFERS = "its content does not fit its checksum"
@@ -142,19 +141,8 @@ def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:
     if not file.exists():
         raise RunError(f"There are no weights at {file}. Train first, or name another run or file.")
     require_regular(file)
-    with _saying(file, f"Cannot read weights from {file}: it is damaged or not a weights file"):
+    with saying_why(f"Cannot read {file}", RunError), naming_damage(file, "is damaged or not a weights file", RunError):
         return _read_tensors(file)
-
-
-@contextmanager
-def _saying(file: Path, what: str) -> Iterator[None]:
-    """Make of all that readers raise, as files can be damaged in many ways, an error that says what and why."""
-    try:
-        yield
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise RunError(f"{file} {TOO_LARGE}.") from error
-        raise RunError(f"{what} ({_reason(error)}).") from error
 
 
 def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -163,13 +151,9 @@ def load_described(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     Raises:
         RunError: If it is damaged or not a safetensors file.
     """
-    with _saying(file, f"{file} is damaged, or no file that fslstm wrote"):
+    fault = "is damaged, or no file that fslstm wrote"
+    with saying_why(f"Cannot read {file}", RunError), naming_damage(file, fault, RunError):
         return _read_safetensors(file)
-
-
-def _reason(error: Exception) -> str:
-    lines = without_advice(str(error)).strip().splitlines() or [""]
-    return lines[0].rstrip(".") or type(error).__name__
 
 
 def _read_tensors(file: Path) -> tuple[dict[str, Tensor], str | None]:

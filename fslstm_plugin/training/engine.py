@@ -40,7 +40,8 @@ from ..evaluation.processes import forget_stale
 from ..runs.folder import Run
 from ..stopping import Interrupted, listen, listening
 from ..storage.damage import without_advice
-from ..storage.files import damaged_member, read_json, replacing
+from ..storage.files import damaged_member, replacing
+from ..storage.plain import read_plain
 from .metrics import Metrics
 from .replay import Replayable
 from .saying import say
@@ -117,7 +118,7 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 def _origin(run: Run, data_digest: str) -> dict[str, str]:
-    content = json.dumps(read_json(run.path / "config.json"), sort_keys=True)  # spaces and order do not matter
+    content = json.dumps(read_plain(run.path / "config.json", Any), sort_keys=True)  # spaces and order do not matter
     return {"config.json": hashlib.blake2b(content.encode(), digest_size=16).hexdigest(), "the images": data_digest}
 
 

@@ -264,7 +264,7 @@ def test_a_registered_backbone_takes_weights_from_a_file(tmp_path: Path, ending:
 
 def test_a_file_that_runs_code_is_refused(tmp_path: Path) -> None:
     torch.save(Conv4(image_size=32), tmp_path / "module.pth")
-    with pytest.raises(RunError, match="Cannot read weights from"):
+    with pytest.raises(RunError, match="is damaged or not a weights file"):
         open_backbone("conv4", tmp_path / "module.pth")
 
 

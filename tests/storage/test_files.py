@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,12 +27,12 @@ from fslstm_plugin.storage.files import (
     held,
     locked,
     prune,
-    read_json,
     replacing,
     require_regular,
     write_json,
     write_text,
 )
+from fslstm_plugin.storage.plain import read_plain
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX file systems")
 BUSY = RunError("Another process has it.")
@@ -254,13 +256,13 @@ def test_only_regular_files_are_opened(tmp_path, monkeypatch):
         listening.bind("socket")
         kinds = {"pipe": "a pipe", "zeros": "a device", "link": "a pipe", "folder": "a folder", "socket": "a socket"}
         for name, what in kinds.items():
-            for opening in (require_regular, read_json):
+            for opening in (require_regular, partial(read_plain, kind=Any, fault=DataError)):
                 with pytest.raises(DataError, match=f"{name} is {what}, but a regular file was expected"):
                     opening(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         require_regular(tmp_path / "missing")
-    with pytest.raises(DataError, match=r"cannot be read as such \(No such file or directory\)\.$"):
-        read_json(tmp_path / "missing")
+    with pytest.raises(RunError, match=r"Cannot read .*missing: No such file or directory\.$"):
+        read_plain(tmp_path / "missing", Any)
     (tmp_path / "whole").symlink_to("content")
     (tmp_path / "content").write_text("[1]")
-    assert read_json(require_regular(tmp_path / "whole")) == [1]
+    assert read_plain(require_regular(tmp_path / "whole"), Any) == [1]

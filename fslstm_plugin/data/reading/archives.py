@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import shutil
 import tarfile
 import zipfile
@@ -15,6 +14,7 @@ from typing import IO, NamedTuple
 from typing_extensions import Self
 
 from ...errors import DataError
+from ...storage.damage import naming_damage
 from ...storage.files import require_regular
 from ...storage.folders import scratch_folder
 
@@ -61,14 +61,9 @@ def extract(archive: Path, target: Path, max_bytes: int) -> None:
                 "make room there."
             )
 
-    try:
+    with naming_damage(archive, "is truncated or damaged, and must be downloaded again"):
         for member in _members(archive, check):
             _write(member, target / _safe(member, archive))
-    except Exception as error:  # the standard library raises many types, as archives can be damaged in many ways
-        refused = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)  # a full disk, for example
-        if isinstance(error, DataError) or refused:
-            raise
-        raise DataError(f"{archive} is truncated or damaged ({error}): download it again.") from error
 
 
 @contextmanager

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import DataError, listed
 from ...extras import needs_extra
+from ...storage.damage import naming_damage
 from ...storage.files import require_regular
 from .walk import class_name
 
 _LABELS = ("label", "labels", "fine_label", "class", "class_name", "target")
+_FAULT = "is damaged, or not a parquet file like the others"
 
 
 class _Group(NamedTuple):
@@ -41,7 +42,7 @@ class ParquetTable:
         self._parquet = parquet
         for path in self.paths:
             require_regular(path)
-        with _naming(self.paths[0]):
+        with naming_damage(self.paths[0], _FAULT):
             schema = parquet.read_schema(self.paths[0])
         self._image = _image_column(schema, self.paths[0])
         self._label = next((name for name in _LABELS if name in schema.names), "")
@@ -54,7 +55,7 @@ class ParquetTable:
         self._groups: list[_Group] = []
         rows = 0
         for path in self.paths:
-            with _naming(path):
+            with naming_damage(path, _FAULT):
                 metadata = parquet.read_metadata(path)
             for number in range(metadata.num_row_groups):
                 self._groups.append(_Group(rows, path, number))
@@ -79,9 +80,9 @@ class ParquetTable:
 
         chunks = []
         for path in self.paths:
-            with _naming(path):
+            with naming_damage(path, _FAULT):
                 chunks += self._parquet.read_table(path, columns=[self._label]).column(self._label).chunks
-        with _naming(self.paths[-1]):
+        with naming_damage(self.paths[-1], _FAULT):
             return pyarrow.chunked_array(chunks).to_pylist()  # which refuses labels of different types
 
     def image(self, row: int) -> bytes:
@@ -94,18 +95,8 @@ class ParquetTable:
         return bytes(content)
 
     def _read_images(self, group: _Group) -> Any:
-        with _naming(group.path), self._parquet.ParquetFile(group.path) as file:
+        with naming_damage(group.path, _FAULT), self._parquet.ParquetFile(group.path) as file:
             return file.read_row_group(group.number, [self._image]).column(self._image)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
-        raise DataError(f"{path} is damaged, or not a parquet file like the others ({error}).") from error
 
 
 def _image_column(schema: Any, path: Path) -> str:

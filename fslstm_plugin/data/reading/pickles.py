@@ -14,8 +14,8 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from ...errors import DataError, is_out_of_memory
-from ...storage.damage import TOO_LARGE
+from ...errors import DataError
+from ...storage.damage import naming_damage
 from .archives import check_file
 
 
@@ -171,17 +171,11 @@ def load_arrays(path: Path) -> Any:
             then.
     """
     check_file(path)
-    try:
-        with path.open("rb") as file:
+    with naming_damage(path, "is a truncated or damaged pickle"), path.open("rb") as file:
+        try:
             return _ArrayUnpickler(file, path.stat().st_size).load()
-    except _ForbiddenError as error:
-        raise DataError(f"{path} is refused: it asks for {error}, not plain NumPy arrays.") from error
-    except OSError:
-        raise
-    except Exception as error:  # a damaged pickle can raise anything
-        if is_out_of_memory(error):
-            raise DataError(f"{path} {TOO_LARGE}.") from error
-        raise DataError(f"{path} is a truncated or damaged pickle ({error}).") from error
+        except _ForbiddenError as error:
+            raise DataError(f"{path} is refused: it asks for {error}, not plain NumPy arrays.") from error
 
 
 def load_dict(path: Path, *keys: str) -> dict[str, Any]:
