@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
+import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,41 +14,42 @@ _FALSE = 0.5  # Of the odd labels.
 _ROWS = 1024  # Of a similarity matrix at a time.
 
 
-class Confusion(NamedTuple):
-    """Two classes, the smaller label first, and how many points of either are predicted to be of the other."""
+class Confused(msgspec.Struct, frozen=True):
+    """Two classes that are confused with each other, and how many of their pictures are."""
 
-    first: int
-    second: int
-    points: int
+    first: str
+    second: str
+    pictures: int
 
 
-class OddLabel(NamedTuple):
-    """A point whose label contradicts the others: they predict a class that is so many times as likely as its own."""
+class Odd(msgspec.Struct, frozen=True):
+    """A picture that may be mislabelled: another class is so many times as likely as its own."""
 
-    place: int
-    predicted: int
+    picture: str
+    label: str
+    looks_like: str
     odds: float
 
 
-def confused_classes(logits: Tensor, labels: Tensor) -> list[Confusion]:
+def confused_classes(logits: Tensor, labels: Tensor, classes: Sequence[str]) -> list[Confused]:
     """Pairs of confused classes, the most often confused first.
 
-    The logits ``(n, ways)`` are `FittedMethod.left_out`, the labels int64 ``(n,)``.
+    The logits ``(n, ways)`` are `FittedMethod.left_out`, the labels int64 ``(n,)``, the classes their names.
 
     Example:
         >>> logits = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-        >>> confused_classes(logits, torch.tensor([0, 1, 2, 2]))
-        [Confusion(first=0, second=1, points=2), Confusion(first=0, second=2, points=1)]
+        >>> confused_classes(logits, torch.tensor([0, 1, 2, 2]), ["owl", "tit", "wren"])
+        [Confused(first='owl', second='tit', pictures=2), Confused(first='owl', second='wren', pictures=1)]
     """
     ways = logits.shape[-1]
     counts = torch.bincount(labels * ways + logits.argmax(-1), minlength=ways**2).view(ways, ways)
     both = (counts + counts.mT).triu(diagonal=1)
     pairs = both.nonzero().tolist()
-    found = [Confusion(first, second, int(both[first, second])) for first, second in pairs]
-    return sorted(found, key=lambda pair: -pair.points)
+    found = [Confused(classes[first], classes[second], int(both[first, second])) for first, second in pairs]
+    return sorted(found, key=lambda pair: -pair.pictures)
 
 
-def odd_labels(probabilities: Tensor, labels: Tensor) -> list[OddLabel]:
+def odd_labels(probabilities: Tensor, labels: Tensor, classes: Sequence[str], names: Sequence[str]) -> list[Odd]:
     """Points that look mislabelled, the least likely label first: at most one of them, or half, should be right.
 
     Another class is at least ten times as likely as the point's own; and there are more labels as unlikely than right
@@ -62,11 +63,13 @@ def odd_labels(probabilities: Tensor, labels: Tensor) -> list[OddLabel]:
     Args:
         probabilities: Of each point by a method that was fitted without it ``(n, ways)``.
         labels: int64 ``(n,)``. A point that is the only one of its class is never odd.
+        classes: Their names.
+        names: Of the points.
 
     Example:
         >>> likely = torch.tensor([[0.96, 0.04], [0.99, 0.01], [0.999, 0.001], [0.05, 0.95], [0.01, 0.99]])
-        >>> odd_labels(likely, torch.tensor([0, 0, 1, 1, 1]))
-        [OddLabel(place=2, predicted=0, odds=998.9...)]
+        >>> odd_labels(likely, torch.tensor([0, 0, 1, 1, 1]), ["owl", "tit"], ["a", "b", "c", "d", "e"])
+        [Odd(picture='c', label='tit', looks_like='owl', odds=998.9...)]
     """
     judged = (labels.bincount()[labels] > 1).nonzero().flatten()
     own = probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1).double()
@@ -78,7 +81,10 @@ def odd_labels(probabilities: Tensor, labels: Tensor) -> list[OddLabel]:
     most = max((number * (expected <= (_FALSE * number).clamp(min=1))).tolist(), default=0)
     ratio = others.values / own.clamp(min=torch.finfo(own.dtype).tiny)
     odd = [place for place in places[:most].tolist() if ratio[place] >= _ODDS]
-    return [OddLabel(place, int(others.indices[place]), float(ratio[place])) for place in odd]
+    return [
+        Odd(names[place], classes[int(labels[place])], classes[int(others.indices[place])], float(ratio[place]))
+        for place in odd
+    ]
 
 
 def near_duplicates(features: Tensor, distance: float) -> Iterator[tuple[int, list[int]]]:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from msgspec import structs
 
 from ..classifier.classifier import Classifier
-from ..classifier.inspection import confused_classes, near_duplicates, odd_labels
+from ..classifier.inspection import Confused, Odd, confused_classes, near_duplicates, odd_labels
 from ..classifier.selection import expected_accuracy
 from ..confidence.calibration import probabilities
 from ..confidence.conformal import MARGINAL, PER_CLASS, greatest_coverage, require_prediction_sets, two_digits
@@ -18,23 +18,6 @@ from .predictor import independent_counts
 _ALIKE = 0.02**0.5  # Distance of two directions, whose cosine is 0.99, as of a picture that was saved twice.
 _MORE = 5  # Pictures of each class that could be labelled next.
 _MOST_SAID = 10  # Of a kind, in sentences; the JSON file has all.
-
-
-class Confused(msgspec.Struct, frozen=True):
-    """Two classes that are confused with each other, and how many of their pictures are."""
-
-    first: str
-    second: str
-    pictures: int
-
-
-class Odd(msgspec.Struct, frozen=True):
-    """A picture that may be mislabelled: another class is so many times as likely as its own."""
-
-    picture: str
-    label: str
-    looks_like: str
-    odds: float
 
 
 class WithMore(msgspec.Struct, frozen=True):
@@ -85,13 +68,9 @@ def expectations(classifier: Classifier) -> Expectations:
     odd: list[Odd] = []
     if logits is not None and judged.any():
         expected, later = (expected_accuracy(logits, labels, more, groups) for more in (0, _MORE))
-        pairs = confused_classes(logits[judged], labels[judged])
+        confused = confused_classes(logits[judged], labels[judged], classes)
         likely = probabilities(logits, classifier.fitted.left_out_temperature(logits))  # also if one was given
-        confused = [Confused(classes[each.first], classes[each.second], each.points) for each in pairs]
-        odd = [
-            Odd(names[each.place], classes[labels[each.place]], classes[each.predicted], each.odds)
-            for each in odd_labels(likely, labels)
-        ]
+        odd = odd_labels(likely, labels, classes, names)
     accuracy, low, high = expected or (None, 0.0, 1.0)
     directions = F.normalize(torch.from_numpy(classifier.support_), dim=-1)
     alike = [(names[one], names[others[0]]) for one, others in near_duplicates(directions, _ALIKE)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from fslstm_plugin import EpisodeFeatures, FewShotClassifier, parse_method
@@ -121,9 +122,9 @@ def test_points_of_a_choice_that_are_no_tensors_or_no_matrix_are_refused() -> No
 def test_confusions_are_counted_in_both_directions() -> None:
     predicted = torch.tensor([0, 1, 1, 0, 2, 2, 1])
     labels = torch.tensor([0, 0, 0, 1, 2, 1, 2])
-    found = confused_classes(torch.eye(3)[predicted], labels)
-    assert found == [(0, 1, 3), (1, 2, 2)]
-    assert confused_classes(torch.eye(3)[labels], labels) == []
+    found = confused_classes(torch.eye(3)[predicted], labels, "abc")
+    assert list(map(structs.astuple, found)) == [("a", "b", 3), ("b", "c", 2)]
+    assert confused_classes(torch.eye(3)[labels], labels, "abc") == []
 
 
 def test_changed_labels_are_found_and_right_ones_are_not() -> None:
@@ -135,9 +136,9 @@ def test_changed_labels_are_found_and_right_ones_are_not() -> None:
     def odd(labels: Tensor) -> list:
         logits = left_out("lssvm(normalize)", EpisodeFeatures(features, features[:0], labels))
         targets = torch.eye(3, dtype=torch.float64)[labels]
-        return odd_labels((logits / fit_temperature(logits, targets)).softmax(-1), labels)
+        return odd_labels((logits / fit_temperature(logits, targets)).softmax(-1), labels, "abc", range(len(labels)))
 
-    assert {(each.place, each.predicted) for each in odd(given)} == {(4, int(labels[4])), (20, int(labels[20]))}
+    assert {(each.picture, each.looks_like) for each in odd(given)} == {(4, "abc"[labels[4]]), (20, "abc"[labels[20]])}
     assert odd(labels) == []
 
 
@@ -167,13 +168,15 @@ def test_right_labels_are_hardly_accused_and_wrong_ones_are_found(
         )
         targets = torch.eye(ways, dtype=torch.float64)[given[place]]
         likely = (logits / fit_temperature(logits, targets)).softmax(-1)
-        odd[place, [each.place for each in odd_labels(likely, given[place])]] = True
+        names = range(len(right))
+        odd[place, [each.picture for each in odd_labels(likely, given[place], range(ways), names)]] = True
     assert odd[~wrong].double().mean() <= accused
     assert not changed or odd[wrong].double().mean() >= found
 
 
 def test_the_only_point_of_a_class_is_never_odd() -> None:
-    assert odd_labels(torch.tensor([[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]]), torch.tensor([0, 0, 2])) == []
+    likely = torch.tensor([[0.9, 0.1, 0.0], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]])
+    assert odd_labels(likely, torch.tensor([0, 0, 2]), "abc", range(3)) == []
 
 
 def test_duplicates_are_found_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
