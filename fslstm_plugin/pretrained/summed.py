@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -33,10 +35,9 @@ def summed(parts: Sequence[PictureBackbone]) -> PictureBackbone:
         >>> both.name, both.out_features, round(float(both(picture).square().sum()), 4)
         ('efficientnet-lite0+efficientnet-lite0', 2560, 1.0)
     """
-    packing = _Packing(parts)
     found = _SummedBackbone(
-        _Sum(parts, packing),
-        packing,
+        nn.ModuleDict({"parts": nn.ModuleList(parts)}),
+        partial(_packed, parts),
         JOINED.join(part.name for part in parts),
         max(part.image_size for part in parts),
         imagenet=any(part.imagenet for part in parts),
@@ -46,40 +47,23 @@ def summed(parts: Sequence[PictureBackbone]) -> PictureBackbone:
     return found
 
 
+def _packed(parts: Sequence[PictureBackbone], image: Image.Image) -> Tensor:
+    """The pixels that each part sees, one after the other as ``(3, 1, N)``."""
+    return torch.cat([torch.as_tensor(part.transform(image)).flatten(1) for part in parts], -1).unsqueeze(1)
+
+
 class _SummedBackbone(PictureBackbone):
+    """The parts' features side by side, each of the length 1 over the root of their number."""
+
     @property
     def preprocessing(self) -> NoReturn:
         raise UsageError(
             f"{self.name} is a sum of several backbones, of which no graph can be made: fit with one of them."
         )
 
-
-class _Packing:
-    """The pixels that each part sees, one after the other as ``(3, 1, N)``."""
-
-    def __init__(self, parts: Sequence[PictureBackbone]) -> None:
-        self.transforms = [part.transform for part in parts]
-        blank = Image.new("RGB", (64, 64))
-        self.shapes = [transform(blank).shape[-2:] for transform in self.transforms]
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        pixels = [torch.as_tensor(transform(image)).flatten(1) for transform in self.transforms]
-        return torch.cat(pixels, -1).unsqueeze(1)
-
-    def unpacked(self, pixels: Tensor) -> list[Tensor]:
-        """The parts' pixels ``(batch, 3, H, W)`` from packed ones ``(batch, 3, 1, N)``."""
-        parts = pixels.flatten(2).split([height * width for height, width in self.shapes], -1)
-        return [part.unflatten(-1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
-
-
-class _Sum(nn.Module):
-    """The parts' features side by side, each of the length 1 over the root of their number."""
-
-    def __init__(self, parts: Sequence[PictureBackbone], packing: _Packing) -> None:
-        super().__init__()
-        self.parts, self.packing = nn.ModuleList(parts), packing
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """Features ``(batch, d)`` of packed pixels."""
-        seen = zip(self.parts, self.packing.unpacked(pixels), strict=True)
-        return torch.cat([F.normalize(part(mine), dim=-1) for part, mine in seen], -1) / len(self.parts) ** 0.5
+    def forward(self, images: Tensor) -> Tensor:
+        """Features ``(batch, d)`` of packed pixels ``(batch, 3, 1, N)``."""
+        parts: Any = self.network.get_submodule("parts")
+        seen = images.flatten(2).split([math.prod(part.image_size) for part in parts], -1)
+        features = [part(mine.unflatten(-1, part.image_size)) for part, mine in zip(parts, seen, strict=True)]
+        return torch.cat([F.normalize(each, dim=-1) for each in features], -1) / len(parts) ** 0.5
