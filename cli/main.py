@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fslstm_plugin import __version__
-from fslstm_plugin.errors import FSLSTMError, reason
+from fslstm_plugin.errors import FSLSTMError, printable, reason
 from fslstm_plugin.evaluation.processes import forget_stale
 from fslstm_plugin.stopping import STOPPED, listening
 
@@ -40,6 +40,7 @@ from . import (
 from .command import Command, epilog
 from .memory import keep_freed_memory
 
+_with_place = warnings.formatwarning
 _INTERRUPTED, _TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 app = typer.Typer(
@@ -116,6 +117,15 @@ def _require_printed(output: streams.Stream) -> None:
         _fail(_refusal(output.fault, "the standard output"), 1)
 
 
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning of the package as a sentence: the place in the code, which others have, is nothing to a user."""
+    if category.__module__.startswith("fslstm_plugin"):
+        return f"{printable(str(message))}\n"
+    return _with_place(message, category, filename, lineno, line)
+
+
 def _terminated(*_: object) -> NoReturn:
     raise SystemExit(_TERMINATED)  # an exception, so that files, folders and the terminal are left in order
 
@@ -125,6 +135,7 @@ def run() -> None:
     try:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # Read when torch is imported; its warnings are not ours.
         os.environ["MPLBACKEND"] = "agg"  # Figures go to files; that of a notebook around may not be installed here.
+        warnings.formatwarning = _warning
         # What Pillow would say of a damaged or huge file is said once and with the file's name.
         for category in (UserWarning, RuntimeWarning):
             warnings.filterwarnings("ignore", category=category, module=r"PIL\.")

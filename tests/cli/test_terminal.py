@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from fslstm_cli import options, terminal
 from rich.console import Console
@@ -65,3 +66,14 @@ def test_a_name_between_colons_stays_as_it_is(capsys):
     out, err = capsys.readouterr()
     assert err == "Passed over: my:cat:.png.\n"
     assert "my:cat:.png" in out
+
+
+def test_a_warning_is_a_sentence_without_its_place_in_the_code(spawn, tmp_path):
+    points = 1e4 * np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+    np.savez(tmp_path / "f.npz", features=points, labels=np.repeat(np.arange(6), 10))
+    numbers = ("--episodes", 5, "--shots", 1, "--queries", 3)
+    with spawn("eval", "rr(kernel=rbf)", "--features", tmp_path / "f.npz", *numbers) as process:
+        _, err = process.communicate()
+    assert process.returncode == 0
+    assert all(line.startswith("Too far from every support point: ") for line in err.splitlines())
+    assert err
