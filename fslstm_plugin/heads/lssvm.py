@@ -42,7 +42,7 @@ class LSSVMClassifier(SmootherHead):
             binary problem) by the leave-one-out error of the support, see `leave_one_out_errors`; gradients take the
             multiple of the mean diagonal that it chose as constant. Its candidates follow the features' scale; the
             bias does not, see `choose_ridge`. With one shot, leaving a point out leaves its class out, and the error
-            prefers large ridges.
+            prefers large ridges, with which long points win: normalise features whose common mean is large.
         bias_weight: The number in the system's corner block, above 0; default 2.
         coding: ``"one-vs-all"`` (default), ``"one-vs-one"``, ``"ecoc"``, or a matrix ``(ways, L)`` of
             -1, 0 and 1.
