@@ -194,8 +194,7 @@ def _eight_bits(image: Image.Image, kind: str | None, name: object, report: Call
     """The image with 8 bits per channel, scaled, not clipped as by Pillow."""
     if not image.mode.startswith(("I", "F")):
         return image
-    # Older versions of Pillow give the 16 bits of a PNG as integers of 32.
-    if not image.mode.startswith("I;16") and not (image.mode == "I" and kind in ("PNG", "PPM")):
+    if not image.mode.startswith("I;16") and not (image.mode == "I" and kind == "PPM"):
         raise DataError(
             f"The image {name} has pixels of the mode {image.mode}, but 8 or 16 bits per channel were expected."
         )
