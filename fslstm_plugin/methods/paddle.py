@@ -32,7 +32,8 @@ class MinMax(FeatureAdapter):
         def scaled(points: Tensor) -> Tensor:
             if not features.num_query:
                 return points
-            low, high = torch.aminmax(points[..., features.num_support :, :], dim=-2, keepdim=True)
+            queries = points[..., features.num_support :, :]
+            low, high = queries.amin(-2, True), queries.amax(-2, True)  # torch 2.11 has no derivative of aminmax
             length = high - low
             return (points - low) / torch.where(length > 0, length, 1)
 
