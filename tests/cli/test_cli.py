@@ -366,7 +366,7 @@ def test_a_demo_that_is_stopped_says_that_it_begins_anew(fslstm, tmp_path, monke
 
 
 WRONG = [
-    (("bench", "transduction", "--features", 1), 2, "greater than or equal to 2"),
+    (("bench", "transduction", "--features", 1), 2, "Invalid value for '--features'"),
     (("train", "--dataset", "minni"), 2, "no data set 'minni'. Did you mean 'mini'"),
     (("train", "--dataset", "dots", "--backbone", "resnet21"), 2, "no backbone 'resnet21'. Did you mean 'resnet12'"),
     (("train", "--dataset", "mini", "--backbone", "conv5"), 2, "no backbone 'conv5'"),
