@@ -187,8 +187,11 @@ def test_digits_are_kept_where_pytorch_may_drop_them() -> None:
     torch.testing.assert_close(got, EpisodeGram.from_points(points.double(), 5).support, atol=0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("library", [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul])
-def test_digits_are_kept_where_a_library_may_drop_them(library) -> None:
+@pytest.mark.parametrize("name", ["cuda", "mkldnn"])
+def test_digits_are_kept_where_a_library_may_drop_them(name) -> None:
+    library = getattr(getattr(torch.backends, name), "matmul", None)
+    if not hasattr(library, "fp32_precision"):
+        pytest.skip("this version of torch has no such setting for one library")
     points = torch.randn(2, 8, 64)
     before = library.fp32_precision
     library.fp32_precision = "tf32"
