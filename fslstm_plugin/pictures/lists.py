@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..data.reading.walk import Report, class_name
 from ..errors import DataError, printable
 from ..storage.damage import naming_damage
-from ..storage.plain import read_plain
+from ..storage.files import require_regular, saying_why
 from ..storage.tables import number_in, path_of, rows, unguarded
 from .detections import Listed, detections
 from .label_studio import labelled_in
@@ -93,8 +94,9 @@ def is_json(source: Path) -> bool:
 
 def in_json(file: Path, report: Report) -> list[Picture]:
     """The pictures of Label Studio's export, or of a detector's file."""
-    content: Any = read_plain(file, Any, DataError)
-    with naming_damage(file):
+    # By Python's reader, as msgspec refuses half a surrogate pair: so Python writes a byte of a name that is no text.
+    with saying_why(f"Cannot read {file}", DataError), naming_damage(require_regular(file)):
+        content: Any = json.loads(file.read_bytes(), parse_constant=_refuse)
         found = detections(content)
     if found is not None:
         listed, left_out = found
@@ -110,6 +112,10 @@ def in_json(file: Path, report: Report) -> list[Picture]:
     if content and not tasks:
         raise DataError(f"No task in {file} is labelled: label some in Label Studio, and export them.")
     return tasks
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
 
 
 def _listed(file: Path, listed: Listed) -> Picture:

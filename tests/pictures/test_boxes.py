@@ -184,6 +184,12 @@ def test_both_forms_of_megadetector(tmp_path: Path) -> None:
         labelled(tmp_path / "b.json", said.append)
 
 
+def test_a_list_may_have_names_that_are_no_text_as_python_writes_them(tmp_path: Path) -> None:
+    content = {**batches({"caf\udce9.png": [("1", 0.9, (0, 0, 0.5, 1))]}), "note": "half a pair \ud800"}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert names(pictures_in(tmp_path / "a.json")) == [("caf\udce9.png#xywh=percent:0,0,50,100", None)]
+
+
 BOXES = [{"category": "animal", "confidence": 0.9, "bbox": [0, 0, 9, 9]}]
 
 
