@@ -65,5 +65,6 @@ def naming_damage(
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         said = without_advice(str(error)).strip().partition("\n")[0].rstrip(".")
-        said = said if said and not isinstance(error, LookupError) else f"{type(error).__name__}: {said}"
+        if not said or isinstance(error, LookupError):  # whose words are a key alone
+            said = f"{type(error).__name__}: {said}".removesuffix(": ")
         raise kind(f"{file} {_TOO_LARGE if is_out_of_memory(error) else f'{fault} ({said})'}.") from error

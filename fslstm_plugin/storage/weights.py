@@ -188,7 +188,7 @@ def _inner(content: Any) -> tuple[dict[Any, Any], str | None]:
 
 
 def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    with safe_open(file, framework="pt") as content:
+    with file.open("rb"), safe_open(file, framework="pt") as content:  # which says of all it may not open: not found
         tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - it is no dictionary
         metadata = content.metadata() or {}
     expected = metadata.pop(_CHECKSUM, None)

@@ -33,7 +33,7 @@ from fslstm_plugin.runs.configuration import PretrainConfig, Validation
 from fslstm_plugin.runs.folder import Run, new_run_folder
 from fslstm_plugin.storage import files
 from fslstm_plugin.storage.plain import from_plain, to_plain
-from fslstm_plugin.storage.weights import load_tensors
+from fslstm_plugin.storage.weights import load_described, load_tensors
 from fslstm_plugin.training import classification, engine
 from fslstm_plugin.training.classification import Classification
 from fslstm_plugin.training.configuration import pretrain_config, recipe_for, resolve_precision, train_config
@@ -234,6 +234,17 @@ def test_damaged_weights_are_named(content, tmp_path):
     file.write_bytes(content)
     with pytest.raises(RunError, match="model.safetensors is damaged or not a weights file"):
         load_backbone(TinyBackbone(32), file)
+
+
+def test_an_empty_checkpoint_is_named_and_what_its_reader_found(tmp_path):
+    (tmp_path / "w.pth").touch()
+    with pytest.raises(RunError, match=r"w.pth is damaged or not a weights file \(EOFError\)\.$"):
+        load_tensors(tmp_path / "w.pth")
+
+
+def test_weights_that_cannot_be_opened_are_not_called_damaged(tmp_path):
+    with pytest.raises(RunError, match=r"^Cannot read .*gone.safetensors: No such file or directory\.$"):
+        load_described(tmp_path / "gone.safetensors")
 
 
 def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path, data_root):
