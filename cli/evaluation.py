@@ -178,9 +178,13 @@ class Evaluation:
         from fslstm_plugin.runs.folder import Run
 
         if source.replaces(runs, self.dataset):
-            for name, usual in (("split", "test"), ("precision", "32")):
-                if getattr(self, name) != usual:
-                    raise UsageError(f"{source.option} has no {name}, which is a run's: leave out --{name}.")
+            for option, is_typed in (
+                ("--split", self.split != "test"),
+                ("--precision", self.precision != "32"),
+                ("--data-root", self.data_root is not None),
+            ):
+                if is_typed:
+                    raise UsageError(f"{option} is for a run, whose place {source.option} takes: leave it out.")
             return [source.session(self.runs, self.device, self.views, self.settings)]
         chosen = [Run.find_sum(name, self.runs) for name in runs] if runs else [[Run.newest(self.runs)]]
         chosen = list({tuple(run.path.resolve() for run in each): each for each in chosen}.values())

@@ -109,8 +109,9 @@ def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, featu
     [
         (["lssvm+iam"], "has weights that are trained with a backbone, and there are none with"),
         (["relation-net"], "has weights that are trained with a backbone"),
-        (["--split", "val"], "--features has no split, which is a run's: leave out --split"),
-        (["--precision", "bf16"], "--features has no precision"),
+        (["--split", "val"], "--split is for a run, whose place --features takes: leave it out."),
+        (["--precision", "bf16"], "--precision is for a run"),
+        (["--data-root", "."], "--data-root is for a run"),
         (
             ["pt-map(exponent=500,negative=signed)", *SHORT],
             "negative=signed) makes of the features what is infinite",
