@@ -57,6 +57,10 @@ def read_plain(file: Path, kind: type[T] | Any, fault: Callable[[str], FSLSTMErr
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if str(error).endswith("`$.format`"):
+            raise fault(
+                f"{file} is of another version of fslstm: use the version that wrote it, or make it anew."
+            ) from error
         fields = _sentence(error).replace("`", "'")  # of the file: no option is to take their place
         raise fault(f"{file} is damaged: {fields}") from error
 

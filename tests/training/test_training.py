@@ -381,7 +381,7 @@ DAMAGED_CONFIGS = [
     ({"max_steps": 0}, "max_steps must be a whole number >= 1"),
     ({"pretrained": []}, "pretrained must be text or null, but got array"),
     ({"kind": "pretrain"}, "contains unknown field 'algorithm'"),
-    ({"format": 1}, "format: invalid enum value 1"),
+    ({"format": 1}, r"config.json is of another version of fslstm: [^\n]*anew\.$"),
 ]
 
 
