@@ -209,7 +209,7 @@ def _with_sensitivity_times(factor: float, share: float, classes: float) -> floa
     """The share correct among so many classes after d' is multiplied; see `expected_accuracy`."""
     from scipy.optimize import brentq  # slow to import, and not always needed
 
-    if factor == 1 or not 1 / classes < share < 1 - _ROUNDING:
+    if factor == 1 or not 1 / classes + _ROUNDING < share < 1 - _ROUNDING:
         return share
     places = torch.linspace(-_TAIL, _TAIL, 801, dtype=torch.float64, device="cpu")
     weights = (-places.square() / 2).softmax(-1)

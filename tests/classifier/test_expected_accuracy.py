@@ -112,6 +112,15 @@ def test_the_interval_for_more_points_contains_the_accuracy_with_them(features: 
     assert held >= 0.9 * draws
 
 
+def test_unequal_classes_that_are_all_taken_for_the_largest_are_at_chance() -> None:
+    """A share of 7 / 9 is more than 1 / (9 / 7) by rounding alone."""
+    for largest, others in ((7, 2), (9, 2), (10, 3), (13, 7)):
+        labels = torch.tensor([0] * largest + [1] * others)
+        found = expected_accuracy(torch.eye(2)[0 * labels], labels)
+        assert found is not None
+        assert found.accuracy == pytest.approx(largest / len(labels))
+
+
 def test_more_points_promise_more_but_at_chance_nothing() -> None:
     labels = torch.arange(3).repeat_interleave(4)
     likely = torch.eye(3)[labels]
