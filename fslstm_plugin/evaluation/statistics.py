@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -59,9 +60,14 @@ def _least_error(values: Tensor, counted: int) -> float:
     """See `estimate`; in percent."""
     if not counted:
         return 0.0
+    share = _doubted_share(values, counted)
+    return float(100 * (share * (1 - share) / (len(values) * counted + 4)) ** 0.5)
+
+
+def _doubted_share(values: Tensor, counted: int) -> float:
+    """The mean of percentages as a share of all queries, with two right and two wrong ones added."""
     queries = len(values) * counted
-    share = (queries * values.mean().item() / 100 + 2) / (queries + 4)
-    return float(100 * (share * (1 - share) / (queries + 4)) ** 0.5)
+    return (queries * values.mean().item() / 100 + 2) / (queries + 4)
 
 
 def together(
@@ -193,8 +199,12 @@ def estimate_over_classes(values: Tensor, classes: Tensor, counted: int = 0, sha
     and shrinks to what the classes leave uncertain, not to zero. The jackknife contains the noise of the episodes
     once more, so that the interval is on the wide side where episodes are few or classes hardly differ.
 
+    Where most classes are easy, a hard one lies far below the mean, and few classes may have none of it. So the half
+    width of percentages is at least the distance to the farther end of the interval of their log odds.
+
     Source: Arvesen, "Jackknifing U-statistics", 1969, for the delete-one jackknife of a mean over subsets of classes;
-    Student's t with one degree of freedom less than there are classes.
+    Student's t with one degree of freedom less than there are classes. Brown, Cai and DasGupta, "Interval estimation
+    for a binomial proportion", 2001, for the interval of log odds.
 
     Args:
         values: One number per episode ``(n,)``.
@@ -222,7 +232,17 @@ def estimate_over_classes(values: Tensor, classes: Tensor, counted: int = 0, sha
     count = len(shifts)
     between = (count - 1) / count * shifts.square().sum().item()
     deviation = (between + max(_standard_error(values), _least_error(values, counted)) ** 2) ** 0.5
-    return Estimate(values.mean().item(), round(_student(count - 1, share) * deviation, 12))
+    half = _student(count - 1, share) * deviation
+    return Estimate(values.mean().item(), round(max(half, _farther_end(values, half, counted)), 12))
+
+
+def _farther_end(values: Tensor, half: float, counted: int) -> float:
+    """How far the farther end of the interval is that has this half width in log odds; 0 where nothing is counted."""
+    if not counted:
+        return 0.0
+    share = _doubted_share(values, counted)
+    odds, less = share / (1 - share), math.exp(-half / 100 / (share * (1 - share)))
+    return 100 * max(share - odds * less / (1 + odds * less), odds / (odds + less) - share)
 
 
 def require_left_out(classes: Tensor) -> Tensor:
