@@ -101,7 +101,7 @@ def promises(
     """What holds of the predictions together, and what is not to be expected of them."""
     return [
         *_on_sets(labeller.sets, tested),
-        *_on_sure(sure, summary, tested, labeller.together),
+        *_on_sure(sure, summary, tested, labeller),
         *_on_likeness(tested),
         *accepting(labeller.accepted, labeller.counts, accept),
         *_doubted(labeller.why_uncalibrated),
@@ -122,7 +122,7 @@ def _on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:
     return [f"{begins} prediction sets contain the true label for {100 * sets.coverage:g} % of {whom}{untested}."]
 
 
-def _on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None, together: bool) -> list[str]:
+def _on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None, labeller: Labeller) -> list[str]:
     """How many labels can be taken without a look, and what is promised of them; none where that was not asked."""
     if sure is None:
         return []
@@ -145,11 +145,12 @@ def _on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None, tog
             f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
             "for pictures of the classes."
         ]
-    more = " It can be a little more, since the predictions use the other pictures." if together else ""
+    more = " It can be a little more, since the predictions use the other pictures." if labeller.together else ""
+    shares = ", in the same proportions" if len(set(labeller.counts)) > 1 else ""
     untested = ", which was not tested" if tested is None else ""
     return [
         f"{told} At most {share} are expected to get a wrong label that is sure, if they are of the classes and like "
-        f"the labelled ones of each{untested}.{more}"
+        f"the labelled ones of each{shares}{untested}.{more}"
     ]
 
 

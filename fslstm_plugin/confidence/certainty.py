@@ -75,7 +75,7 @@ def least_probability(
     The labels of the greatest probabilities p are taken as long as the sum of ``1 - p`` over them, the number of wrong
     ones that is expected, is at most that share of all pictures, and as long as no greater share of the labelled points
     would be taken and be wrong, each left out. It holds as far as the probabilities do: for pictures of the classes,
-    drawn as the labelled ones of each class are.
+    drawn as the labelled ones of each class are and, where these differ in number, in their proportions.
 
     Args:
         probabilities: Of the labels that may be taken ``(k,)``.

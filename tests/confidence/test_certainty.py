@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -56,27 +57,46 @@ def test_the_share_is_within_its_range() -> None:
         least_probability(np.ones(3), 3, 1.0)
 
 
-def _draw(generator: np.random.Generator, ways: int, shots: int, spread: float) -> tuple[np.ndarray, ...]:
-    """Classes around random means, some directions of which vary more than others, as features do."""
-    means = generator.normal(size=(ways, 64))
+def _draw(
+    generator: np.random.Generator, sizes: Sequence[int], shares: np.ndarray, spread: float
+) -> tuple[np.ndarray, ...]:
+    """Labelled points of classes of these sizes, and new ones in these shares.
+
+    The classes are around random means, some directions of which vary more than others, as features do.
+    """
+    means = generator.normal(size=(len(sizes), 64))
     scale = spread * np.geomspace(3, 0.3, 64)
-    support = np.repeat(means, shots, 0) + generator.normal(size=(ways * shots, 64)) * scale
-    new = generator.integers(ways, size=200)
-    return support, np.repeat(np.arange(ways), shots), means[new] + generator.normal(size=(200, 64)) * scale, new
+    labels, new = np.repeat(np.arange(len(sizes)), sizes), generator.choice(len(sizes), 200, p=shares)
+    support, query = (means[each] + generator.normal(size=(len(each), 64)) * scale for each in (labels, new))
+    return support, labels, query, new
+
+
+def _wrong_and_sure(method: str, sizes: Sequence[int], shares: np.ndarray, spread: float = 1.0) -> tuple[float, float]:
+    """Shares of the labels that are wrong and sure, and that are sure, in 30 draws."""
+    generator = np.random.default_rng(sum(sizes))
+    wrong, taken = [], []
+    for _ in range(30):
+        support, labels, new, truth = _draw(generator, sizes, shares, spread)
+        classifier = FewShotClassifier(method).fit(support, labels)
+        found = cautious(classifier.predict_proba(new), np.array(sizes))
+        sure = found.max(-1) >= least_probability(found.max(-1), len(new), 0.05, left_out(classifier))
+        wrong.append((sure & (found.argmax(-1) != truth)).mean())
+        taken.append(sure.mean())
+    return float(np.mean(wrong)), float(np.mean(taken))
 
 
 @pytest.mark.parametrize("shots", [2, 5, 20])
 @pytest.mark.parametrize("ways", [2, 5, 20])
 @pytest.mark.parametrize("method", ["lssvm(ridge=1,normalize)", "nn"])
 def test_few_pictures_get_a_wrong_label_that_is_sure(method: str, ways: int, shots: int) -> None:
-    generator = np.random.default_rng(ways * shots)
-    wrong, taken = [], []
-    for _ in range(30):
-        support, labels, new, truth = _draw(generator, ways, shots, spread=1.0)
-        classifier = FewShotClassifier(method).fit(support, labels)
-        shares = cautious(classifier.predict_proba(new), np.array([shots] * ways))
-        sure = shares.max(-1) >= least_probability(shares.max(-1), len(new), 0.05, left_out(classifier))
-        wrong.append((sure & (shares.argmax(-1) != truth)).mean())
-        taken.append(sure.mean())
-    assert np.mean(wrong) < 0.06
-    assert np.mean(taken) > 0.05
+    wrong, taken = _wrong_and_sure(method, [shots] * ways, np.full(ways, 1 / ways))
+    assert wrong < 0.06
+    assert taken > 0.05
+
+
+@pytest.mark.parametrize("sizes", [(30, 3), (30, 30, 3, 3, 3, 3, 3, 3)])
+def test_of_unequal_numbers_it_holds_in_their_proportions_alone(sizes: tuple[int, ...]) -> None:
+    counts, method = np.array(sizes), "lssvm(ridge=1,normalize)"
+    wrong, _ = _wrong_and_sure(method, sizes, counts / counts.sum(), spread=3.0)
+    equally, _ = _wrong_and_sure(method, sizes, np.full(len(sizes), 1 / len(sizes)), spread=3.0)
+    assert wrong < 0.05 < 0.06 < equally

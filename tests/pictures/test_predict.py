@@ -518,6 +518,17 @@ def test_nothing_is_expected_of_probabilities_that_nothing_confirms(fslstm, succ
     assert (done.code, "needs calibrated probabilities" in done.err) == (2, True)
 
 
+def test_of_unequal_classes_something_is_expected_in_their_proportions_alone(
+    succeed, tmp_path: Path, model, new
+) -> None:
+    uneven = tmp_path / "uneven.fslstm"
+    shutil.copy(model, uneven)
+    succeed("update", uneven, "--remove", tmp_path / "labelled" / "red" / "0.png")
+    for file, shares in ((model, ""), (uneven, ", in the same proportions")):
+        done = succeed("predict", file, new, "--wrong-at-most", 0.2, "--accept", 1)
+        assert f"like the labelled ones of each{shares}." in done.out
+
+
 def test_predictions_that_use_each_other(fslstm, succeed, tmp_path: Path, model, new) -> None:
     succeed("predict", model, new, "--transductive", "--csv", tmp_path / "out.csv")
     assert [row["set"] for row in rows_of(tmp_path / "out.csv")] == [""] * 12
