@@ -44,19 +44,27 @@ class PublishedNetwork(nn.Module):
 
 
 class Case:
-    """A model of the reference numbers, and the numbers."""
+    """A model of the reference numbers, and the numbers, in double precision.
+
+    In single precision rounding decides, on each processor in its own way, which of two pixels a pooling takes: in the
+    first outer step some are 1e-8 apart, which moves the weights by up to 3 % of their way, in the second 5e-6. In
+    double precision all processors take the same, in the first step not always what the released code took.
+    """
+
+    share = (2e-2, 1e-4)  # of the distance moved, to be within in the first and the second outer step
 
     def __init__(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         own = {key.removeprefix(f"{name}/"): each for key, each in arrays.items() if key.startswith(f"{name}/")}
         self.settings = json.loads(str(own.pop("settings")))
-        self.arrays = {key: torch.from_numpy(each) for key, each in own.items()}
+        self.arrays = {key: _double(torch.from_numpy(each)) for key, each in own.items()}
         self.method = Reptile(
             PublishedNetwork(),
             steps=self.settings["inner_steps"],
             test_steps=self.settings["test_steps"],
             rate=self.settings["learning_rate"],
             optimizer=name,
-        )
+        ).double()
+        self.method._network[0].double()
         self.begin(0)
 
     def begin(self, iteration: int) -> str:
@@ -79,13 +87,17 @@ class Case:
     def parameters(self) -> dict[str, nn.Parameter]:
         return {_plain(name): weight for name, weight in self.method._network[0].named_parameters()}
 
-    def assert_moved_to(self, found: dict[str, Tensor], prefix: str, since: str) -> None:
-        """Within a small share of the distance moved; a bias before batch norm is moved by rounding alone."""
+    def assert_moved_to(self, found: dict[str, Tensor], prefix: str, since: str, share: float) -> None:
+        """Within a share of the distance moved; a bias before batch norm is moved by rounding alone."""
         expected = {name: self.arrays[f"{prefix}/{name}"] for name in found if not _is_free(name)}
         moved = torch.cat([(expected[name] - self.arrays[f"{since}/{name}"]).flatten() for name in expected]).norm()
         apart = torch.cat([(found[name].detach() - expected[name]).flatten() for name in expected]).norm()
         assert moved > 0
-        assert apart / moved < 1e-3
+        assert apart / moved < share
+
+
+def _double(array: Tensor) -> Tensor:
+    return array.double() if array.is_floating_point() else array
 
 
 def _plain(name: str) -> str:
@@ -126,12 +138,12 @@ def _tasks(case: Case, iteration: int) -> tuple[EpisodeFeatures, Tensor]:
         labels[task, case.arrays["train_index"][iteration, task].flatten()] = case.arrays["train_label"][
             iteration, task
         ].flatten()
-    return EpisodeFeatures.from_points(points, one_hot(labels[:, :5], 5).float()), labels[:, 5:]
+    return EpisodeFeatures.from_points(points, one_hot(labels[:, :5], 5).double()), labels[:, 5:]
 
 
 @pytest.mark.parametrize("iteration", [0, 1])
 def test_an_outer_step_is_the_published_one(case: Case, iteration: int, given_minibatches) -> None:
-    # Each from the published state: rounding may turn a tie of a pooling, and Adam makes much of it.
+    # Each from the published state, so that the second does without the ties of the first.
     since = case.begin(iteration)
     given_minibatches(iter(case.arrays["train_index"][iteration]))
     parameters = case.parameters()
@@ -139,11 +151,11 @@ def test_an_outer_step_is_the_published_one(case: Case, iteration: int, given_mi
     loss, _ = case.method.loss(*_tasks(case, iteration), _cross_entropy)
     loss.backward()
     outer.step()
-    case.assert_moved_to(dict(parameters), f"outer{iteration + 1}", since)
+    case.assert_moved_to(dict(parameters), f"outer{iteration + 1}", since, case.share[iteration])
     for name, moment in case.moments().items():
         if not _is_free(name):
             expected = case.arrays[f"second_moment{iteration + 1}/{name}"]
-            assert (moment - expected).norm() <= 1e-3 * expected.norm()
+            assert (moment - expected).norm() <= case.share[iteration] * expected.norm()
 
 
 def test_a_task_leads_where_the_published_one_does(case: Case) -> None:
@@ -151,7 +163,8 @@ def test_a_task_leads_where_the_published_one_does(case: Case) -> None:
     labels[case.arrays["train_index"][0, 0].flatten()] = case.arrays["train_label"][0, 0].flatten()
     moment = case.method.second_moment
     weights, _ = case.method._adapted(moment, case.arrays["images"], labels, case.arrays["train_index"][0, 0])
-    case.assert_moved_to({_plain(name): each for name, each in weights.items()}, "after_first_task", "weight")
+    found = {_plain(name): each for name, each in weights.items()}
+    case.assert_moved_to(found, "after_first_task", "weight", case.share[0])
 
 
 @pytest.mark.parametrize("queries", ["together", "alone"])
