@@ -683,7 +683,7 @@ def test_missing_groups_are_points_by_themselves() -> None:
         def __bool__(self) -> bool:
             raise TypeError
 
-    for missing in (float("nan"), np.datetime64("NaT"), np.ma.masked, NotAvailable(), ""):
+    for missing in (float("nan"), np.datetime64("NaT", "D"), np.ma.masked, NotAvailable(), ""):
         found = FewShotClassifier().fit(X, y, groups=[missing if each is None else each for each in bursts])
         assert found.groups_ == expected.groups_
         np.testing.assert_array_equal(found.predict_proba(query), expected.predict_proba(query))
