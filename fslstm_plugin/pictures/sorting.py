@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from ..errors import StorageError, listed, reason
-from ..storage.files import subfolder
+from ..storage.files import make_alike, subfolder
 
 _LONGEST = 255  # Bytes of a name that file systems take.
 _LONGEST_FOLDER = 200  # With a number at its end it stays below that.
@@ -121,6 +121,7 @@ def _copy(picture: Path, target: Path) -> None:
     """A copy that is whole or absent, in the place of no other file."""
     temporary = target.parent / f".{secrets.token_hex(6)}.tmp"
     try:
+        make_alike(picture, temporary)  # or others could read a private picture until it is whole
         shutil.copy2(picture, temporary)
         try:
             os.link(temporary, target)

@@ -52,7 +52,8 @@ def saying_why(what: str, kind: Callable[[str], FSLSTMError] = StorageError) -> 
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; on success it takes the place of ``path``, on failure it is removed.
 
-    The folder must exist. A link at ``path`` is replaced, not followed; an existing file's mode is kept.
+    The folder must exist. A link at ``path`` is replaced, not followed; an existing file's mode is kept, and the
+    temporary file is no more open to others.
 
     Raises:
         UsageError: If a pipe, a device or a folder is there.
@@ -74,6 +75,9 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         with saying_why(f"Cannot write {path}"):
+            if not linked:
+                with suppress(FileNotFoundError):  # no file is there
+                    make_alike(path, temporary)
             yield temporary
             sync(temporary)
             if not linked:
@@ -85,6 +89,11 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def make_alike(file: Path, new: Path) -> None:
+    """Make an empty file with the mode of another, less the umask, which its owner may read and write in any case."""
+    new.touch(file.stat().st_mode & 0o777 | 0o600, exist_ok=False)
 
 
 def replaceable(path: Path) -> Path:

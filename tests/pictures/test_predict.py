@@ -977,6 +977,15 @@ def test_sorting_replaces_nothing_and_can_be_repeated(tmp_path: Path) -> None:
     assert "no longer exists" in sort_into(tmp_path / "out", [(one, "wren")], ["wren"])[0]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX file systems")
+def test_a_copy_is_as_private_as_the_picture_before_it_is_whole(tmp_path: Path, monkeypatch) -> None:
+    picture = tmp_path / "1.png"
+    picture.touch(0o600)
+    monkeypatch.setattr(shutil, "copystat", lambda *_, **__: None)  # which sets the mode, when all is copied
+    sort_into(tmp_path / "out", [(picture, "wren")], ["wren"])
+    assert (tmp_path / "out" / "wren" / "1.png").stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_a_folder_that_is_a_link_is_not_followed(fslstm, tmp_path: Path, model, new, link) -> None:
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "sorted"

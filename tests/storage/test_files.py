@@ -187,7 +187,9 @@ def test_old_files_and_rests_give_way_to_a_new_file(tmp_path):
 def test_the_mode_of_a_file_is_kept(tmp_path, mode):
     write_text(tmp_path / "a", "old")
     (tmp_path / "a").chmod(mode)
-    write_text(tmp_path / "a", "new")
+    with replacing(tmp_path / "a") as temporary:
+        temporary.write_text("new")
+        assert temporary.stat().st_mode & 0o077 & ~mode == 0, "others may not read it before it is whole either"
     assert (tmp_path / "a").read_text() == "new"
     assert (tmp_path / "a").stat().st_mode & 0o777 == mode
 
