@@ -96,6 +96,7 @@ def _picture(value: Any) -> Picture | None:
         value = value.permute(1, 2, 0)
         value = (value.expand(-1, -1, 3) if value.shape[-1] == 1 else value).cpu().numpy()
     if isinstance(value, np.ndarray) and value.ndim in (2, 3):
+        require_unmasked("A picture", value)
         if value.dtype == np.uint8 and 0 not in value.shape and (value.ndim == 2 or value.shape[2] == 3):
             return Image.fromarray(np.ascontiguousarray(value))
         raise UsageError(

@@ -657,6 +657,7 @@ def test_arrays_of_pixels_are_pictures(small: FewShotClassifier) -> None:
         (Image.new("RGB", (9, 9)), r"is one \(an image\)"),
         ([np.zeros((9, 9, 3))] * 4, r"must be uint8 of shape \(H, W, 3\) or \(H, W\), but got float64"),
         ([np.zeros((9, 9, 4), np.uint8)] * 4, r"but got uint8 of shape \(9, 9, 4\)"),
+        (np.ma.masked_equal(np.ones((4, 9, 9, 3), np.uint8), 1), "A picture must have no masked values"),
         (["a.png", 3, "b.png", "c.png"], "X holds pictures, but also an object of type int"),
     ],
 )
