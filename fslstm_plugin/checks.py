@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST = 10**6  # Of iterations and the like.
 
@@ -35,6 +38,38 @@ def require_kind(name: str, value: object, kind: type) -> None:
     """
     if not isinstance(value, kind):
         raise UsageError(f"`{name}` must be an object of type {kind.__name__}, but got {value!r}.")
+
+
+def require_bool(name: str, value: object) -> bool:
+    """The value, if it is true or false, NumPy's included: words and numbers would all count as one of them.
+
+    Example:
+        >>> require_bool("scale", "false")
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: `scale` must be true or false, but got 'false'.
+    """
+    import numpy as np  # not above: no --help needs it
+
+    if not isinstance(value, (bool, np.bool_)):
+        raise UsageError(f"`{name}` must be true or false, but got {value!r}.")
+    return bool(value)
+
+
+def require_integers(labels: Tensor) -> None:
+    """Refuse labels of classes that are no integers.
+
+    Example:
+        >>> import torch
+        >>> require_integers(torch.tensor([0.5, 1.0]))
+        Traceback (most recent call last):
+        ...
+        fslstm_plugin.errors.UsageError: Labels must be integers such as torch.int64, but got torch.float32.
+    """
+    import torch  # not above: no --help needs it
+
+    if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
+        raise UsageError(f"Labels must be integers such as torch.int64, but got {labels.dtype}.")
 
 
 def require_unmasked(what: str, values: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from .checks import require
+from .checks import require, require_integers
 from .errors import UsageError, count_of
 
 
@@ -48,8 +48,8 @@ class Episodes:
             A batch of one episode with the labels renumbered from 0 in ascending order.
 
         Raises:
-            UsageError: If data and labels do not go together, the labels are complex, the task has another number of
-                classes, or a class has no sample left to be a query.
+            UsageError: If data and labels do not go together, the labels are no integers, the task has another number
+                of classes, or a class has no sample left to be a query.
         """
         require("shots", shots, least=1, whole=True)
         if not isinstance(data, Tensor) or not isinstance(labels, Tensor):
@@ -60,8 +60,7 @@ class Episodes:
         if labels.dim() != 1 or data.shape[:1] != labels.shape:
             found = f"samples {tuple(data.shape)} and labels {tuple(labels.shape)}"
             raise UsageError(f"A task must have one label for each sample, but got {found}.")
-        if labels.is_complex():
-            raise UsageError(f"Labels must be integers such as torch.int64, but got {labels.dtype}.")
+        require_integers(labels)
         classes, labels, counts = torch.unique(labels, return_inverse=True, return_counts=True)
         if len(classes) != ways:
             raise UsageError(f"The task was expected to have {ways} classes, but it has {len(classes)}.")

@@ -139,6 +139,8 @@ def test_tasks_of_another_shape_are_refused():
         ({"data": torch.zeros(19, 1)}, r"one label for each sample, but got samples \(19, 1\) and labels \(20,\)"),
         ({"labels": torch.zeros(2, 20)}, r"and labels \(2, 20\)"),
         ({"labels": torch.arange(20).cfloat()}, "must be integers such as torch.int64, but got torch.complex64"),
+        ({"labels": (torch.arange(20) % 5).float()}, "must be integers such as torch.int64, but got torch.float32"),
+        ({"labels": torch.arange(20) % 2 == 0, "ways": 2}, "must be integers such as torch.int64, but got torch.bool"),
         ({"labels": [0, 1] * 10}, "two tensors, samples and their labels, but got a Tensor and a list"),
         *(({"shots": shots}, "`shots` must be a whole number of at least 1") for shots in (0, -1, 1.5, "a", None)),
     ],

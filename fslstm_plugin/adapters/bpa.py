@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require
+from ..checks import require, require_bool
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..kernels import of_unit_length
@@ -64,7 +64,7 @@ class BalancedAffinities(FeatureAdapter):
         super().__init__()
         self.reg = require("reg", reg, above=0)
         self.iterations = require("iterations", iterations, least=1, whole=True)
-        self.scale = scale
+        self.scale = require_bool("scale", scale)
         self.share = require("share", share, above=0, most=1)
         self.exponent = require("exponent", exponent, above=0)
         if share == 1 and exponent != 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import require
+from ..checks import require, require_integers
 from ..errors import UsageError, count_of
 from ..tracing import values_known
 
@@ -28,8 +28,7 @@ def check_support(support: Tensor, labels: Tensor, ways: int | None = None) -> t
     """
     _check_features("support", support)
     require_tensor("The labels", labels)
-    if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
-        raise UsageError(f"Labels must be integers such as torch.int64, but got {labels.dtype}.")
+    require_integers(labels)
     points = support.shape[:-1]
     if labels.shape not in (points, points[-1:]):
         shapes = " or ".join(dict.fromkeys((_shape(points), _shape(points[-1:]))))  # one episode has one shape

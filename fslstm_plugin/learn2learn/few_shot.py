@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..adapters import InverseAttentionModule
 from ..arguments import options as constructor_options
-from ..checks import require
+from ..checks import require, require_bool
 from ..episodes import Episodes
 from ..errors import UnknownNameError, UsageError
 from ..extras import needs_extra
@@ -148,8 +148,7 @@ class LightningFewShot(_TaskOptions, EpisodicModule, LightningEpisodicModule):
         values = {name: options.get(name, getattr(self, name)) for name in names}
         for name, bounds in _BOUNDS.items():
             require(name, values[name], **bounds)
-        if not isinstance(values["iam"], bool):
-            raise UsageError(f"`iam` must be true or false, but got {values['iam']!r}.")
+        values["iam"] = require_bool("iam", values["iam"])
         if values["feature_size"] is None:
             values["feature_size"] = feature_size(features)
         else:

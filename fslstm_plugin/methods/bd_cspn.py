@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require
+from ..checks import require, require_bool
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .shared.prototypes import cl2n, class_means, root, squared_distances
@@ -52,7 +52,7 @@ class BDCSPN(Method):
     def __init__(self, temperature: float = 10.0, shifted: bool = False, center: str | None = "base") -> None:
         super().__init__(cl2n(center))
         self.temperature = require("temperature", temperature, above=0)
-        self.shifted, self.center = shifted, center
+        self.shifted, self.center = require_bool("shifted", shifted), center
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import Center, Normalize, Power
-from ..checks import require
+from ..checks import require, require_bool
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..heads import one_hot
@@ -84,6 +84,7 @@ class ILPC(Method):
         weight_decay: float = 5e-4,
     ) -> None:
         root = [Power(negative="signed"), Normalize(), Center("episode")]
+        power = require_bool("power", power)
         super().__init__([*(root if power else []), Normalize()])
         self.alpha = require("alpha", alpha, above=0, below=1)
         self.momentum = require("momentum", momentum, least=0, below=1)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..adapters import FeatureAdapter
 from ..arguments import part_text
-from ..checks import require_kind
+from ..checks import require_bool, require_kind
 from ..features import EpisodeFeatures
 from ..grammar import BATCH_NORM
 from ..heads import Head
@@ -29,7 +29,7 @@ class KernelMethod(Method):
         episode_statistics: See `Method`. Default False.
 
     Raises:
-        UsageError: If a part is another kind of object, such as its class or its name.
+        UsageError: If an argument is another kind of object, such as the class or the name of a part.
 
     Example:
         >>> from fslstm_plugin.heads import RidgeClassifier
@@ -55,6 +55,7 @@ class KernelMethod(Method):
             require_kind(f"adapters[{place}]", each, FeatureAdapter)
         if transduction is not None:
             require_kind("transduction", transduction, TransductiveModule)
+        episode_statistics = require_bool("episode_statistics", episode_statistics)
         super().__init__(adapters)
         self.head, self.transduction, self.episode_statistics = head, transduction, episode_statistics
         parts, is_plain = (head, *self.adapters), transduction is None and not episode_statistics

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..checks import require
+from ..checks import require, require_bool
 from ..features import EpisodeFeatures
 from .base import Gram, Method
 from .bd_cspn import rectified_prototypes
@@ -69,7 +69,7 @@ class LaplacianShot(Method):
         self.tolerance = require("tolerance", tolerance, above=0)
         self.neighbours = require("neighbours", neighbours, least=1, whole=True)
         self.iterations = require("iterations", iterations, least=0, whole=True)
-        self.rectify, self.center = rectify, center
+        self.rectify, self.center = require_bool("rectify", rectify), center
 
     def logits(self, features: EpisodeFeatures) -> Tensor:
         """See `Method.logits`; in double precision."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import require
+from ..checks import require, require_bool
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..recipes import MetaRecipe
@@ -85,8 +85,8 @@ class RelationNet(Method):
         self.momentum = require("momentum", momentum, above=0, most=1)
         self.channels = require("channels", channels, least=1, whole=True)
         self.hidden = require("hidden", hidden, least=1, whole=True)
-        self.padding, self.batch_statistics = padding, batch_statistics
-        self.is_transductive = self.episode_statistics = batch_statistics  # Of the backbone too.
+        self.padding, self.batch_statistics = padding, require_bool("batch_statistics", batch_statistics)
+        self.is_transductive = self.episode_statistics = self.batch_statistics  # Of the backbone too.
         sizes = cast(Any, backbone)
         self.side = sizes.image_size // 4
         usual = 0 if self.side >= 10 else 1  # published is 0, which leaves nothing of a smaller map

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from inspect import signature
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -15,7 +18,8 @@ from torch import Tensor, nn
 
 from fslstm_plugin import FewShotClassifier
 from fslstm_plugin.adapters import Center, FeatureAdapter, InverseAttentionModule, Normalize, Power
-from fslstm_plugin.arguments import build, options_of
+from fslstm_plugin.arguments import build, options, options_of
+from fslstm_plugin.backbones import Conv4
 from fslstm_plugin.errors import UnknownNameError, UsageError
 from fslstm_plugin.evaluation.evaluate import evaluate
 from fslstm_plugin.evaluation.rows import Measured, reference
@@ -28,7 +32,7 @@ from fslstm_plugin.methods.base import Method
 from fslstm_plugin.methods.kernel import KernelMethod
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.naming import parse_method, whole_methods
-from fslstm_plugin.registry import ADAPTERS
+from fslstm_plugin.registry import ADAPTERS, HEADS, METHODS, TRANSDUCTION
 from fslstm_plugin.runs.configuration import PretrainConfig
 from fslstm_plugin.runs.folder import Run
 from fslstm_plugin.training.configuration import pretrain_config, train_config
@@ -230,6 +234,27 @@ def test_spaces_and_defaults_are_left_out() -> None:
 def test_wrong_names_are_answered(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_method(text, dim=DIM)
+
+
+def switches() -> Iterator[tuple[str, Callable[..., object]]]:
+    """The Boolean arguments of constructors, with what takes the argument alone."""
+    given = {"backbone": Conv4(image_size=32), "head": RidgeClassifier(), "dim": DIM}
+    classes = [registry.get(name) for registry in (HEADS, ADAPTERS, TRANSDUCTION, METHODS) for name in registry.names()]
+    for each in [*classes, KernelMethod]:
+        needed = {name: given[name] for name in signature(each).parameters if name in given}
+        for name, default in options(each).items():
+            if isinstance(default, bool):
+                yield name, partial(each, **needed)
+
+
+@pytest.mark.parametrize("value", ["false", 2, None])
+def test_what_is_neither_true_nor_false_is_refused_where_python_passes_it(value: object) -> None:
+    found = dict(switches())
+    assert {"scale", "rectify", "shifted", "power", "batch_statistics", "episode_statistics"} <= found.keys()
+    for name, make in found.items():
+        assert getattr(make(**{name: np.True_}), name) is True
+        with pytest.raises(UsageError, match=f"^`{name}` must be true or false, but got {value!r}"):
+            make(**{name: value})
 
 
 @pytest.mark.parametrize("text", [3, None, b"lssvm", ["lssvm"]])
