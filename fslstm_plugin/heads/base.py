@@ -209,7 +209,7 @@ class Head(nn.Module, ABC):
         raise NotImplementedError
 
     def fit_(self, support: Tensor, labels: Tensor, ways: int | None = None) -> Self:
-        """Take a support set, see `Head`; the system is solved later, together with the queries.
+        """Take a copy of a support set, see `Head`; the system is solved later, together with the queries.
 
         Returns:
             The head itself.
@@ -218,7 +218,7 @@ class Head(nn.Module, ABC):
             UsageError: If a shape, type or value is wrong, or a class has no support point.
         """
         labels, ways = check_support(support, labels, ways)
-        self.fitted_support, self.fitted_targets = support, one_hot(labels, ways)
+        self.fitted_support, self.fitted_targets = support.clone(), one_hot(labels, ways)
         return self
 
     def forward(self, query: Tensor) -> Tensor:

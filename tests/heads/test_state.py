@@ -49,6 +49,15 @@ def test_loading_makes_the_head_what_was_saved(episode) -> None:
         head(query)
 
 
+def test_a_fit_does_not_change_with_the_callers_tensors(episode) -> None:
+    support, labels, query = episode
+    head = RidgeClassifier(support, labels)
+    expected = head(query)
+    support.zero_()
+    labels.fill_(1)
+    assert torch.equal(head(query), expected)
+
+
 def test_a_fit_moves_with_the_head(episode) -> None:
     support, labels, query = episode
     head = RidgeClassifier(support, labels)
