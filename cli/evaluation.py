@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from fslstm_plugin.checks import one_of
-from fslstm_plugin.errors import DataError, FSLSTMError, UsageError, listed
+from fslstm_plugin.errors import DataError, FSLSTMError, RunError, UsageError, listed
 from fslstm_plugin.registry import DATASETS
 
 from . import options
@@ -265,7 +265,10 @@ def as_tuned(session: Session, names: Sequence[str]) -> list[str]:
     from fslstm_plugin.evaluation.tuning import load_tuning, tuned_name
 
     dataset = session.split.dataset
-    choices = load_tuning(session.run).choices.get(dataset, {}) if session.run is not None else {}
+    try:
+        choices = load_tuning(session.run).choices.get(dataset, {}) if session.run is not None else {}
+    except RunError as error:
+        raise RunError(f"{str(error).rstrip('.')}; or give --no-tuned.") from error
     found: dict[str, None] = {}
     for name in names:
         chosen = tuned_name(choices, name, str(session.method))

@@ -183,9 +183,12 @@ def test_a_damaged_choice_is_named_without_an_option_that_the_command_lacks(trai
     assert refused.err.endswith("remove it and run 'fslstm tune' again.\n")
     (run / "tuned.json").unlink()
     (run / "tuned.json").mkdir()
-    refused = fslstm("eval", "--run", run, *FEW)
-    assert refused.code == 1
-    assert "tuned.json" in refused.err
+    for command in ("eval", "compare", "compare-heads"):
+        refused = fslstm(command, "--run", run, *FEW)
+        assert refused.code == 1
+        assert "tuned.json" in refused.err
+        assert refused.err.endswith("remove it and run 'fslstm tune' again; or give --no-tuned.\n")
+    assert fslstm("eval", "--run", run, *FEW, "--no-tuned").code == 0
 
 
 def test_a_module_of_another_package_is_named_with_the_method(trained, succeed, tmp_path):
