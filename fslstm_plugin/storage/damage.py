@@ -18,8 +18,10 @@ def without_advice(message: str) -> str:
     Example:
         >>> without_advice("Do this:\n WeightsUnpickler error: Unsupported global: os.system. Please use ...")
         'Unsupported global: os.system'
+        >>> without_advice("Do this:\nWeightsUnpickler error: \n\nUnsupported operand 8\n\nRead ...")
+        'Unsupported operand 8'
     """
-    refused = message.partition("WeightsUnpickler error: ")[2].partition("\n")[0]
+    refused = message.partition("WeightsUnpickler error: ")[2].lstrip().partition("\n")[0]
     return refused.partition(". Please use")[0] if refused else message
 
 

@@ -192,6 +192,13 @@ def test_a_pickle_that_would_run_code_does_not(tmp_path):
     assert not (tmp_path / "pwned").exists()
 
 
+def test_a_file_that_is_no_weights_is_named_without_advice_to_run_it(fslstm, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08graph")
+    done = fslstm("train", "--dataset", "dots", "--runs", tmp_path, "--pretrained", tmp_path / "model.onnx")
+    assert done.code == 1
+    assert done.err.endswith("model.onnx is damaged or not a weights file (Unsupported operand 8).\n")
+
+
 def test_parts_beside_a_backbone_are_left_out_by_name(tmp_path):
     tensors = {f"encoder.{name}": value for name, value in TinyBackbone(32).state_dict().items()}
     torch.save({"params": {**tensors, "fc.weight": torch.zeros(1)}, "epoch": 3}, tmp_path / "a.pth")
