@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from fslstm_plugin.checks import require
 from fslstm_plugin.errors import DataError, StorageError, UsageError, count_of, printable
 from fslstm_plugin.stopping import Interrupted
 
@@ -297,7 +298,8 @@ def _sureness(above: float | None, wrong_at_most: float | None, guaranteed: bool
 
 def _coverage_within(sure: Sureness, coverage: float | None) -> float:
     """The coverage of the prediction sets by which labels are sure; no other may be asked for."""
-    mine = round(1 - (sure.wrong_at_most or 0), 12)
+    # Nearer to 0 or 1 the coverage would round to a number that is none.
+    mine = round(1 - require("wrong_at_most", sure.wrong_at_most, least=1e-9, most=1 - 1e-9), 12)
     if coverage not in (None, mine):
         raise UsageError(
             f"--wrong-at-most {sure.wrong_at_most:g} --guaranteed has prediction sets of the coverage {mine:g}, not "
