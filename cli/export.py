@@ -36,7 +36,10 @@ def export(
         ),
     ] = None,
     check: Annotated[
-        Optional[Path], typer.Option(help="Pictures to check the graph with. Default: the labelled ones.")
+        Optional[Path],
+        typer.Option(
+            help="Pictures to check the graph with. Default: the labelled ones.", callback=pictures.refuse_model
+        ),
     ] = None,
     weights: pictures.Moved = None,
     max_pixels: pictures.MaxPixels = None,

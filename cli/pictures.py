@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.errors import DataError, RunError, UsageError, count_of
+from fslstm_plugin.errors import DataError, FSLSTMError, RunError, UsageError, count_of
 from fslstm_plugin.runs import builtin
 from fslstm_plugin.storage.files import claimed as alone
 from fslstm_plugin.storage.tables import path_of, path_text
@@ -203,7 +203,7 @@ def require_replaceable(output: Path) -> None:
     if output.exists():
         try:
             ModelFile.read(output)
-        except RunError as error:
+        except FSLSTMError as error:
             raise UsageError(f"{output} already exists and is not replaced: name another file. ({error})") from error
 
 

@@ -12,7 +12,7 @@ import typer
 from fslstm_plugin.errors import UsageError
 
 from . import gathering, pictures, terminal
-from .pictures import BackboneName, Pooling, Weights
+from .pictures import BackboneName, Pooling, Weights, refuse_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,10 @@ class Source:
     ] = None
     pictures: Annotated[
         Optional[Path],
-        typer.Option(help="A folder with a folder of pictures for each class, or a CSV file of path and label."),
+        typer.Option(
+            help="A folder with a folder of pictures for each class, or a CSV file of path and label.",
+            callback=refuse_model,
+        ),
     ] = None
     backbone: BackboneName = None
     weights: Weights = None

@@ -80,9 +80,14 @@ def suggest(
         source = model
         if source.is_file() and source.suffix.lower() == ".fslstm":
             raise UsageError(f"Name the pictures after {source}: 'fslstm suggest {shlex.quote(str(source))} PICTURES'.")
+        pictures.refuse_model(source)
         new = pictures.drawn(pictures.unlabelled(source), seed)
         network, choose = pictures.open_backbone(backbone, weights, pooling, runs, device, views), suggest_first
     else:
+        if model.is_dir():
+            raise UsageError(
+                f"{model} is a folder, not what 'fslstm fit' wrote: name that, or leave one of the two out."
+            )
         allowed = {*context.params} - {"backbone", "pooling", "views", "runs", "seed"}
         options.refuse_beside(context, "MODEL", allowed, "a classifier has a backbone and a seed of its own")
         found = pictures.unlabelled(source)

@@ -105,7 +105,7 @@ class ModelFile(_Shared, frozen=True):
         if not file.exists():
             raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
         if file.suffix.lower() == ".onnx":
-            raise RunError(
+            raise UsageError(
                 f"{file} is an exported graph, which only 'fslstm predict' takes: name the classifier that it is from."
             )
         tensors, metadata = load_described(require_regular(file))

@@ -84,11 +84,6 @@ def test_the_library_names_arguments_not_options() -> None:
         (("eval", "--dataset=dots", ""), "An argument is empty"),
         (("bench", "heads", "--table3-episodes="), "--table3-episodes is empty"),
         (("eval",), "or name one of the package: builtin:"),
-        (("predict", "m.fslstm", "m.fslstm"), "m.fslstm is a model, not pictures"),
-        (("score", "m.onnx", "m.onnx"), "m.onnx is a model, not pictures"),
-        (("suggest", "m.fslstm", "m.fslstm"), "m.fslstm is a model, not pictures"),
-        (("fit", "m.fslstm", "-o", "n.fslstm"), "m.fslstm is a model, not pictures"),
-        (("update", "m.fslstm", "--add", "m.fslstm"), "m.fslstm is a model, not pictures"),
     ],
 )
 def test_the_command_line_names_its_options(arguments, words: str, fslstm, monkeypatch, tmp_path) -> None:
@@ -101,3 +96,28 @@ def test_the_command_line_names_its_options(arguments, words: str, fslstm, monke
     assert done.err.count("\n") == 1
     assert words in done.err
     assert "`" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("predict m.fslstm n.fslstm", "n.fslstm is a model, not pictures"),
+        ("score m.fslstm n.onnx", "n.onnx is a model, not pictures"),
+        ("suggest m.fslstm n.fslstm", "n.fslstm is a model, not pictures"),
+        ("suggest n.onnx", "n.onnx is a model, not pictures"),
+        ("suggest pictures pictures", "pictures is a folder, not what 'fslstm fit' wrote"),
+        ("fit n.fslstm -o m.fslstm", "n.fslstm is a model, not pictures"),
+        ("update m.fslstm --add n.fslstm", "n.fslstm is a model, not pictures"),
+        ("export m.fslstm --onnx n.onnx --check n.fslstm", "n.fslstm is a model, not pictures"),
+        ("eval --pictures n.fslstm", "n.fslstm is a model, not pictures"),
+    ],
+)
+def test_a_model_and_pictures_in_each_others_place_are_wrong_usage(
+    command, words, fslstm, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (9, 9)).save(tmp_path / "pictures" / "1.png")
+    done = fslstm(*command.split())
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert words in done.err

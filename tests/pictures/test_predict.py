@@ -942,13 +942,14 @@ def test_a_table_behind_a_link_stays_there(succeed, tmp_path: Path, model, new) 
 
 
 @pytest.mark.parametrize(
-    "command", [("show",), ("score", "labelled"), ("suggest", "new"), ("update", "--forget", "red")]
+    "command",
+    [("show",), ("score", "labelled"), ("suggest", "new"), ("update", "--forget", "red"), ("export", "--card", "c.md")],
 )
 def test_an_exported_graph_is_for_predictions_alone(fslstm, monkeypatch, tmp_path: Path, model, new, command) -> None:
     monkeypatch.chdir(tmp_path)
     Path("birds.onnx").write_bytes(b"graph")
     done = fslstm(command[0], "birds.onnx", *command[1:])
-    assert done.code == 1
+    assert done.code == 2
     assert "is an exported graph, which only 'fslstm predict' takes" in done.err
 
 
