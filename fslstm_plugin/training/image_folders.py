@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ..data.reading.decode import read_rgb
+from ..data.reading.decode import read_rgb, require_picture
 from ..data.reading.walk import Report, class_folders
 from ..errors import DataError, listed
 from ..normalization import Normalization
@@ -75,6 +75,9 @@ def folder_digest(images: FolderImages) -> str:
     """Digest of a folder's images: of their classes, names and contents, in order.
 
     All files are read once, but not decoded, which an epoch does too.
+
+    Raises:
+        DataError: If one is no picture by its header, before hours of training.
     """
     files = [Path(name) for name, _ in images.files]
     parts = [files[start : start + _TOGETHER] for start in range(0, len(files), _TOGETHER)]
@@ -90,6 +93,7 @@ def _digest(files: Sequence[Path]) -> bytes:
     for file in files:
         with saying_why(f"Cannot read {file}", DataError):
             content = require_regular(file).read_bytes()
+        require_picture(file, content)
         name = os.fsencode(f"{file.parent.name}/{file.name}")
         digest.update(b"%d %d " % (len(name), len(content)) + name + content)
     return digest.digest()

@@ -20,6 +20,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from fslstm_dots import TinyBackbone
+from PIL import Image
 from rich.console import Console
 from safetensors.torch import save_file
 
@@ -197,6 +198,23 @@ def test_a_file_that_is_no_weights_is_named_without_advice_to_run_it(fslstm, tmp
     done = fslstm("train", "--dataset", "dots", "--runs", tmp_path, "--pretrained", tmp_path / "model.onnx")
     assert done.code == 1
     assert done.err.endswith("model.onnx is damaged or not a weights file (Unsupported operand 8).\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"", "is damaged, or not an image"), (None, "has more than 100 pixels")]
+)
+def test_what_is_no_picture_of_a_folder_is_named_before_the_training(fslstm, tmp_path, monkeypatch, content, words):
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100)
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9)).save(tmp_path / "images" / name)
+    bad = tmp_path / "images" / "b" / "2.png"
+    Image.new("RGB", (11, 11)).save(bad) if content is None else bad.write_bytes(content)
+    more = ("--image-size", 32, "--batch-size", 2, "--runs", tmp_path / "runs")
+    done = fslstm("pretrain", "--images", tmp_path / "images", *more)
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert f"The image {bad} {words}" in done.err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_parts_beside_a_backbone_are_left_out_by_name(tmp_path):

@@ -97,6 +97,15 @@ def read_picture(source: Path | bytes, report: Callable[[str], object] = len) ->
         return _on_white(_eight_bits(found, image.format, name, report))
 
 
+def require_picture(file: Path, content: bytes) -> None:
+    """Refuse a file's content by its header, if it is no picture or too large a one; see `read_picture`.
+
+    Nothing is decoded, in a twentieth of the time, so that damage to the pixels is not noticed.
+    """
+    with _saying_why(file), _opened(content) as image:
+        _require_size(image)
+
+
 def decode_picture(image: Image.Image) -> Image.Image:
     """An image that is open in Pillow, or was made with it, as `read_picture` gives it; it stays as it is.
 
@@ -176,10 +185,14 @@ def shortened(image: Image.Image, ratio: float = LONGEST) -> Image.Image:
     return fitted(image, (min(image.width, longest), min(image.height, longest)))
 
 
-def _upright(image: Image.Image, report: Callable[[str], object]) -> Image.Image:
+def _require_size(image: Image.Image) -> None:
     most = _most_pixels()
     if most is not None and image.width * image.height > most:
         raise Image.DecompressionBombError
+
+
+def _upright(image: Image.Image, report: Callable[[str], object]) -> Image.Image:
+    _require_size(image)
     with suppress(Exception):  # a further page that is damaged says nothing about the first
         if image.format not in _ONE_IMAGE and getattr(image, "is_animated", False):
             report(PAGES)
