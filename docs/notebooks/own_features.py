@@ -22,7 +22,7 @@ def drawn(seed):
 
 labelled, new = drawn(seed=0)
 classifier = FewShotClassifier("lssvm(ridge=loo)").fit(X[labelled], y[labelled])
-print(f"correctly predicted: {classifier.score(X[new], y[new]):.1%}")
+print(f"correctly predicted: {100 * classifier.score(X[new], y[new]):.1f} %")
 
 # %% [markdown]
 # ## Are the probabilities right?
@@ -53,7 +53,8 @@ for temperature, label, marker in (
     believed = [sure[bins == number].mean() for number in filled]
     correct = [right[bins == number].mean() for number in filled]
     panel.plot(believed, correct, marker=marker, markersize=4, label=label)
-    print(f"{label}: {sure.mean():.1%} sure on average, {right.mean():.1%} correct")
+    means = 100 * sure.mean(), 100 * right.mean()
+    print(f"{label}: {means[0]:.1f} % sure on average, {means[1]:.1f} % correct")
 panel.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
 panel.set(
     xlabel="probability of the prediction",
@@ -83,7 +84,8 @@ for coverage in (3 / 6, 4 / 6, 5 / 6):
             label in each for label, each in zip(y[new[:100]], sets, strict=True)
         ]
         sizes += [len(each) for each in sets]
-    print(f"{coverage:10.0%} {np.mean(held):8.1%} {np.mean(sizes):10.2f}")
+    covered = 100 * np.mean(held)
+    print(f"{100 * coverage:8.0f} % {covered:6.1f} % {np.mean(sizes):10.2f}")
 
 # %% [markdown]
 # The first sets of the last draw that contain more than one label:
