@@ -201,7 +201,8 @@ def test_a_file_that_is_no_weights_is_named_without_advice_to_run_it(fslstm, tmp
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"", "is damaged, or not an image"), (None, "has more than 100 pixels")]
+    ("content", "words"),
+    [(b"", "is damaged, or not an image (it has no known format)."), (None, "has more than 100 pixels")],
 )
 def test_what_is_no_picture_of_a_folder_is_named_before_the_training(fslstm, tmp_path, monkeypatch, content, words):
     monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ...checks import require
 from ...errors import DataError
@@ -140,7 +140,9 @@ def _saying_why(name: object) -> Iterator[None]:
             raise DataError(f"Cannot read the image {name}: {error.strerror}.") from error
         if _is_from_a_phone(name) and "HEIF" not in _formats():
             raise DataError(str(MissingExtraError(f"The image {name}", "pillow-heif", "heif"))) from error
-        raise DataError(f"The image {name} is damaged, or not an image ({error}).") from error
+        # Whose own words are of an object in memory, or the name again.
+        what = "it has no known format" if isinstance(error, UnidentifiedImageError) else error
+        raise DataError(f"The image {name} is damaged, or not an image ({what}).") from error
 
 
 def _is_from_a_phone(name: object) -> bool:
