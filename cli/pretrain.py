@@ -35,9 +35,11 @@ def pretrain(
         Optional[str], typer.Option(help="Benchmark whose training classes are learned.", autocompletion=DATASETS.names)
     ] = None,
     places: Annotated[
-        Optional[Path], typer.Option(help="Folder of Places365-standard, in torchvision's layout.")
+        Optional[Path], typer.Option(help="Folder of Places365-standard, in torchvision's layout.", file_okay=False)
     ] = None,
-    images: Annotated[Optional[Path], typer.Option(help="Any folder with one folder of images per class.")] = None,
+    images: Annotated[
+        Optional[Path], typer.Option(help="Any folder with one folder of images per class.", file_okay=False)
+    ] = None,
     teacher: Annotated[
         Optional[Path],
         typer.Option(

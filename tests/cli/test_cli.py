@@ -409,6 +409,8 @@ WRONG = [
     ),
     (("pretrain", "--images", "nowhere", "--image-size", 1100), 2, "--image-size"),
     (("pretrain", "--images", "nowhere"), 1, "Cannot read the folder"),
+    (("pretrain", "--images", __file__), 2, "is a file"),
+    (("pretrain", "--places", __file__), 2, "is a file"),
     (("pretrain", "--places", "nowhere"), 1, "nowhere does not hold Places365"),
     (
         ("pretrain", "--dataset", "dots", "--backbone", "tiny", "--schedule", "linear"),
