@@ -77,7 +77,7 @@ def folder_digest(images: FolderImages) -> str:
     All files are read once, but not decoded, which an epoch does too.
 
     Raises:
-        DataError: If one is no picture by its header, before hours of training.
+        DataError: If `read_picture` would refuse one by its header, before hours of training.
     """
     files = [Path(name) for name, _ in images.files]
     parts = [files[start : start + _TOGETHER] for start in range(0, len(files), _TOGETHER)]

@@ -202,7 +202,11 @@ def test_a_file_that_is_no_weights_is_named_without_advice_to_run_it(fslstm, tmp
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "is damaged, or not an image (it has no known format)."), (None, "has more than 100 pixels")],
+    [
+        (b"", "is damaged, or not an image (it has no known format)."),
+        (Image.new("RGB", (11, 11)), "has more than 100 pixels"),
+        (Image.new("F", (9, 9)), "has pixels of the mode F"),
+    ],
 )
 def test_what_is_no_picture_of_a_folder_is_named_before_the_training(fslstm, tmp_path, monkeypatch, content, words):
     monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100)
@@ -210,7 +214,7 @@ def test_what_is_no_picture_of_a_folder_is_named_before_the_training(fslstm, tmp
         (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (9, 9)).save(tmp_path / "images" / name)
     bad = tmp_path / "images" / "b" / "2.png"
-    Image.new("RGB", (11, 11)).save(bad) if content is None else bad.write_bytes(content)
+    content.save(bad, "tiff") if isinstance(content, Image.Image) else bad.write_bytes(content)
     more = ("--image-size", 32, "--batch-size", 2, "--runs", tmp_path / "runs")
     done = fslstm("pretrain", "--images", tmp_path / "images", *more)
     assert (done.code, done.err.count("\n")) == (1, 1), done.err

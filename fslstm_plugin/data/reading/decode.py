@@ -98,12 +98,13 @@ def read_picture(source: Path | bytes, report: Callable[[str], object] = len) ->
 
 
 def require_picture(file: Path, content: bytes) -> None:
-    """Refuse a file's content by its header, if it is no picture or too large a one; see `read_picture`.
+    """Refuse a file's content by its header, if it is no picture, or one that `read_picture` does not take.
 
     Nothing is decoded, in a twentieth of the time, so that damage to the pixels is not noticed.
     """
     with _saying_why(file), _opened(content) as image:
         _require_size(image)
+        _require_bits(image.mode, image.format, file)
 
 
 def decode_picture(image: Image.Image) -> Image.Image:
@@ -132,8 +133,8 @@ def _saying_why(name: object) -> Iterator[None]:
         raise
     except Image.DecompressionBombError as error:
         raise DataError(
-            f"The image {name} has more than {_most_pixels():,} pixels: if you trust this file, raise the "
-            "limit with `max_pixels`."
+            f"The image {name} has more than {_most_pixels():,} pixels: make it smaller or, if you trust this "
+            "file, raise the limit with `max_pixels`."
         ) from error
     except Exception as error:  # Pillow's decoders raise errors of any type on damaged files
         if isinstance(error, OSError) and error.strerror:
@@ -205,14 +206,17 @@ def _upright(image: Image.Image, report: Callable[[str], object]) -> Image.Image
         return image
 
 
+def _require_bits(mode: str, kind: str | None, name: object) -> None:
+    is_wide = mode.startswith(("I", "F")) and not mode.startswith("I;16")
+    if is_wide and (mode, kind) != ("I", "PPM"):
+        raise DataError(f"The image {name} has pixels of the mode {mode}, but 8 or 16 bits per channel were expected.")
+
+
 def _eight_bits(image: Image.Image, kind: str | None, name: object, report: Callable[[str], object]) -> Image.Image:
     """The image with 8 bits per channel, scaled, not clipped as by Pillow."""
-    if not image.mode.startswith(("I", "F")):
+    _require_bits(image.mode, kind, name)
+    if not image.mode.startswith("I"):
         return image
-    if not image.mode.startswith("I;16") and not (image.mode == "I" and kind == "PPM"):
-        raise DataError(
-            f"The image {name} has pixels of the mode {image.mode}, but 8 or 16 bits per channel were expected."
-        )
     values = np.asarray(image).astype(np.int64)
     # A file of the format PPM says which value is white, and Pillow has scaled the others by it.
     return Image.fromarray(_scaled(values, 16) if kind == "PPM" else _of_few_bits(values, report))
