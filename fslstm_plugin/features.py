@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from math import prod
@@ -189,6 +189,11 @@ class EpisodeFeatures:
         """These features after an adapter: the same object for the same adapter."""
         if adapter.key not in self._adapted:
             changed = adapter.adapt(self)
+            if not isinstance(changed, EpisodeFeatures):
+                raise UsageError(
+                    f"{type(adapter).__name__}.adapt must give EpisodeFeatures, as features.derived does, but gave a "
+                    f"{type(changed).__name__}."
+                )
             if changed is self:  # Kept, it would make `forget` and `release` go round in circles.
                 return self
             self._adapted[adapter.key] = changed
@@ -204,6 +209,17 @@ class EpisodeFeatures:
         """Free points that can be made again, here and behind adapters; Gram matrices are kept."""
         for each in self._adapted.values():
             each.release()
+
+    def watched(self) -> Callable[[], bool]:
+        """What tells whether something was changed in place since; of that which is made by now, and methods share."""
+        before = [(each, each._version) for each in self._tensors() if not each.is_inference()]
+        return lambda: any(each._version != version for each, version in before)
+
+    def _tensors(self) -> Iterator[Tensor]:
+        for values in (vars(self), *map(vars, self._grams.values())):
+            yield from (each for each in values.values() if isinstance(each, Tensor))
+        for adapted in self._adapted.values():
+            yield from adapted._tensors()
 
     def derived(
         self, change: Callable[[Tensor], Tensor], gram: Callable[[EpisodeGram], EpisodeGram] | None = None

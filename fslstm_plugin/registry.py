@@ -98,13 +98,13 @@ class Registry:
             ('nearest-mean', True)
             >>> HEADS.forget("nearest-mean")
         """
-        if part is None:
-            return lambda each: self.register(name, each)
         if not isinstance(name, str) or len(name) > _LONGEST or not re.fullmatch(_NAME, name, re.ASCII):
             raise UsageError(
                 f"The name of a {self.kind} must be at most {_LONGEST} letters, digits, - and _, a letter first, but "
                 f"got {shortened(name)}."
             )
+        if part is None:
+            return lambda each: self.register(name, each)
         if (meaning := self._meaning(name)) is not None:
             raise UsageError(f"'{name}' is {meaning} already: choose another name.")
         if (unlike := self._unlike(part)) is not None:
@@ -173,10 +173,16 @@ class Registry:
         """Why something is no part of this kind; None if it is one."""
         base = resolve_name(self._base)
         if isinstance(part, base) if self._instances else isinstance(part, type) and issubclass(part, base):
-            return None
+            return self._senseless_sizes(part) if isinstance(part, type) else _lacking(part, base)
         wanted = f"{'an instance' if self._instances else 'a subclass'} of {base.__name__}"
         found = f"the class {part.__name__}" if isinstance(part, type) else f"an object of type {type(part).__name__}"
         return f"must be {wanted}, but is {found}"
+
+    def _senseless_sizes(self, part: Any) -> str | None:
+        """What is wrong with the sizes that a part asks for, such as a forgotten comma; None if nothing."""
+        if not self._beside or (isinstance(part.sizes, (tuple, list)) and {*part.sizes} <= {"dim", "backbone"}):
+            return None
+        return f"must have sizes = ('dim',), ('backbone',) or both, but has {part.sizes!r}"
 
     def loadable(self) -> tuple[dict[str, Any], list[PartError]]:
         """All parts by name, and for each that fails, why."""
@@ -233,6 +239,12 @@ def fault_of_package(error: BaseException) -> FSLSTMError | None:
         f"With parts of {', '.join(sorted(_used))} this failed ({type(error).__name__}: {error}): try "
         "`fslstm_plugin.check_head` or `check_method` on them."
     )
+
+
+def _lacking(part: object, base: type) -> str | None:
+    """Which attributes an instance lacks of those that its base only declares; None if none."""
+    lacking = [name for name in base.__annotations__ if not hasattr(part, name)]
+    return f"must have the attributes {', '.join(lacking)}" if lacking else None
 
 
 def _distribution(entry: EntryPoint) -> str:

@@ -152,6 +152,7 @@ def _new(make: Callable[[], Part], kind: type) -> Part:
     assert is_maker, f"What is checked must make a new {word}, as its class does, but is a {type(make).__name__}."
     part = make()
     assert isinstance(part, kind), f"What is checked must be a {word}, but got a {type(part).__name__}."
+    assert "_parameters" in vars(part), f"{type(part).__name__}: __init__ must call super().__init__() first."
     assert make() is not part, f"What is checked must make a new {word} each time, but gave the same one again."
     return part
 
@@ -162,6 +163,9 @@ def _check_dual(name: str, head: Head) -> None:
     before = gram.support.clone(), targets.clone()
     dual = head.learn(gram, targets)
     assert isinstance(dual, Dual), f"{name}: solve must give a Dual, but gave a {type(dual).__name__}."
+    for what, each, shape in (("alpha", dual.alpha, targets.shape), ("bias", dual.bias, targets.shape[-1:])):
+        found = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
+        assert found == shape, f"{name}: solve must give {what} of the shape {tuple(shape)}, but gave {found}."
     unchanged = all(map(torch.equal, (gram.support, targets), before))
     assert unchanged, f"{name}: solve must not change the kernel or the targets, which other heads are given too."
 
@@ -311,20 +315,23 @@ def check_method(
     draw: Callable[..., SmallEpisodes] = small_episodes
     if tied is not None:
         draw = partial(small_episodes, shots=tied.shots, queries=tied.queries)
-    _check_single_precision(name, deepcopy(method), draw(6), single_precision)
-    _check_training(name, deepcopy(method), draw(8, batch=(2,)))
     method.double()
 
     def answer(episodes: SmallEpisodes) -> Tensor:
         features, untouched = _features(episodes), _features(episodes)
+        _ = features.points, features.gram  # Made before they are watched.
+        is_changed = features.watched()
         logits = method.logits(features)
         same = torch.equal(features.support, untouched.support) and torch.equal(features.query, untouched.query)
-        assert same, f"{name}: the features must not be changed."
+        unchanged = same and not is_changed()
+        assert unchanged, f"{name}: the features must not be changed, nor their targets and Gram matrices."
         return logits
 
     for seed, shots in enumerate(_SHOTS):
         episodes = draw(seed, shots) if tied is None else draw(seed)
         _check_order(name, answer, episodes, seed, classes_are_alike=tied is None)
+    _check_single_precision(name, deepcopy(method), draw(6), single_precision)
+    _check_training(name, deepcopy(method), draw(8, batch=(2,)))
     batch = draw(4, batch=(2, 3))
     _check_batch(name, answer, batch)
     _check_joining(name, method, batch)

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from fslstm_plugin.adapters import Normalize
+from fslstm_plugin.data.base import Dataset
 from fslstm_plugin.errors import PartError, UnknownNameError, UsageError
 from fslstm_plugin.heads import Head, PrototypeClassifier, RidgeClassifier
 from fslstm_plugin.methods.simpleshot import SimpleShot
@@ -247,6 +248,29 @@ def test_what_is_no_text_is_no_name() -> None:
 def test_a_name_is_letters_digits_and_hyphens(name: object) -> None:
     with pytest.raises(UsageError, match="a letter first, but got .{0,40}\\.$"):
         METHODS.register(name, SimpleShot)  # type: ignore[call-overload]
+
+
+def test_a_decorator_without_a_name_is_refused_where_it_stands() -> None:
+    with pytest.raises(UsageError, match="a letter first, but got <class"):
+        METHODS.register(SimpleShot)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("sizes", ["dim", ("dims",), None])
+def test_sizes_that_no_model_has_are_refused(sizes: object) -> None:
+    part = type("Part", (SimpleShot,), {"sizes": sizes})
+    with pytest.raises(UsageError, match=r"'sized' must have sizes = \('dim',\), \('backbone',\) or both, but has "):
+        METHODS.register("sized", part)
+
+
+def test_a_data_set_says_all_that_it_must() -> None:
+    class Half(Dataset):
+        name, title, images_per_class = "half", "Half", None
+
+        def read(self, root, source, report):
+            yield from ()
+
+    with pytest.raises(UsageError, match="The data set 'half' must have the attributes image_size, classes"):
+        DATASETS.register("half", Half())
 
 
 def test_the_example_package_has_the_entry_points_that_the_tests_use(request: pytest.FixtureRequest):

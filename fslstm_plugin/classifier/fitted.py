@@ -20,7 +20,7 @@ from ..heads.base import SolvedSystem
 from ..heads.validation import check_support
 from ..methods.base import Method
 from ..methods.shared.leaving_out import moved_logits
-from ..methods.shared.logits import no_numbers, require_logits
+from ..methods.shared.logits import logits_beside_others, no_numbers
 from .groups import folds, representatives
 
 _QUERIES = 4096  # Of one part.
@@ -114,7 +114,7 @@ class FittedMethod:
         if self._head is not None:
             return self._decided(self._head, self.adapted(query))
         episode = self._episode(query)
-        found = require_logits(self.method, self.method.logits(episode), episode).double()
+        found = logits_beside_others(self.method, episode).double()
         episode.forget()  # of 10,000 queries its similarities take 0.8 GB
         return found
 

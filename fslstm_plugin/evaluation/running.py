@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import DataError, FSLSTMError, UsageError
 from ..features import EpisodeFeatures
 from ..methods.base import Gram, Method
-from ..methods.shared.logits import no_numbers, require_logits
+from ..methods.shared.logits import changed_in_place, logits_beside_others, no_numbers
 from .devices import Clock, fetched, sent
 from .source import FeatureSource
 
@@ -68,7 +68,10 @@ class Running:
         )
         _ = part.points  # Looked up before the time is taken, which is from features on.
         for group in self._groups.values():
+            is_changed = part.watched()
             for values in group.prepare(part):
+                if is_changed():
+                    raise changed_in_place(group.methods[0])
                 self._require(values.isfinite().all(), partial(self._far_out, group.methods[0], indices))
         if indices.device.type == "cpu":
             self._refuse(torch.stack(self._found))
@@ -79,7 +82,7 @@ class Running:
     def _counts(self, features: EpisodeFeatures, labels: Tensor, method: Method, clock: Clock) -> Tensor:
         """How many queries are correctly predicted, and how many are predicted of each class, ``(b, 1 + ways)``."""
         with clock, self._source.precision_of(method, labels.device):
-            logits = require_logits(method, method.logits(features), features)
+            logits = logits_beside_others(method, features)
             predictions = logits.argmax(-1)
         # Minus infinity is the logarithm of a zero probability.
         self._require((logits < math.inf).all(), partial(no_numbers, method))

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from fslstm_plugin import FewShotClassifier
-from fslstm_plugin.adapters import InverseAttentionModule
+from fslstm_plugin.adapters import FeatureAdapter, InverseAttentionModule
 from fslstm_plugin.errors import UsageError
 from fslstm_plugin.evaluation.evaluate import evaluate
-from fslstm_plugin.heads import LSSVMClassifier
+from fslstm_plugin.heads import LSSVMClassifier, RidgeClassifier
 from fslstm_plugin.methods.base import Method
 from fslstm_plugin.methods.kernel import KernelMethod
 
@@ -130,6 +130,53 @@ def test_methods_of_one_name_with_other_weights_are_refused_together() -> None:
     with pytest.raises(UsageError, match=r"Two methods with weights are called lssvm\+iam: evaluate each by itself"):
         evaluate(FEATURES, LABELS, methods, **SHORT)
     assert len(evaluate(FEATURES, LABELS, [methods[0], methods[0], "nn", "nn"], **SHORT)) == 2
+
+
+class Doubling(Method):
+    is_transductive = False
+
+    def logits(self, features):
+        return features.query.mul_(2) @ features.support.mT @ features.targets.to(features.query)
+
+
+class DoublingHead(RidgeClassifier):
+    def solve(self, kernel, targets):
+        return super().solve(kernel.mul_(2), targets)
+
+
+class DoublingAdapter(FeatureAdapter):
+    def adapt(self, features):
+        return features.derived(lambda points: points.mul_(2))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Doubling(),
+        KernelMethod(DoublingHead()),
+        KernelMethod(RidgeClassifier(), [DoublingAdapter()]),
+    ],
+    ids=str,
+)
+def test_a_method_that_changes_what_the_others_are_given_is_refused(method: Method) -> None:
+    with pytest.raises(UsageError, match="changes in place what it is given: see"):
+        evaluate(FEATURES, LABELS, [method, "nn", "svm"], **SHORT)
+
+
+def test_a_classifier_refuses_a_method_that_changes_its_points() -> None:
+    classifier = FewShotClassifier(Doubling(), temperature=1.0).fit(FEATURES, LABELS)
+    with pytest.raises(UsageError, match="Doubling changes in place what it is given"):
+        classifier.predict(FEATURES)
+
+
+class Raw(FeatureAdapter):
+    def adapt(self, features):
+        return features.points
+
+
+def test_an_adapter_that_gives_no_features_is_named() -> None:
+    with pytest.raises(UsageError, match=r"Raw.adapt must give EpisodeFeatures, as .*, but gave a Tensor"):
+        evaluate(FEATURES, LABELS, [KernelMethod(RidgeClassifier(), [Raw()])], **SHORT)
 
 
 @pytest.mark.parametrize("shots", [[1, 0], [[1]], ["1"], [], np.array([]), torch.tensor([])])

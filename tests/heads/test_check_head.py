@@ -118,6 +118,16 @@ class Trained(Wrong):
         return Dual(self.bend(targets * self.factor), -targets.sum(-2))
 
 
+class Transposed(Wrong):
+    def solve(self, kernel, targets):
+        return Dual(targets.mT, -targets.sum(-2))
+
+
+class OneBias(Wrong):
+    def solve(self, kernel, targets):
+        return Dual(targets, 0.0)
+
+
 ONE = Wrong()
 NO_MAKERS = (None, "lssvm", ONE)
 
@@ -141,6 +151,8 @@ def test_a_default_device_changes_no_check(other_default_device) -> None:
         (Unweighted, "a support point of weight w must stand for w equal ones"),
         (Absent, "of weight 0 for none"),
         (Nothing, "solve must give a Dual, but gave a NoneType"),
+        (Transposed, r"solve must give alpha of the shape \(6, 3\), but gave \(3, 6\)"),
+        (OneBias, r"solve must give bias of the shape \(3,\), but gave float"),
         (Pair, "solve must give a Dual, but gave a tuple"),
         (InPlace, "solve must not change the kernel or the targets"),
         (Detached, "the gradient must be that of the logits"),

@@ -15,6 +15,7 @@ from fslstm_plugin.methods.kernel import KernelMethod
 from fslstm_plugin.naming import parse_method
 from fslstm_plugin.registry import ADAPTERS, METHODS
 from fslstm_plugin.testing import SmallBackbone, Tied, check_method
+from fslstm_plugin.transduction import TransductiveModule
 
 SHORTER = {  # The same with few steps.
     "alpha-tim": "alpha-tim(steps=30)",
@@ -115,6 +116,38 @@ class Changing(Wrong):
         return super().logits(features)
 
 
+class ChangingByNumPy(Wrong):
+    def logits(self, features):
+        features.query.numpy()[:] += 1  # which PyTorch does not see
+        return super().logits(features)
+
+
+class ChangingTargets(TransductiveModule):
+    def refine(self, head, gram, targets):
+        return head.predict(gram, targets.mul_(2))
+
+
+class ChangingGram(TransductiveModule):
+    def refine(self, head, gram, targets):
+        gram.query.zero_()
+        return head.predict(gram, targets)
+
+
+class ChangingPoints(FeatureAdapter):
+    def adapt(self, features):
+        return features.derived(lambda points: points.mul_(2))
+
+
+class Infinite(Wrong):
+    def logits(self, features):
+        return super().logits(features) * torch.inf
+
+
+class Unmade(Wrong):
+    def __init__(self):
+        self.steps = 3
+
+
 class Random(Wrong):
     def logits(self, features):
         logits = super().logits(features)
@@ -202,7 +235,13 @@ NO_MAKERS = (None, "lssvm", ONE)
         (Alone, "is_transductive is True, but a query's logits do not depend"),
         (SingleQuery, "the logits of a single query must be finite"),
         (Changing, "the features must not be changed"),
-        (Random, "the same episode must get the same logits again|single precision"),
+        (ChangingByNumPy, "the features must not be changed"),
+        (lambda: KernelMethod(PrototypeClassifier(), [ChangingPoints()]), "the features must not be changed"),
+        (lambda: KernelMethod(PrototypeClassifier(), (), ChangingTargets()), "nor their targets"),
+        (lambda: KernelMethod(PrototypeClassifier(), (), ChangingGram()), "and Gram matrices"),
+        (Infinite, "logits must be finite"),
+        (Unmade, r"Unmade: __init__ must call super\(\).__init__\(\) first"),
+        (Random, "the same episode must get the same logits again"),
         (Flat, r"logits must have the shape \(7, 3\), but got \(21,\)"),
         (Coarse, "single precision must get nearly the logits"),
         (Vertical, "gradients with respect to the features must be finite"),

@@ -21,6 +21,24 @@ def require_logits(method: object, logits: Any, features: EpisodeFeatures) -> Te
     )
 
 
+def logits_beside_others(method: Any, features: EpisodeFeatures) -> Tensor:
+    """The logits of a method, as `require_logits` wants them, where other methods are given the same features.
+
+    Raises:
+        UsageError: If the method changes them in place.
+    """
+    is_changed = features.watched()
+    logits = require_logits(method, method.logits(features), features)
+    if is_changed():
+        raise changed_in_place(method)
+    return logits
+
+
+def changed_in_place(method: object) -> UsageError:
+    """What to say of a method that changes what others are given too."""
+    return UsageError(f"{method} changes in place what it is given: see `fslstm_plugin.check_method`.")
+
+
 def no_numbers(method: object) -> UsageError:
     """What to say of logits that are not below plus infinity, beyond which the greatest would be arbitrary."""
     return UsageError(f"{method} gives logits that are infinite or not numbers: its arguments are far out of scale.")
