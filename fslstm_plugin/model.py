@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from .backbones.base import build_backbone, normalization_of
+from .backbones.base import build_backbone, normalization_of, vectors_of
 from .checks import require_kind
 from .errors import RunError, UsageError
 from .features import EpisodeFeatures
@@ -168,7 +168,7 @@ class Embedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features ``(batch, d)`` of normalised images ``(batch, 3, H, W)``."""
-        return self.backbone(images) if self.own is None else self.own.embed(self.backbone, images)
+        return vectors_of(self.backbone, images) if self.own is None else self.own.embed(self.backbone, images)
 
 
 def feature_size(backbone: nn.Module) -> int | None:

@@ -197,6 +197,11 @@ class _Maker:
         if kind.sizes and self.learned is not None:
             raise self._untrained(part, head)
         if self._unknown(kind):
+            if (backbone := self.sizes["backbone"]) is not None:
+                raise UsageError(
+                    f"'{part.name}' in '{self.text}' has weights: the backbone {type(backbone).__name__} needs an "
+                    "attribute out_features, the length of its vectors."
+                )
             raise UntrainedError(
                 f"'{part.name}' in '{self.text}' has weights: pass {' and '.join(self._unknown(kind))} for fresh ones, "
                 "or learned, a trained method."

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torch import nn
 
 from fslstm_plugin.adapters import Normalize
+from fslstm_plugin.backbones.base import build_backbone
 from fslstm_plugin.data.base import Dataset
 from fslstm_plugin.errors import PartError, UnknownNameError, UsageError
 from fslstm_plugin.heads import Head, PrototypeClassifier, RidgeClassifier
@@ -271,6 +273,15 @@ def test_a_data_set_says_all_that_it_must() -> None:
 
     with pytest.raises(UsageError, match="The data set 'half' must have the attributes image_size, classes"):
         DATASETS.register("half", Half())
+
+
+def test_a_backbone_that_takes_no_image_size_is_named() -> None:
+    BACKBONES.register("sizeless", type("Sizeless", (nn.Identity,), {"__init__": lambda self: None}))
+    try:
+        with pytest.raises(UsageError, match="The backbone 'sizeless' cannot be made with image_size=32: .*unexpected"):
+            build_backbone("sizeless", 32)
+    finally:
+        BACKBONES.forget("sizeless")
 
 
 def test_the_example_package_has_the_entry_points_that_the_tests_use(request: pytest.FixtureRequest):

@@ -102,7 +102,21 @@ def initialize_convolutions(module: nn.Module) -> None:
 
 def build_backbone(name: str, image_size: int) -> nn.Module:
     """A registered backbone with fresh weights, for square images of this side in pixels."""
-    return BACKBONES.get(name)(image_size=image_size)
+    try:
+        return BACKBONES.get(name)(image_size=image_size)
+    except TypeError as error:  # another package's
+        raise UsageError(f"The backbone '{name}' cannot be made with image_size={image_size}: {error}") from error
+
+
+def vectors_of(backbone: nn.Module, images: Tensor, size: int | None = None) -> Tensor:
+    """What a backbone gives for images, if it is one vector for each, of its ``out_features`` where they are needed."""
+    found = backbone(images)
+    if found.dim() != 2 or found.shape[1] != (size or found.shape[1]):
+        expected = "(batch, d)" if size is None else f"(batch, {size}), as out_features says,"
+        raise UsageError(
+            f"The backbone {type(backbone).__name__} must give vectors {expected} but gave {tuple(found.shape)}."
+        )
+    return found
 
 
 def normalization_of(backbone: nn.Module) -> Normalization:

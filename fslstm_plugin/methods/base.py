@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from ..adapters import FeatureAdapter
 from ..arguments import SearchSpace, options, options_of, part_text
+from ..backbones.base import vectors_of
 from ..errors import UsageError
 from ..features import EpisodeFeatures
 from ..grammar import value_text
@@ -147,7 +148,7 @@ class Method(nn.Module, ABC):
         Returns:
             Vectors ``(batch, d)``, which `logits` finds in its `EpisodeFeatures`.
         """
-        return backbone(images)
+        return vectors_of(backbone, images)
 
     @property
     def embeds(self) -> bool:

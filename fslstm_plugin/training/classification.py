@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..backbones.base import Backbone, build_backbone
+from ..backbones.base import Backbone, build_backbone, vectors_of
 from ..data.base import Split
 from ..errors import RunError, UsageError, count_of
 from ..model import FewShotModel
@@ -120,7 +120,7 @@ class Classification(Replayable):
         """Class logits ``(batch, classes)`` of normalised images ``(batch, 3, H, W)``."""
         if isinstance(self.backbone, Backbone):
             return self.classifier(self.backbone.feature_map(images).mean((2, 3)))
-        return self.classifier(self.backbone(images))
+        return self.classifier(vectors_of(self.backbone, images, self.classifier.in_features))
 
     def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
         """Cross entropy of one batch of images and labels; the images may be shrunk before."""

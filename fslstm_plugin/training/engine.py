@@ -54,7 +54,7 @@ class NonFiniteError(FSLSTMError):
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         super().__init__(
             f"The {what} at step {trainer.global_step} with learning rate {rate:g}. "
-            "The last good checkpoint is kept; try a smaller learning rate, or `precision=32`."
+            "What was saved before is kept; try a smaller learning rate, or `precision=32`."
         )
 
 

@@ -727,12 +727,19 @@ def test_the_loss_is_the_criterion_of_the_scaled_logits() -> None:
 
 def test_a_backbone_that_does_not_say_its_size_can_have_methods_without_weights_alone() -> None:
     assert str(FewShotModel.from_backbone(nn.Flatten(), "rr+psm").method) == "rr+psm"
-    with pytest.raises(UsageError, match="has weights: pass dim"):
+    with pytest.raises(UsageError, match="'iam' in 'rr.iam' has weights: the backbone Flatten needs an attribute"):
         FewShotModel.from_backbone(nn.Flatten(), "rr+iam")
     odd = nn.Flatten()
     odd.out_features = "many"
     with pytest.raises(UsageError, match="out_features of Flatten must be a whole number, but is 'many'"):
         FewShotModel.from_backbone(odd, "rr")
+
+
+def test_a_backbone_that_gives_maps_is_named() -> None:
+    model = FewShotModel.from_backbone(nn.Identity(), "rr")
+    for embed in (model.embed, model.embedding_of(model.method)):
+        with pytest.raises(UsageError, match=r"Identity must give vectors \(batch, d\) but gave \(2, 3, 4, 4\)"):
+            embed(torch.ones(2, 3, 4, 4))
 
 
 def test_a_models_parts_move_together(trained_run: Run) -> None:

@@ -30,6 +30,7 @@ from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError,
 from fslstm_plugin.evaluation.features import FeatureStore
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.pretrained.opening import load_backbone
+from fslstm_plugin.recipes import base_class_pretraining
 from fslstm_plugin.runs.configuration import PretrainConfig, Validation
 from fslstm_plugin.runs.folder import Run, new_run_folder
 from fslstm_plugin.storage import files
@@ -126,6 +127,14 @@ def test_the_steps_are_told_as_they_are_and_the_last_one_with_its_loss(tmp_path,
     assert log.startswith("2 steps of 48 images, 0.4 epochs.\n")
     assert re.search(r"^step 2/2  loss \d\.\d{3}  accuracy \d+\.\d %  [\d.]+ images/s$", log, re.MULTILINE)
     assert metrics(run)[-1]["step"] == "2"
+
+
+def test_a_backbone_that_gives_other_vectors_than_it_says_is_named() -> None:
+    backbone = build_backbone("tiny", 32)
+    backbone.out_features = 7
+    module = Classification(backbone, 4, base_class_pretraining(32), 1)
+    with pytest.raises(UsageError, match=r"must give vectors \(batch, 7\), as out_features says, but gave \(2, 16\)"):
+        module(torch.ones(2, 3, 32, 32))
 
 
 def test_a_pretraining_without_momentum_needs_no_other_option(tmp_path, data_root):
@@ -300,7 +309,8 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_anything_is_trained(nam
 def test_a_loss_that_is_not_a_number_stops_with_advice(tmp_path, data_root):
     for algorithm, what in (("nn", "loss became"), ("lssvm", "features became too large")):
         run = meta_run(tmp_path / algorithm, max_steps=30, algorithm=algorithm, lr=1e30)
-        with pytest.raises(NonFiniteError, match=rf"{what}.* at step \d+ with learning rate 1e\+30.*try a smaller"):
+        advice = r"What was saved before is kept; try a smaller"  # perhaps nothing
+        with pytest.raises(NonFiniteError, match=rf"{what}.* at step \d+ with learning rate 1e\+30. {advice}"):
             train(run, OPTIONS, data_root=data_root, console=QUIET)
 
 
