@@ -155,7 +155,7 @@ class Engine:
 # Options that may accompany --resume: they do not change what is trained.
 _WITH_RESUME = {
     "resume", "name", "runs", "data_root", "accelerator", "devices", "num_nodes", "strategy",
-    "checkpoint_every", "workers",
+    "checkpoint_every", "workers", "max_pixels",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from fslstm_plugin.registry import DATASETS
 from fslstm_plugin.stopping import stoppable
 
 from . import options, terminal
+from .pictures import MaxPixels
 from .signatures import only_given, split, with_fields, with_recipe
 
 EXAMPLES = """
@@ -59,6 +60,7 @@ def pretrain(
         Optional[int],
         typer.Option(min=16, max=1024, help="Side of the crops from --places or --images; 84 pixels if not given."),
     ] = None,
+    max_pixels: MaxPixels = None,
     seed: options.Seed = 0,
     name: options.Name = None,
     runs: options.RunsFolder = Path("runs"),
@@ -75,6 +77,8 @@ def pretrain(
         options.refuse_with_resume(context)
     elif sum(value is not None for value in (dataset, places, images)) != 1:
         raise UsageError("Name what to pretrain on with just one of --dataset, --places and --images.")
+    elif dataset is not None and max_pixels is not None:
+        raise UsageError("--max-pixels is for --places and --images: a data set is prepared.")
     elif dataset is None and recipe is not None:
         raise UsageError("--recipe is for --dataset: --places and --images have the published one.")
     asked, values = split(options.Engine, more)

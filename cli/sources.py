@@ -12,7 +12,7 @@ import typer
 from fslstm_plugin.errors import UsageError
 
 from . import gathering, pictures, terminal
-from .pictures import BackboneName, Pooling, Weights, refuse_model
+from .pictures import BackboneName, MaxPixels, Pooling, Weights, refuse_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +49,7 @@ class Source:
     backbone: BackboneName = None
     weights: Weights = None
     pooling: Pooling = None
+    max_pixels: MaxPixels = None
 
     @property
     def option(self) -> str | None:
@@ -57,9 +58,9 @@ class Source:
             if self.features is not None:
                 raise UsageError("--pictures and --features are two sources: give one of them.")
             return "--pictures"
-        for name in ("backbone", "weights", "pooling"):
+        for name in ("backbone", "weights", "pooling", "max_pixels"):
             if getattr(self, name) is not None:
-                raise UsageError(f"--{name} says how --pictures become features: give them too.")
+                raise UsageError(f"--{name.replace('_', '-')} says how --pictures become features: give them too.")
         return None if self.features is None else "--features"
 
     def replaces(self, runs: Sequence[str] | None, dataset: str | None) -> bool:

@@ -78,6 +78,8 @@ def tune(
     choices = tuning.choose(families, rows)
     for sentence in (*tuning.evidence(choices, rows), *session.notes):
         typer.echo(sentence)
+    if kept_in is None:
+        typer.echo("The choices are kept nowhere: name them with these arguments.")
     attempt(
         (kept_in, lambda run: _keep(run, choices, rows, str(session.method))),
         (json, lambda file: write_json(file, json_content(rows, session.notes))),

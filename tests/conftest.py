@@ -75,6 +75,7 @@ def fslstm(monkeypatch, capsys, data_root):
 
     def call(*arguments: object) -> Outcome:
         terminal.for_sentences.cache_clear()  # as in a process of its own
+        monkeypatch.setattr("fslstm_plugin.data.reading.decode._allowed", [])
         monkeypatch.setattr(sys, "argv", ["fslstm", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
             run()

@@ -10,6 +10,7 @@ import numpy as np
 import painted
 import pytest
 import torch
+from PIL import Image
 
 from fslstm_plugin.pictures import labelled
 from fslstm_plugin.pictures.embedding import features_of
@@ -64,12 +65,23 @@ def test_a_backbone_that_saw_imagenet_is_told_in_every_table(fslstm, tmp_path: P
         (["--features", "some.npz", "--pictures", "in"], "give one of them"),
         (["--backbone", "conv4"], "--backbone says how --pictures become features"),
         (["--pooling", "avg"], "--pooling says how --pictures become features"),
+        (["--max-pixels", "9"], "--max-pixels says how --pictures become features"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(fslstm, arguments, words) -> None:
     done = fslstm("eval", *arguments)
     assert (done.code, done.err.count("\n")) == (2, 1), done.err
     assert words in done.err
+
+
+def test_a_bound_on_pixels_can_be_raised(fslstm, tmp_path: Path, monkeypatch) -> None:
+    folder, small = painted.labelled(tmp_path / "in"), painted.backbone(tmp_path)
+    Image.new("RGB", (300, 300)).save(folder / "red" / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 299 * 300)
+    arguments = "eval", "nn", "--pictures", folder, *small, *SHORT
+    assert "or, if you trust this file, raise the limit with --max-pixels." in fslstm(*arguments).err
+    done = fslstm(*arguments, "--max-pixels", 300 * 300)
+    assert (done.code, "--max-pixels" in done.err) == (0, False), done.err
 
 
 @pytest.mark.parametrize("command", ["eval", "tune"])

@@ -83,7 +83,7 @@ def test_tune_prints_its_choices(fslstm, tmp_path: Path, features, monkeypatch) 
     done = fslstm("tune", "nn", "--features", features, *SHORT)
     assert done.code == 0, done.err
     assert done.out.startswith("nn: ")
-    assert "Saved" not in done.out
+    assert done.out.endswith("The choices are kept nowhere: name them with these arguments.\n")
     assert [file.name for file in tmp_path.iterdir()] == ["some.npz"]
 
 

@@ -231,6 +231,20 @@ def test_what_is_no_picture_of_a_folder_is_named_before_the_training(fslstm, tmp
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_bound_on_pixels_is_for_a_folder_and_can_be_raised(fslstm, tmp_path, monkeypatch):
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 1023)
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / "images" / name)
+    more = ("--image-size", 32, "--batch-size", 2, "--max-steps", 1, "--workers", 0, "--runs", tmp_path / "runs")
+    done = fslstm("pretrain", "--images", tmp_path / "images", *more)
+    assert (done.code, done.err.endswith("raise the limit with --max-pixels.\n")) == (1, True), done.err
+    done = fslstm("pretrain", "--images", tmp_path / "images", "--max-pixels", 1024, *more)
+    assert done.code == 0, done.err
+    done = fslstm("pretrain", "--dataset", "dots", "--max-pixels", 1024)
+    assert (done.code, done.err) == (2, "fslstm: --max-pixels is for --places and --images: a data set is prepared.\n")
+
+
 def test_parts_beside_a_backbone_are_left_out_by_name(tmp_path):
     tensors = {f"encoder.{name}": value for name, value in TinyBackbone(32).state_dict().items()}
     torch.save({"params": {**tensors, "fc.weight": torch.zeros(1)}, "epoch": 3}, tmp_path / "a.pth")
