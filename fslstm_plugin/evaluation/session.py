@@ -35,29 +35,17 @@ def quiet(title: str, total: int) -> AbstractContextManager[Callable[[int, int],
 
 
 class Session(ABC):
-    """Features of the images of a split, and the methods that are evaluated on them.
+    """Features of the images of a split, and the methods that are evaluated on them."""
 
-    Attributes:
-        name: What distinguishes the rows of a table, where there are several sessions.
-        split: The images, which may be empty, and their classes.
-        backbone: Name of what made the features.
-        method: The method that the backbone was trained for; ``lssvm`` if for none.
-        device: Where to compute.
-        run: The run whose backbone made the features and which keeps the evaluations; None without a run.
-        ranks: The processes that evaluate together.
-        tell: Shows how far a long computation is: from a title and a total to a context with a function of both.
-        notes: What readers of a table must know about the features, in sentences.
-    """
-
-    name: str
-    split: Split
-    backbone: str
-    method: Method
-    device: torch.device
-    run: Run | None
-    ranks: Ranks
-    tell: Tell
-    notes: Sequence[str] = ()
+    name: str  # What distinguishes the rows of a table, where there are several sessions.
+    split: Split  # The images, which may be empty, and their classes.
+    backbone: str  # Name of what made the features.
+    method: Method  # That the backbone was trained for; ``lssvm`` if for none.
+    device: torch.device  # Where to compute.
+    run: Run | None  # Whose backbone made the features, and which keeps the evaluations; None without a run.
+    ranks: Ranks  # The processes that evaluate together.
+    tell: Tell  # Shows how far a long computation is: from a title and a total to a context with a function of both.
+    notes: Sequence[str] = ()  # What readers of a table must know about the features, in sentences.
 
     @abstractmethod
     def methods(self, names: Iterable[str]) -> list[Method]:
@@ -113,30 +101,19 @@ class Session(ABC):
 
 @dataclass(eq=False)
 class RunSession(Session):
-    """A trained model and the images that its methods are evaluated on; see also `Session`.
-
-    Args:
-        precision: Of the backbone, ``"32"`` or ``"bf16"``.
-        data_root: Where the data sets are; the default root if None.
-        cache: Whether features are kept beside the run, and taken from there.
-        note: Called with a sentence on what could not be saved.
-        views: See `seeing`; default the images alone.
-
-    Attributes:
-        model: The run's model on the device.
-    """
+    """A trained model and the images that its methods are evaluated on; see also `Session`."""
 
     run: Run
     split: Split
     device: torch.device
-    precision: str = "32"
-    data_root: Path | None = None
-    cache: bool = True
+    precision: str = "32"  # Of the backbone, ``"32"`` or ``"bf16"``.
+    data_root: Path | None = None  # Where the data sets are; the default root if None.
+    cache: bool = True  # Whether features are kept beside the run, and taken from there.
     ranks: Ranks = ALONE
     tell: Tell = quiet
-    note: Callable[[str], None] = silent
-    views: str | None = None
-    model: FewShotModel = field(init=False)
+    note: Callable[[str], None] = silent  # Called with a sentence on what could not be saved.
+    views: str | None = None  # See `seeing`; default the images alone.
+    model: FewShotModel = field(init=False)  # The run's, on the device.
     _embedded: dict[str, Tensor] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -22,17 +22,13 @@ class AnotherVersion(DataError):
 
 
 class PublishedDataset(Dataset):
-    """A data set with published classes per split, and another name for every other split or choice of images.
+    """A data set with published classes per split, and another name for every other split or choice of images."""
 
-    Attributes:
-        lists: The files ``splits/<lists>_{train,val,test}.txt`` name the classes.
-        name_form: Regular expression of the published names. A split in which no name has this form, as where classes
-            are numbered, is compared by its numbers of classes and images alone.
-        images_per_split: Number of images of each split, where it is published and classes have unequal numbers.
-    """
-
-    lists: str
+    lists: str  # The files ``splits/<lists>_{train,val,test}.txt`` name the classes.
+    # Regular expression of the published names. A split in which no name has this form, as where classes are numbered,
+    # is compared by its numbers of classes and images alone.
     name_form: str
+    # Number of images of each split, where it is published and classes have unequal numbers.
     images_per_split: ClassVar[Mapping[str, int]] = {}
 
     def prepare(self, root: Path, source: Path | None = None, report: Callable[[str], None] = silent) -> None:
@@ -121,15 +117,10 @@ class PublishedDataset(Dataset):
 
 
 class FiledDataset(PublishedDataset):
-    """A published data set with a form of its own: files with the name of the split in theirs.
+    """A published data set with a form of its own: files with the name of the split in theirs."""
 
-    Attributes:
-        train_files: The files of the training split, of which a source in this form has one at least.
-        max_bytes: The most that the files of an archive may hold together.
-    """
-
-    train_files: tuple[str, ...]
-    max_bytes: int
+    train_files: tuple[str, ...]  # The files of the training split, of which a source in this form has one at least.
+    max_bytes: int  # The most that the files of an archive may hold together.
     source_option = "--from DIR"
 
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
@@ -154,11 +145,7 @@ class FiledDataset(PublishedDataset):
 
 
 class OtherVersion(Dataset):
-    """The images of a published data set in another split or number, or images of other classes.
-
-    Args:
-        of: The published data set.
-    """
+    """The images of a published data set in another split or number, or images of other classes."""
 
     classes: ClassVar = {}
     images_per_class = None
