@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
 from functools import cached_property
 from math import prod
 from typing import Protocol
@@ -306,8 +305,7 @@ class _Made(EpisodeFeatures):
     def release(self) -> None:
         super().release()
         for kept in ("points", "support", "query"):
-            with suppress(AttributeError):  # not made yet
-                delattr(self, kept)
+            vars(self).pop(kept, None)  # if it is made yet
 
 
 class _Joined(EpisodeFeatures):
