@@ -11,12 +11,9 @@ class Stream(io.TextIOWrapper):
     """Text to a stream of the operating system; once that fails, as when the reader of a pipe left, to nowhere.
 
     So nothing is lost that a command does after it has printed something.
-
-    Attributes:
-        fault: What went wrong first; None if nothing.
     """
 
-    fault: OSError | None = None
+    fault: OSError | None = None  # What went wrong first; None if nothing.
 
     def write(self, text: str) -> int:
         """Write a text, or remember why not."""

@@ -73,9 +73,6 @@ class PredictionTable:
         model: See `identity_of`.
         classes: Classes whose probabilities get a column each. Default none.
 
-    Attributes:
-        marked: Whether it says of some labels whether they are sure.
-
     Example:
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp()) / "out.csv"
@@ -94,7 +91,7 @@ class PredictionTable:
         self._of_classes = [f"probability of {each}" for each in classes]
         self._columns = [*_COLUMNS, *self._of_classes]
         self.done: set[str] = set()
-        self.marked = False
+        self.marked = False  # Whether it says of some labels whether they are sure.
         self._folders: dict[str, str] = {}
         self._separator = ","  # Or as a spreadsheet saved it.
         self._status: os.stat_result | None = None

@@ -84,13 +84,11 @@ class WholeCheckpoints(TorchCheckpointIO):
     """Writes checkpoints atomically (flushed, then renamed); reads one only if it is whole and of this training.
 
     Lightning would write to the system's folder for temporary files first, and leave the file there when killed.
-
-    Attributes:
-        origin: Digests of what must not change when the training is continued, by its name in messages.
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        # Digests of what must not change when the training is continued, by its name in messages.
         self.origin: dict[str, str] = {}
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
@@ -128,10 +126,6 @@ class Checkpoints(pl.Callback):
     It acts before a step, when all that belongs to the one before is done: the metrics are recorded and, after the last
     step of an epoch, the weights validated. Lightning cannot continue from the end of a step without losing these.
     Between two checkpoints are ``every`` steps, or a minute if it is None.
-
-    Attributes:
-        started: Whether the training has begun, that is, whether a checkpoint to continue from was restored.
-        stop_signal: The signal that asked for the end, 0 if none did.
     """
 
     def __init__(self, run: Run, metrics: Metrics, every: int | None) -> None:
@@ -139,8 +133,8 @@ class Checkpoints(pl.Callback):
         self.metrics = metrics
         self.every = every
         self.saved, self.saved_at = 0, 0.0
-        self.started = False
-        self.stop_signal = 0
+        self.started = False  # Whether the training has begun, so that a checkpoint to continue from was restored.
+        self.stop_signal = 0  # The signal that asked for the end, 0 if none did.
 
     def request_stop(self, number: int, *_: object) -> None:
         """Signal handler: the first signal ends the training after the current step, the second one at once."""

@@ -24,13 +24,11 @@ class Metrics(pl.Callback):
     Lightning's own CSV logger appends, and later than a checkpoint is written: after a kill its file lacks some steps
     and, once the training continues, holds others twice. Here the rows belong to the training's state: every checkpoint
     holds them, and a continued training begins with those of its checkpoint.
-
-    Attributes:
-        rows: Name to number, with the steps done and the epochs before, in chronological order.
     """
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        # Name to number, with the steps done and the epochs before, in chronological order.
         self.rows: list[dict[str, float]] = []
 
     def state_dict(self) -> dict[str, Any]:
