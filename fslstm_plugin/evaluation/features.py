@@ -14,7 +14,7 @@ from ..backbones.base import normalization_of
 from ..backbones.folding import fold_batch_norm
 from ..data.base import Split, silent
 from ..data.images import make_images
-from ..errors import RunError, StorageError
+from ..errors import RunError, StorageError, UsageError
 from ..storage.files import prune, subfolder
 from ..storage.weights import checksum, load_tensors, save_tensors
 from .devices import sent
@@ -112,7 +112,7 @@ class FeatureStore:
                 file = subfolder(self.folder, "cache") / name
                 save_tensors(file, {"features": kept})
                 prune(file.parent, keep=file, pattern=f"{stem}-*.safetensors")
-            except StorageError as error:
+            except (StorageError, UsageError) as error:
                 self.note(f"The features are not kept: {error}")
         return kept
 

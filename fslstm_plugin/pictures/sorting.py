@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from ..errors import StorageError, listed, reason
-from ..storage.files import make_alike, subfolder
+from ..storage.files import make_alike, make_folder, subfolder
 
 _LONGEST = 255  # Bytes of a name that file systems take.
 _LONGEST_FOLDER = 200  # With a number at its end it stays below that.
@@ -41,6 +41,7 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
     names = folder_names(groups)
     said: list[str] = []
     placed: dict[Path, set[str]] = {}
+    make_folder(folder)
     for picture, group in found:
         inner = subfolder(folder, names[group])
         if not picture.is_file():

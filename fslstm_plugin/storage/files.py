@@ -292,6 +292,8 @@ def prune(folder: Path, keep: Path, pattern: str) -> None:
 def subfolder(folder: Path, name: str) -> Path:
     """A folder within a folder, made if needed; refused if it is a link, which would lead elsewhere.
 
+    The outer folder must exist: one that was removed meanwhile, such as a run's, does not come back.
+
     Example:
         >>> import tempfile
         >>> subfolder(Path(tempfile.mkdtemp()), "cache").is_dir()
@@ -300,7 +302,8 @@ def subfolder(folder: Path, name: str) -> Path:
     inner = folder / name
     if inner.is_symlink():
         raise StorageError(f"{inner} is a link, and nothing is written through it: put a folder in its place.")
-    _make(inner)
+    with saying_why(f"Cannot make the folder {inner}"):
+        inner.mkdir(exist_ok=True)
     return inner
 
 
@@ -337,7 +340,7 @@ def write_text(path: Path, text: str | Iterable[str], follow_links: bool = True)
         return
     if follow_links:
         path = replaceable(path)
-    _make(path.parent)
+    make_folder(path.parent)
     with replacing(path) as temporary:
         _write(temporary, parts)
 
@@ -347,7 +350,8 @@ def _write(path: Path, parts: Iterable[str]) -> None:
         file.writelines(parts)
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those around it, if needed; a `StorageError` if the operating system refuses."""
     with saying_why(f"Cannot make the folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
 

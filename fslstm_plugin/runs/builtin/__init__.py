@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...checks import one_of
 from ...errors import RunError
-from ...storage.files import replacing, require_regular, subfolder
+from ...storage.files import make_folder, replacing, require_regular, subfolder
 
 PREFIX = "builtin:"
 
@@ -41,6 +41,7 @@ def place(name: str, runs: Path) -> Path:
         'builtin-cifar-fs-conv4'
     """
     original = packaged(name)
+    make_folder(runs)
     folder = subfolder(runs, f"builtin-{original.name}")
     for file in _FILES:
         content, copy = (original / file).read_bytes(), folder / file
