@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -100,7 +101,7 @@ def reproduce(
     different configuration never is.
     """
     from fslstm_plugin.reproduction import beside, engine, measurements, outputs, support, trainings
-    from fslstm_plugin.reproduction.specification import find
+    from fslstm_plugin.reproduction.specification import PRETRAINING, find
     from fslstm_plugin.runs.folder import Run
 
     trained = {"--dataset": dataset, "--backbone": backbone, "--pretrained": pretrained, "--no-train": no_train}
@@ -138,6 +139,11 @@ def reproduce(
     if not redraw:
         parts = _plan(reproductions, request)
         reproductions = [each for each in reproductions if each.name in parts]
+        if pretrained is not None and all(part.config.kind == PRETRAINING for each in parts.values() for part in each):
+            raise UsageError(
+                f"--pretrained cannot be used with {name} here: it trains nothing from pretrained weights. Name a run "
+                "with --run to evaluate it."
+            )
         if dry_run:
             _say([each.within(output) for each in reproductions], parts, request)
             return
@@ -150,11 +156,13 @@ def reproduce(
             measure = support.measure if reproduction.specification.shows_tasks else engine.measure
             try:
                 measure(reproduction, parts[reproduction.name], request)
-            except Interrupted as stop:  # which names the command for the one training alone
-                raise Interrupted("Stopped. Continue with the same command and --resume.", stop.number) from stop
+            except (Interrupted, KeyboardInterrupt) as stop:  # of which the first names the one training's command
+                number = stop.number if isinstance(stop, Interrupted) else signal.SIGINT
+                raise Interrupted("Stopped. Continue with the same command and --resume.", number) from stop
         with naming_damage(reproduction.folder):
-            outputs.write(reproduction)
-        typer.echo(printable(f"{reproduction.name}: see {reproduction.folder / 'table.md'}"))
+            shown = outputs.write(reproduction)
+        where = f"see {reproduction.folder / 'table.md'}" if shown else "nothing is measured yet."
+        typer.echo(printable(f"{reproduction.name}: {where}"))
         if not redraw and not reproduction.specification.shows_tasks:
             measured = measurements.read(reproduction.folder)
             typer.echo(beside.sentence(beside.shipped_pairs(reproduction.name, measured)))

@@ -11,6 +11,7 @@ import torch
 from msgspec.structs import asdict
 from rich.console import Console
 
+from ..backbones.base import build_backbone
 from ..data.base import Split
 from ..data.root import data_root as default_root
 from ..data.root import load_split
@@ -20,9 +21,10 @@ from ..evaluation.session import RunSession, Tell, quiet
 from ..evaluation.setting import Setting
 from ..evaluation.timing import backbone_seconds
 from ..grammar import BATCH_NORM, parse
+from ..pretrained.opening import load_backbone
 from ..registry import ADAPTERS, DATASETS
 from ..reporting.words import listed
-from ..runs.configuration import Config
+from ..runs.configuration import Config, TrainConfig
 from ..runs.folder import Run
 from ..training.saying import say
 from . import measurements, trainings
@@ -88,7 +90,16 @@ def plan(reproduction: Reproduction, request: Request) -> list[Part]:
     if request.given:
         return _given_parts(reproduction, request.given, shots)
     parts = _planned_parts(reproduction.specification, request, shots)
+    if request.weights is not None:
+        _require_fit(request.weights, parts)
     return parts if request.train else _finished(parts, reproduction.name, request)
+
+
+def _require_fit(weights: Path, parts: Sequence[Part]) -> None:
+    """Refuse weights that are damaged, or of another backbone than one of those to be trained, before any is."""
+    configs = [part.config for part in parts if isinstance(part.config, TrainConfig)]
+    for backbone, size in dict.fromkeys((config.backbone, config.image_size) for config in configs):
+        load_backbone(build_backbone(backbone, size), weights)
 
 
 def _given_parts(reproduction: Reproduction, runs: Sequence[Run], shots: tuple[int, ...]) -> list[Part]:
@@ -262,7 +273,7 @@ def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request)
     for part in parts:
         model = Model.of(part, request)
         session, backbone = model.session, part.config.backbone
-        store = OutcomeStore(session.run, session.split, request.device, where, session.note)
+        store = OutcomeStore(session.run, session.model, session.split, request.device, where, session.note)
         methods = dict(zip(part.methods, session.methods(part.methods), strict=True))
         for setting in settings(part, request):
             known = request.resume and all(store.answered(name, setting) == setting.episodes for name in methods)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ..errors import count_of
 from ..evaluation.setting import Setting
 from ..grammar import BATCH_NORM, parse
+from ..model import FewShotModel
 from ..reporting.words import listed
 from ..runs.configuration import TrainConfig
 from ..runs.folder import Run
@@ -79,7 +80,8 @@ def _passes_left(part: Part, request: Request) -> list[Pass]:
     run = trainings.finished(part.source, request.runs, request.data_root) if request.resume else None
     if run is None:
         return [(part.methods, each) for each in every]
-    store = OutcomeStore(run, part.split(request), request.device, provenance(request))
+    model = FewShotModel.from_run(run)
+    store = OutcomeStore(run, model, part.split(request), request.device, provenance(request))
     left: list[Pass] = []
     for each in every:
         counts = {name: each.episodes - store.answered(name, each) for name in part.methods}

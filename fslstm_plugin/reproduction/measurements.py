@@ -102,7 +102,7 @@ def _commit() -> str:
 def read(folder: Path) -> list[Measurement]:
     """The measurements of a reproduction; none if there are none."""
     file = folder / "measured.json"
-    if not file.is_file():
+    if not os.path.lexists(file):  # what is no file is named for what it is
         return []
     content: _File = read_plain(file, _File, DataError)
     found = []

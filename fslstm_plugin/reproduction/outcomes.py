@@ -15,16 +15,17 @@ import torch
 from torch import Tensor
 
 from ..data.base import Split
-from ..errors import RunError, StorageError, reason
+from ..errors import RunError, StorageError, UsageError, reason
 from ..evaluation.runner import Outcome
 from ..evaluation.session import RunSession
 from ..evaluation.setting import Setting
 from ..methods.base import Method
+from ..model import FewShotModel
 from ..reporting.words import listed
 from ..runs.folder import Run
 from ..storage.files import exclusive, prune, subfolder
 from ..storage.plain import from_plain, to_plain
-from ..storage.weights import load_described, save_tensors
+from ..storage.weights import checksum, load_described, save_tensors
 from .measurements import Provenance
 
 Found = tuple[Outcome, Provenance]
@@ -41,6 +42,7 @@ class OutcomeStore:
     """
 
     run: Run
+    model: FewShotModel  # The run's as it was loaded, since a training may write other weights meanwhile.
     split: Split  # Where the episodes come from.
     device: torch.device  # Where they are computed.
     where: Provenance  # The code and the machine, kept with what is measured now.
@@ -136,7 +138,7 @@ class OutcomeStore:
                 save_tensors(file, tensors, {"provenance": json.dumps(to_plain(self.where))})
                 if len(outcome.accuracies) == setting.episodes:  # Till then, what other code measured stays.
                     prune(file.parent, keep=file, pattern=f"{self._stem(name, setting)}-*.safetensors")
-        except (StorageError, OSError) as error:
+        except (StorageError, UsageError, OSError) as error:
             self.note(f"The outcome of {name} is not kept: {reason(error).rstrip('.')}.")
 
     def _file(self, name: str, setting: Setting) -> Path:
@@ -151,7 +153,7 @@ class OutcomeStore:
         where = self.where
         code = where.version, _code(), torch.__version__
         words = repr((self.split.digest, *code, where.hardware, self.device.type))
-        return _digest(self.run.weights.read_bytes() + words.encode())
+        return _digest((checksum(self.model.state_dict()) + words).encode())
 
 
 @cache

@@ -98,13 +98,17 @@ def _tasks(reproduction: Reproduction) -> Contents:
     )
 
 
-def write(reproduction: Reproduction) -> None:
-    """Make the files of a reproduction, tables and the figure if it has one, from what was measured and published."""
+def write(reproduction: Reproduction) -> bool:
+    """Make the files of a reproduction, tables and the figure if it has one, from what was measured and published.
+
+    Returns:
+        Whether there was anything to show; if not, nothing is written.
+    """
     folder, title = reproduction.folder, reproduction.specification.title
     with exclusive(folder):  # or another process, which read earlier, might write later
         found = contents(reproduction)
         if not found.rows:
-            return
+            return False
         lead = list(found.lead)
         if found.figure is not None:
             lead.insert(0, f"![{title}](figure.png)")
@@ -115,6 +119,7 @@ def write(reproduction: Reproduction) -> None:
         write_json(folder / "table.json", {"rows": found.rows}, follow_links=False)
         if found.latex:
             write_text(folder / "table.tex", found.latex, follow_links=False)
+    return True
 
 
 def reproduction_section(folder: Path) -> Section:

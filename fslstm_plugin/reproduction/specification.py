@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -97,7 +98,7 @@ class Reproduction:
         """Read ``specification.json`` and, where there is one, ``published.json``."""
         specification: Specification = read_plain(folder / "specification.json", Specification, DataError)
         file = folder / "published.json"
-        published: Published = read_plain(file, Published, DataError) if file.is_file() else Published()
+        published: Published = read_plain(file, Published, DataError) if os.path.lexists(file) else Published()
         return cls(folder, specification, published)
 
     def within(self, output: Path) -> Reproduction:

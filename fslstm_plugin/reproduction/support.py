@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ class Tasks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def read(folder: Path) -> Tasks | None:
     """The tasks of a reproduction; None if there are none."""
     file = folder / "measured.json"
-    return read_plain(file, Tasks, DataError) if file.is_file() else None
+    return read_plain(file, Tasks, DataError) if os.path.lexists(file) else None
 
 
 def measure(reproduction: Reproduction, parts: Sequence[Part], request: Request) -> None:

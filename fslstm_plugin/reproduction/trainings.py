@@ -294,7 +294,11 @@ def _train(
         raise RunError(f"{run.path} has this configuration but is not finished: continue it with `resume=True`.")
     say(console, f"{'Continuing' if again else 'Training'} {run.path}: {describe(config)}.")
     work = pretrain if isinstance(config, PretrainConfig) else train
-    work(run, EngineOptions(training.accelerator), data_root=data_root, resume=again, console=console)
+    try:
+        work(run, EngineOptions(training.accelerator), data_root=data_root, resume=again, console=console)
+    finally:
+        with suppress(OSError):
+            run.path.rmdir()  # It is empty if the training could not begin.
     return Run.open(run.path)
 
 

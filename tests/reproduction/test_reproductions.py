@@ -92,7 +92,7 @@ def reproduce(fslstm, runs, folder, output):
     """Calls the command with the folders of the test."""
 
     def call(*arguments: object, output: Path = output):
-        return fslstm("reproduce", *arguments, "--runs", runs, "--output", output)
+        return fslstm("reproduce", "--runs", runs, "--output", output, *arguments)  # Of two values the last counts.
 
     return call
 
@@ -1087,6 +1087,48 @@ def test_a_run_without_a_data_set_is_refused(trained, reproduce, tmp_path):
     assert "was pretrained on a folder of images" in result.err
 
 
+@pytest.mark.parametrize("file", ["measured.json", "published.json"])
+def test_what_is_no_file_is_named_and_not_taken_for_absent(file, reproduce, folder, output):
+    place = Reproduction.read(folder / "table3").put_into(output).folder
+    (place / file).unlink(missing_ok=True)
+    (place / file).mkdir()
+    result = reproduce("table3", "--redraw")
+    assert result.code == 1
+    assert f"{file} is a folder" in result.err
+
+
+def test_what_was_not_measured_is_not_said_to_be_drawn(reproduce, folder, output):
+    for name in ("unbalanced", "figure-support"):
+        place = Reproduction.read(folder / name).put_into(output).folder
+        result = reproduce(name, "--redraw")
+        assert (result.code, result.out) == (0, f"{name}: nothing is measured yet.\n")
+        assert [file.name for file in place.iterdir()] == ["specification.json"]
+
+
+def test_pretrained_weights_that_nothing_begins_from_are_refused(trained, reproduce):
+    result = reproduce("unbalanced", *SMALL, "--pretrained", "reproduce-quick-dots-tiny-pretrained", "--dry-run")
+    assert result.code == 2
+    assert "--pretrained cannot be used with unbalanced here" in result.err
+
+
+def test_pretrained_weights_that_do_not_fit_are_named_before_anything_is_trained(trained, reproduce, tmp_path):
+    weights = trained / "reproduce-quick-dots-tiny-pretrained"
+    result = reproduce("table1", *SMALL, "--backbone", "conv4", "--pretrained", weights, "--runs", tmp_path / "runs")
+    assert result.code == 1
+    assert "do not fit this Conv4" in result.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_training_that_cannot_begin_leaves_no_folder(reproduce, tmp_path, monkeypatch):
+    def fails(run: Run, *_: object, **__: object):
+        assert run.path.is_dir()
+        raise UsageError("It cannot begin.")
+
+    monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", fails)
+    assert reproduce("table1", *SMALL, "--runs", tmp_path / "runs").code == 2
+    assert [file for file in (tmp_path / "runs").iterdir() if file.is_dir()] == []
+
+
 def test_runs_that_would_be_one_line_are_refused_and_one_run_is_measured_once(trained, reproduce, output, tmp_path):
     base = trained / "reproduce-quick-dots-tiny-pretrained"
     shutil.copytree(base, tmp_path / "again")
@@ -1244,7 +1286,9 @@ def test_a_measurement_that_was_stopped_is_continued(
 ):
     asked = (*TRANSDUCTION, "--episodes", 10, "--seed", 7)
     evaluated.stop = True
-    assert reproduce(*asked).code == 130
+    result = reproduce(*asked)
+    assert result.code == 130
+    assert "Stopped. Continue with the same command and --resume." in result.err
     assert len(measured_in(output)) == 4 * 2, "each setting is kept as soon as it is measured"
     first = (output / "transduction" / "measured.json").read_bytes()
     planned, left = (reproduce(*asked, "--dry-run", *more).out.count("evaluate ") for more in ((), ("--resume",)))
@@ -1335,6 +1379,45 @@ def test_models_that_are_compared_are_evaluated_again_only_where_they_are_new(tr
         assert len(evaluated) == 4, "two passes at two numbers of shots, on the weights that are new"
     finally:
         save_tensors(run.weights, weights)
+
+
+def test_weights_that_a_training_writes_meanwhile_get_no_outcomes_of_the_earlier_ones(
+    trained, reproduce, few_methods, tmp_path, monkeypatch, evaluated
+):
+    run = tmp_path / "run"
+    shutil.copytree(trained / TRANSDUCTION[-1], run)
+    asked = ("transduction", "--run", run, "--episodes", 10, "--shots", 5)
+    measure, weights = RunSession.measure, Run.open(run).load_weights()
+
+    def meanwhile(session, *more, **options):
+        save_tensors(run / "model.safetensors", {name: value * 0.5 for name, value in weights.items()})
+        return measure(session, *more, **options)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(RunSession, "measure", meanwhile)
+        assert reproduce(*asked).code == 0
+    evaluated.clear()
+    assert reproduce(*asked, "--resume").code == 0
+    assert evaluated, "the weights that are there now were not measured"
+
+
+def test_a_run_that_is_removed_while_it_is_evaluated_does_not_come_back(
+    trained, reproduce, few_methods, output, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    shutil.copytree(trained / TRANSDUCTION[-1], run)
+    measure = RunSession.measure
+
+    def removing(session, *more, **options):
+        shutil.rmtree(run, ignore_errors=True)
+        return measure(session, *more, **options)
+
+    monkeypatch.setattr(RunSession, "measure", removing)
+    result = reproduce("transduction", "--run", run, "--episodes", 10, "--shots", 5)
+    assert result.code == 0, result.err
+    assert "The outcome of nn is not kept" in result.err
+    assert not run.exists()
+    assert measured_in(output)
 
 
 def test_what_others_published_stands_beside_ours_with_its_source(
