@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fslstm_plugin import evaluate
 from fslstm_plugin.data.images import make_images
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.runs.folder import Run
@@ -55,6 +56,30 @@ def test_products_are_the_mean_of_the_runs_cosines(names, fslstm, runs: Path, do
     command = ("eval", *METHODS, "--run", "+".join(names), "--runs", runs, "--split", "train")
     found = rows(fslstm, *command, tmp_path / "b.json")
     assert [row["accuracy"] for row in found] == pytest.approx([row["accuracy"] for row in expected])
+
+
+def test_a_sum_gains_by_what_the_other_run_knows_and_loses_by_noise() -> None:
+    """Classes with random means; the other run has means and noise of its own, or those of the first and more noise."""
+    generator = torch.Generator().manual_seed(0)
+    labels, scale = torch.arange(20).repeat_interleave(60), torch.arange(1, 129) ** -0.5
+
+    def noise(count: int) -> torch.Tensor:
+        return scale * torch.randn(count, 128, generator=generator)
+
+    def drawn(apart: float) -> torch.Tensor:
+        return F.normalize(1 + apart * noise(20)[labels] + noise(1200), dim=-1)
+
+    def accuracy(*parts: torch.Tensor) -> float:
+        features = torch.cat(parts, -1) / len(parts) ** 0.5
+        return evaluate(features, labels, ["lssvm(ridge=1,normalize)"], shots=1, episodes=500)[0].accuracy
+
+    run = drawn(0.45)
+    alone, spread = accuracy(run), (run - run.mean(0)).square().mean().sqrt()
+    assert accuracy(run, run) == pytest.approx(alone)
+    assert accuracy(run, drawn(0.45)) > alone + 5
+    noisier = F.normalize(run + spread * torch.randn(run.shape, generator=generator), dim=-1)
+    for worse in (drawn(0), noisier):
+        assert accuracy(worse) < accuracy(run, worse) < alone - 1
 
 
 def test_a_name_with_a_plus_is_a_run_before_it_is_a_sum(runs: Path) -> None:
