@@ -305,7 +305,8 @@ class Classifier:
         """How familiar each point is, by its rank among the labelled ones: small for what is of none of the classes.
 
         Of points of the classes about a share e has at most the familiarity e, see `refusal.refused_share`, so that
-        one takes those with at most 0.05 for unknown, say; n labelled points give ranks from ``1 / (n + 1)`` on.
+        one takes those with at most 0.05 for unknown, say; n labelled points give ranks from ``1 / (n + 1)`` on. Where
+        `suggest` chose the labelled points, the share is smaller.
 
         Args:
             X: Features ``(m, d)``, or m pictures.

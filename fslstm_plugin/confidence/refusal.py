@@ -18,7 +18,11 @@ def refused_share(counts: Sequence[int], rank: float, *, equally: bool = False) 
 
         ``r / (2 + sum_i (k_i - 1))``.
 
+    Of classes of one point no point is ranked, so that where only these matter it may be all of their queries.
     Which classes matter is not known: at the least any one, at the most any number of the smallest or the largest.
+
+    This assumes points that are drawn as the queries are. Points that `suggestions.suggest` chose are less alike, and
+    the share is smaller.
 
     Args:
         counts: Points of each class.
@@ -39,7 +43,7 @@ def refused_share(counts: Sequence[int], rank: float, *, equally: bool = False) 
 
     def share(matter: Sequence[int]) -> float:
         queries = len(matter) / len(sizes) if equally else sum(matter) / sum(sizes)
-        return queries * min(1.0, lowest / (2 + sum(matter) - len(matter)))
+        return queries * min(1.0, lowest / (2 + sum(matter) - len(matter) if max(matter) > 1 else 1))
 
     least = min((share([each]) for each in sizes if each > 1), default=0.0)
     several = [part for place in range(len(sizes)) for part in (sizes[: place + 1], sizes[place:])]

@@ -45,7 +45,7 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
 
     Example:
         >>> accepting(0.95, [5] * 5)[1]
-        'Expect this of about 4 % of the pictures of the classes, too: more of some classes, fewer of others.'
+        "Expect this of about 4 % of the pictures of the classes, too: more of some classes, fewer of others, and ..."
     """
     if accepted == 1:
         enough = math.ceil(_LEAST / (1 - _LEAST) - ROUNDING)
@@ -60,7 +60,8 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
     return [
         f'A picture is "{NONE}" if it is less similar to every class than {100 * accepted:g} % of the labelled '
         "pictures are to theirs.",
-        f"{shares}: more of some classes, fewer of others.",
+        f"{shares}: more of some classes, fewer of others, and fewer of all where 'fslstm suggest' chose the labelled "
+        "ones.",
     ]
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fslstm_plugin import EpisodeFeatures
+from fslstm_plugin.classifier.suggestions import suggest_first
 from fslstm_plugin.confidence.familiarity import familiarity, familiarity_rank
 from fslstm_plugin.confidence.refusal import refused_share
 from fslstm_plugin.pictures.acceptance import accepting
@@ -67,6 +68,8 @@ CASES = [
     ((20, 2, 2, 2, 2), (1.0, 0.5, 0.5, 0.5, 0.5), 0.05),
     ((2, 3, 5, 10, 20), (1.5, 1.2, 1.0, 0.7, 0.5), 0.05),
     ((1,) * 10 + (10,) * 10, (1.0,) * 20, 0.05),
+    ((1,) * 4 + (5,) * 4, (1.0,) * 4 + (0.6,) * 4, 0.05),
+    ((1, 1, 1, 10), (1.0, 1.0, 1.0, 0.5), 0.1),
 ]
 
 
@@ -92,6 +95,27 @@ def test_as_many_queries_of_the_classes_are_refused_as_is_said(
     for equally, measured in ((False, float(refused @ shares)), (True, float(refused.mean()))):
         low, high = refused_share(sizes, rank, equally=equally)
         assert low - 0.02 <= measured <= high + 0.02
+
+
+def test_fewer_are_refused_where_the_labelled_points_were_suggested() -> None:
+    """Of as many of each class that were drawn at random as many as is said, of these not half as many."""
+    generator = torch.Generator().manual_seed(0)
+    scale, classes, rank = torch.arange(1, 65) ** -0.5, torch.arange(5), 0.05
+    refused, said = [], []
+    for _ in range(60):
+        means = 1 + scale * torch.randn(5, 64, generator=generator)
+        labels, new = classes.repeat(60), classes.repeat(30)
+        pool, query = (means[each] + scale * torch.randn(len(each), 64, generator=generator) for each in (labels, new))
+        chosen = torch.tensor([each.place for each in suggest_first(pool, 30)])
+        counts = labels[chosen].bincount(minlength=5)
+        drawn = torch.cat([(labels == each).nonzero()[: int(counts[each]), 0] for each in classes])
+        ranks = (familiarity_rank(EpisodeFeatures(pool[each], query, labels[each])) for each in (chosen, drawn))
+        refused.append([float((each <= rank + 1e-9).double().mean()) for each in ranks])
+        said.append(refused_share(counts.tolist(), rank, equally=True))
+    (of_chosen, of_drawn), (low, high) = (torch.tensor(each).mean(0).tolist() for each in (refused, said))
+    assert low - 0.01 <= of_drawn <= high + 0.01
+    assert of_chosen < low / 2
+    assert "fewer of all where 'fslstm suggest' chose the labelled ones." in accepting(0.95, [6] * 5)[1]
 
 
 def test_an_unfamiliar_query_is_less_familiar_than_all_points() -> None:
