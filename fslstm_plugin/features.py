@@ -40,7 +40,8 @@ class EpisodeFeatures:
             one.
         labels: int64 in [0, ways), any order, any number per class: ``(..., n)``, or ``(n,)`` for all episodes.
         ways: Number of classes; default the greatest label + 1.
-        base_mean: Mean feature ``(d,)`` of the base classes' images, for methods that subtract it. Default None.
+        base_mean: Mean feature ``(d,)`` of the base classes' images, or of each of these classes ``(classes, d)``, for
+            methods that need it. Default None.
         map_shape: Shape (channels, height, width) of the feature maps that were flattened to d features, for methods
             that work on maps. Default None.
 
@@ -253,10 +254,18 @@ class EpisodeFeatures:
         return parts[0] if len(parts) == 1 else _Joined(parts)
 
 
+def is_mean(shape: Sequence[int], dim: int) -> bool:
+    """Whether a shape is that of the base classes' mean feature, or of the means of each of them."""
+    return len(shape) in (1, 2) and shape[-1] == dim and shape[0] > 0
+
+
 def _check_base_mean(base_mean: Tensor, dim: int) -> None:
     require_tensor("The base mean", base_mean)
-    if base_mean.shape != (dim,):
-        raise UsageError(f"The base mean must be one feature vector ({dim},), but got {tuple(base_mean.shape)}.")
+    if not is_mean(base_mean.shape, dim):
+        raise UsageError(
+            f"The base mean must be one feature vector ({dim},), or one for each base class (classes, {dim}), but got "
+            f"{tuple(base_mean.shape)}."
+        )
     if base_mean.is_complex():
         raise UsageError(f"The base mean must be of real numbers, but got {base_mean.dtype}.")
     if values_known() and not base_mean.isfinite().all():

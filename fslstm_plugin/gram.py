@@ -150,6 +150,19 @@ class EpisodeGram:
             torch.lerp(self.query_block, other.query_block, share),
         )
 
+    def plus(self, other: EpisodeGram) -> EpisodeGram:
+        """The Gram matrix of the same features with others beside them; the other one has the same blocks.
+
+        Example:
+            >>> own, other = (EpisodeGram.from_features(torch.eye(2) * k, torch.eye(2)) for k in (1, 3))
+            >>> own.plus(other).cross
+            tensor([[4., 0.],
+                    [0., 4.]], dtype=torch.float64)
+        """
+        query = None if self.query is None else self.query + other.query_block
+        norms = self.query_norms + other.query_norms
+        return EpisodeGram(self.support + other.support, self.cross + other.cross, norms, self.dim, query)
+
     @property
     def whole(self) -> Tensor:
         """The inner products of all points with all, ``(..., n + m, n + m)``, the support first; see `query_block`.

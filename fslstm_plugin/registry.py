@@ -293,6 +293,7 @@ ADAPTERS = Registry(
         "iam": "fslstm_plugin.adapters.iam:InverseAttentionModule",
         "normalize": "fslstm_plugin.adapters.normalize:Normalize",
         "power": "fslstm_plugin.adapters.power:Power",
+        "stretch": "fslstm_plugin.adapters.stretch:Stretch",
     },
 )
 

@@ -352,7 +352,8 @@ def _features(episodes: SmallEpisodes) -> EpisodeFeatures:
     """The episodes' features, not negative."""
     support, query = episodes.support.relu(), episodes.query.relu()
     mean = torch.linspace(0.2, 0.8, _DIM, dtype=support.dtype)
-    return EpisodeFeatures(support, query, episodes.labels, _WAYS, base_mean=mean, map_shape=_MAP)
+    means = torch.stack([mean, mean.square(), mean.sqrt()])  # of three base classes
+    return EpisodeFeatures(support, query, episodes.labels, _WAYS, base_mean=means, map_shape=_MAP)
 
 
 def _check_joining(name: str, method: Method, episodes: SmallEpisodes) -> None:

@@ -6,5 +6,6 @@ from .center import Center
 from .iam import InverseAttentionModule
 from .normalize import Normalize
 from .power import Power
+from .stretch import Stretch
 
-__all__ = ["BalancedAffinities", "Center", "FeatureAdapter", "InverseAttentionModule", "Normalize", "Power"]
+__all__ = ["BalancedAffinities", "Center", "FeatureAdapter", "InverseAttentionModule", "Normalize", "Power", "Stretch"]

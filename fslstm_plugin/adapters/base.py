@@ -25,6 +25,7 @@ class FeatureAdapter(nn.Module, ABC):
         needs_gram: Whether the new features are made of the Gram matrices, the queries' own block included, so that
             there is no mean of them over the base classes. Default False.
         needs_base_mean: Whether the mean feature of the base classes is needed. Default False.
+        needs_base_classes: Whether that of each of them is. Default False.
         is_static: See `Method`. Default False.
         sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the
             features, or ``"backbone"``, the backbone. Default none: it has no weights.
@@ -34,6 +35,7 @@ class FeatureAdapter(nn.Module, ABC):
     is_label_free: bool = True
     needs_gram: bool = False
     needs_base_mean: bool = False
+    needs_base_classes: bool = False
     is_static: bool = False
     sizes: ClassVar[tuple[str, ...]] = ()
 

@@ -52,6 +52,7 @@ class Center(FeatureAdapter):
                 "center=base needs the mean feature of the base classes, which these features come without, as all do "
                 "behind bpa: pass base_mean, or use center=episode."
             )
+        mean = mean if mean.ndim == 1 else mean.mean(0)
         return features.derived(lambda points: _less(points, mean.to(points)))
 
 

@@ -23,6 +23,7 @@ from ..confidence.conformal import (
     usual_coverage,
 )
 from ..errors import RunError, UntrainedError, UsageError
+from ..features import is_mean
 from ..methods.base import Method
 from ..naming import has_weights, parse_method
 from ..pretrained import PictureBackbone, open_backbone
@@ -513,6 +514,9 @@ def _base_mean(values: Any, length: int) -> Tensor:
         mean = np.asarray(as_array(values), dtype=np.float64)
     except (TypeError, ValueError):
         mean = np.empty(0)
-    if mean.shape != (length,) or not np.isfinite(mean).all():
-        raise UsageError(f"`base_mean` must be {length} finite numbers, as many as features, but got {values!r}.")
+    if not is_mean(mean.shape, length) or not np.isfinite(mean).all():
+        raise UsageError(
+            f"`base_mean` must be {length} finite numbers, as many as features, or so many for each of other classes, "
+            f"but got {values!r}."
+        )
     return torch.from_numpy(mean)

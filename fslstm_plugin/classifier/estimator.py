@@ -30,7 +30,8 @@ class FewShotClassifier(ClassifierMixin, Classifier, BaseEstimator):
         backbone: What `open_backbone` takes: a name or a module. Default None: X are features.
         temperature: By which logits are divided before they become probabilities; or ``"leave-one-out"`` (default),
             which fits it to the labelled points, each left out, see `calibration.temperature_of`.
-        base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract. Default None.
+        base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract, or of each of their
+            classes ``(classes, d)``, which those with ``stretch`` need. Default None.
         seed: Of what is drawn: the order of equal scores in `predict_set`. Default 0.
         set_method: Name of the method whose p-values make the sets of `predict_set`. Default None: ``method``. Where
             that was chosen with the labelled points, as `choose_method` does, name one that was not, such as its first

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from .. import __version__
 from ..errors import RunError, UsageError, printable
+from ..features import is_mean
 from ..storage.damage import naming_damage
 from ..storage.files import replaceable, require_regular
 from ..storage.weights import load_described, save_tensors
@@ -85,7 +86,7 @@ class ModelFile(_Shared, frozen=True):
     classes: np.ndarray  # Their names (ways,), two or more: strings, or numbers of any type.
     support: np.ndarray  # Features (n, d), float32 or float64.
     labels: np.ndarray  # Class of each, int64 (n,) in [0, ways).
-    base_mean: np.ndarray | None = None  # Mean feature (d,) of other images.
+    base_mean: np.ndarray | None = None  # Mean feature (d,) of other images, or of each of their classes (classes, d).
 
     def write(self, file: Path) -> None:
         """Write the file, so that it is whole or absent; a link stays one, to the file that is replaced."""
@@ -133,7 +134,7 @@ class ModelFile(_Shared, frozen=True):
         _require(labels.unique().tolist() == list(range(len(classes))), "classes that are not the labels'")
         _require(len(described.pictures) in (0, len(support)), "names of other pictures")
         _require(len(described.groups) in (0, len(support)), "groups of other points")
-        _require(mean is None or mean.shape == support.shape[1:], "a mean of another shape")
+        _require(mean is None or is_mean(mean.shape, support.shape[1]), "a mean of another shape")
         _require(all(bool(each.isfinite().all()) for each in tensors.values()), "numbers that are not finite")
         _require(described.temperature > 0 and isfinite(described.temperature), "a temperature that is not positive")
         _require(0 <= described.seed < _SEEDS, "a seed that is none")

@@ -77,7 +77,8 @@ def choose_method(
         labels: int64 ``(n,)`` in [0, ways).
         candidates: Names of heads, with adapters that are not transductive; the first is the one to stay with. Default
             ``CANDIDATES``: LSSVM of points of unit length, and of points that are raised to the power 1/2 before.
-        base_mean: Mean feature ``(d,)`` of other images, for candidates with ``center``. Default None.
+        base_mean: Mean feature ``(d,)`` of other images, for candidates with ``center``, or of each of their classes
+            ``(classes, d)``, for those with ``stretch``. Default None.
         groups: Points that belong together and leave together, int64 ``(n,)``, see `groups.numbered`; the standard
             error is over groups. Default None: each point is by itself.
 

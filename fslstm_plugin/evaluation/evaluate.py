@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..checks import require_unmasked
 from ..errors import UsageError
+from ..features import is_mean
 from ..gram import require_resolved
 from ..methods.base import Method
 from .feature_session import FeatureSession
@@ -48,7 +49,8 @@ def evaluate(
         seed: Seed of the episodes. Default 0.
         query_balance: ``"uniform"`` (default), or ``"dirichlet:A"`` with a number A.
         interval: What the intervals are over: ``"episodes"`` (default) or ``"classes"``.
-        base_mean: Mean feature ``(d,)`` of other classes, for methods that subtract it. Default None.
+        base_mean: Mean feature ``(d,)`` of other classes, or of each of them ``(classes, d)``, for methods that need
+            it. Default None.
         device: Where to compute. Default the CPU.
 
     Returns:
@@ -73,8 +75,11 @@ def evaluate(
         raise UsageError(f"The features must be of shape (N, d), but are of shape {tuple(points.shape)}.")
     classes = _labels(labels, len(points))
     mean = None if base_mean is None else _finite("base_mean", base_mean)
-    if mean is not None and mean.shape != points.shape[1:]:
-        raise UsageError(f"base_mean must be of shape ({points.shape[1]},), but is of shape {tuple(mean.shape)}.")
+    if mean is not None and not is_mean(mean.shape, points.shape[1]):
+        raise UsageError(
+            f"base_mean must be of shape ({points.shape[1]},) or (classes, {points.shape[1]}), but is of shape "
+            f"{tuple(mean.shape)}."
+        )
     if not isinstance(methods, (list, tuple)) or not methods or not all(isinstance(e, (str, Method)) for e in methods):
         raise UsageError(f"methods must be a list of names or methods, such as ['nn', 'tim'], but got {methods!r}.")
     further = queries, episodes, seed, query_balance, interval

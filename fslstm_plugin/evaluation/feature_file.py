@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..errors import DataError
+from ..features import is_mean
 from ..storage.damage import naming_damage
 from ..storage.files import require_regular
 from ..storage.weights import load_tensors
@@ -48,7 +49,7 @@ def open_feature_file(
     """The features of a file, NumPy's ``.npz`` or safetensors; unfit arrays are refused before their contents are read.
 
     It holds ``features`` ``(N, d)``, floating point, and ``labels`` ``(N,)``, whole numbers or, in ``.npz``, texts; and
-    perhaps ``base_mean`` ``(d,)``, the mean feature of other classes, for methods that subtract it. Nothing in it is
+    perhaps ``base_mean``, the mean feature ``(d,)`` of other classes, or that of each of them. Nothing in it is
     run. An ``.npz`` file has checksums; safetensors has none but in files of this package, so that damage to the
     numbers of another's is not noticed.
 
@@ -77,7 +78,7 @@ def open_feature_file(
         center = None if mean is None else torch.from_numpy(mean.astype(np.float32))
     if not torch.linalg.vector_norm(points, dim=-1).isfinite().all():
         raise DataError(f"Features in {file} are infinite, or not numbers, or too large for float32.")
-    if center is not None and not torch.linalg.vector_norm(center).isfinite():
+    if center is not None and not torch.linalg.vector_norm(center, dim=-1).isfinite().all():
         raise DataError(f"Numbers of base_mean in {file} are infinite, or not numbers, or too large for float32.")
     made_by = f"features of length {features.shape[1]}"
     return FeatureSession.of(file.name, "file", points, labels, made_by, device, ranks, tell, center)
@@ -188,5 +189,8 @@ def _check(file: Path, forms: Mapping[str, _Form]) -> None:
         )
     if labels.kind == "U" and labels.itemsize > 4 * _LONGEST_LABEL:
         raise DataError(f"The labels in {file} are longer than {_LONGEST_LABEL:,} characters: give the classes names.")
-    if mean is not None and (mean.shape != features.shape[1:] or mean.kind != "f"):
-        raise DataError(f"base_mean in {file} must be {features.shape[1]} finite numbers, but is {mean}.")
+    if mean is not None and (mean.kind != "f" or not is_mean(mean.shape, features.shape[1])):
+        raise DataError(
+            f"base_mean in {file} must be {features.shape[1]} finite numbers, or so many for each of other classes, "
+            f"but is {mean}."
+        )

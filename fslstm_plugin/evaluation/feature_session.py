@@ -30,7 +30,8 @@ class FeatureSession(Session):
     device: torch.device
     ranks: Ranks = ALONE
     tell: Tell = quiet
-    base_mean: Tensor | None = None  # Mean feature ``(d,)`` of other classes, float32. Default None: it is not known.
+    # Mean feature ``(d,)`` of other classes, or of each of them ``(classes, d)``, float32. Default None: unknown.
+    base_mean: Tensor | None = None
     notes: Sequence[str] = ()
     name: str = ""  # In tables. Default the name of the data.
     run: Run | None = None
@@ -99,6 +100,8 @@ class FeatureSession(Session):
                     f"{name} needs the mean feature of base classes, and there is none with {self.name}: use "
                     "center=episode; a file or an array of features can have one beside it, base_mean (d,)."
                 )
+            if method.needs_base_classes and self.base_mean is not None and self.base_mean.ndim == 1:
+                raise UsageError(f"{name} needs the mean feature of each base class: give a base_mean (classes, d).")
             if str(method) in methods and has_weights(method):
                 raise UsageError(f"Two methods with weights are called {method}: evaluate each by itself.")
             methods[str(method)] = method.to(self.device)

@@ -91,6 +91,16 @@ class FeatureStore:
         """Mean feature of the images, float32 ``(d,)``; see `features`."""
         return self._kept(split, "mean", 1, progress, lambda each: each.double().mean(0, keepdim=True).float())[0]
 
+    def class_means(self, split: Split, progress: Progress = silent) -> Tensor:
+        """Mean feature of the images of each class, float32 ``(classes, d)``; see `features`."""
+
+        def means(features: Tensor) -> Tensor:
+            found = features.new_zeros(len(split.class_names), features.shape[1], dtype=torch.float64)
+            labels = split.labels.to(found.device)
+            return (found.index_add_(0, labels, features.double()) / labels.bincount().unsqueeze(1)).float()
+
+        return self._kept(split, "class-means", len(split.class_names), progress, means)
+
     def _kept(
         self, split: Split, what: str, rows: int, progress: Progress, reduce: Callable[[Tensor], Tensor]
     ) -> Tensor:

@@ -92,10 +92,14 @@ class Session(ABC):
 
     @staticmethod
     def by_pass(methods: Sequence[Method]) -> list[list[Method]]:
-        """Methods that work on the same features: the backbone's, an episode's own, or those of one method."""
-        passes: dict[tuple[bool, str], list[Method]] = {}
+        """Methods that work on the same features, the backbone's, an episode's own, or those of one method.
+
+        Those that need each base class are apart from those that need the mean of all its images at most.
+        """
+        passes: dict[tuple[bool, str, bool], list[Method]] = {}
         for method in methods:
-            passes.setdefault((method.episode_statistics, str(method) if method.embeds else ""), []).append(method)
+            key = method.episode_statistics, str(method) if method.embeds else "", method.needs_base_classes
+            passes.setdefault(key, []).append(method)
         return [passes[key] for key in sorted(passes)]
 
 
@@ -141,7 +145,7 @@ class RunSession(Session):
             if method.needs_base_mean and self.run.config.dataset is None:
                 raise UsageError(
                     f"{name} needs the mean feature of base classes, but the run {self.run.name} was pretrained on a "
-                    "folder of images: use center=episode."
+                    "folder of images: use center=episode, or neither center nor stretch."
                 )
         if any(method.needs_base_mean for method in methods.values()):
             _ = self._base  # which is missed now, not after minutes of work
@@ -156,6 +160,11 @@ class RunSession(Session):
     def base_mean(self) -> Tensor:
         """Mean feature ``(d,)`` of the base classes, on the device."""
         return self._computed(self._base, self._store().mean)
+
+    @cached_property
+    def base_classes(self) -> Tensor:
+        """Mean feature of each base class ``(classes, d)``, on the device."""
+        return self._computed(self._base, self._store().class_means)
 
     @cached_property
     def _base(self) -> Split:
@@ -187,6 +196,8 @@ class RunSession(Session):
         return indexed(self.features, getattr(self.model.backbone, "map_shape", None), self._mean_for(methods))
 
     def _mean_for(self, methods: Sequence[Method]) -> Tensor | None:
+        if any(method.needs_base_classes for method in methods):
+            return self.base_classes
         return self.base_mean if any(method.needs_base_mean for method in methods) else None
 
 

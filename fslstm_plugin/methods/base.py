@@ -239,6 +239,11 @@ class Method(nn.Module, ABC):
         return any(adapter.needs_base_mean for adapter in self.adapters)
 
     @property
+    def needs_base_classes(self) -> bool:
+        """Whether the mean feature of each base class is needed."""
+        return any(adapter.needs_base_classes for adapter in self.adapters)
+
+    @property
     def family(self) -> str:
         """Registered name of the head, or of the method itself."""
         return METHODS.name_of(self)
