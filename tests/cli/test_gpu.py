@@ -116,12 +116,12 @@ def points(episodes: int, count: int, dim: int = DIM) -> torch.Tensor:
 def test_every_method_computes_on_the_gpu_what_it_computes_on_the_cpu(name, gpu):
     method = parse_method(name, dim=DIM, backbone=Sizes()).eval()
     episodes = 3 if gpu.kind == "pretended" else 100
-    support, query, mean = points(episodes, 10), points(episodes, 15), points(1, 9).mean((0, 1))
+    support, query, means = points(episodes, 10), points(episodes, 15), points(2, 5).mean(0)
     labels = torch.arange(10) % 5
-    expected = method.logits(EpisodeFeatures(support, query, labels, base_mean=mean, map_shape=MAP)).detach()
+    expected = method.logits(EpisodeFeatures(support, query, labels, base_mean=means, map_shape=MAP)).detach()
     method.to("cuda")
     parts = (part.to("cuda") for part in (support, query, labels))
-    found = method.logits(EpisodeFeatures(*parts, base_mean=mean.to("cuda"), map_shape=MAP)).detach()
+    found = method.logits(EpisodeFeatures(*parts, base_mean=means.to("cuda"), map_shape=MAP)).detach()
     assert found.device.type == "cuda"
     assert_same_predictions(found.cpu(), expected)
     if gpu.kind == "pretended":  # which rounds as the CPU

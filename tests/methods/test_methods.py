@@ -379,7 +379,7 @@ def test_maps_are_the_vectors_in_their_shape() -> None:
 
 
 def test_the_base_mean_is_checked_and_asked_for() -> None:
-    with pytest.raises(UsageError, match=r"must be one feature vector \(12,\), but got \(3,\)"):
+    with pytest.raises(UsageError, match=r"feature vector \(12,\), or .* \(classes, 12\), but got \(3,\)"):
         episodes(base_mean=torch.zeros(3))
     with pytest.raises(UsageError, match="The base mean must be a torch.Tensor, but got a list"):
         episodes(base_mean=[0.0] * DIM)
