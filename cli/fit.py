@@ -81,8 +81,8 @@ def fit(
         from fslstm_plugin.reporting.gallery import overview  # what it needs is missed before anything is computed
     if method is not None and method_to_fit(method).needs_base_mean:  # said before anything is computed
         raise UsageError(
-            f"{method} needs the mean feature of base classes, which labelled pictures do not have: use center=episode "
-            "among its arguments."
+            f"{method} needs the mean feature of base classes, which labelled pictures do not have: use "
+            "center=episode, or neither center nor stretch."
         )
     found = pictures.labelled(labelled, groups)
     _require_two(found, labelled)

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..checks import one_of
 from ..errors import UsageError
 from ..features import EpisodeFeatures
+from ..gram import small_matrix_dtype
 from .base import FeatureAdapter
 
 _ROUNDINGS = 4  # By which a mean of equal points may differ from them, in units of its own rounding.
@@ -52,7 +53,7 @@ class Center(FeatureAdapter):
                 "center=base needs the mean feature of the base classes, which these features come without, as all do "
                 "behind bpa: pass base_mean, or use center=episode."
             )
-        mean = mean if mean.ndim == 1 else mean.mean(0)
+        mean = mean if mean.ndim == 1 else mean.to(small_matrix_dtype(mean.device)).mean(0)
         return features.derived(lambda points: _less(points, mean.to(points)))
 
 

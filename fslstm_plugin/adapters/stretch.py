@@ -17,7 +17,7 @@ from .center import Center
 
 
 class Stretch(FeatureAdapter):
-    r"""Centre features by the base classes, and stretch them along the directions in which these differ.
+    r"""Centre features by the mean of the base classes' means, and stretch them along their differences.
 
     With B ``(classes, d)``, the base classes' means less their mean, features are multiplied by
     ``(1 + l / (floor l_max))^exponent`` along the eigenvector of ``B'B`` with the eigenvalue l, of which l_max is the
@@ -64,7 +64,8 @@ class Stretch(FeatureAdapter):
                 "base_mean of shape (classes, d)."
             )
         centred = features.adapted(Center())
-        directions = (means - means.mean(0)).to(small_matrix_dtype(means.device))
+        exact = means.to(small_matrix_dtype(means.device))
+        directions = exact - exact.mean(0)
         squares, vectors = eigh(directions @ directions.mT)
         along = vectors.mT @ directions  # the eigenvectors of B'B, each as long as the root of its eigenvalue
         once, twice = (_growth(squares, self.floor, exponent) for exponent in (self.exponent, 2 * self.exponent))
@@ -84,5 +85,5 @@ def _growth(squares: Tensor, floor: float, exponent: float) -> Tensor:
     """``((1 + l / (floor l_max))^exponent - 1) / l`` of eigenvalues l, ascending; nothing where all are 0."""
     least = floor * squares[-1]
     parts = (squares / least).clamp(min=0)
-    each = torch.where(parts > 1e-12, torch.expm1(exponent * parts.log1p()) / parts, exponent)
+    each = torch.where(parts > 0, torch.expm1(exponent * parts.log1p()) / parts, exponent)
     return torch.where(least > 0, each / least, 0)

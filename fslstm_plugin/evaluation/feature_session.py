@@ -95,13 +95,16 @@ class FeatureSession(Session):
                 ) from error
             if method.embeds or method.episode_statistics:
                 raise UsageError(f"{name} needs images, and there are none with {self.name}: choose another method.")
+            if method.needs_base_classes and (self.base_mean is None or self.base_mean.ndim == 1):
+                raise UsageError(
+                    f"{name} needs the mean feature of each base class, and there is none with {self.name}: choose a "
+                    "method without it; a file or an array of features can have them beside it, base_mean (classes, d)."
+                )
             if method.needs_base_mean and self.base_mean is None:
                 raise UsageError(
                     f"{name} needs the mean feature of base classes, and there is none with {self.name}: use "
                     "center=episode; a file or an array of features can have one beside it, base_mean (d,)."
                 )
-            if method.needs_base_classes and self.base_mean is not None and self.base_mean.ndim == 1:
-                raise UsageError(f"{name} needs the mean feature of each base class: give a base_mean (classes, d).")
             if str(method) in methods and has_weights(method):
                 raise UsageError(f"Two methods with weights are called {method}: evaluate each by itself.")
             methods[str(method)] = method.to(self.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,19 @@ def test_base_classes_that_are_one_point_stretch_nothing() -> None:
     torch.testing.assert_close(Stretch().adapt(alike).points, features.points - means[0])
 
 
+@pytest.mark.parametrize("adapter", [Center(), Stretch()], ids=["center", "stretch"])
+def test_means_in_half_precision_are_averaged_in_double(adapter: Center | Stretch) -> None:
+    """Of many classes far from 0 an average in half precision would be off by more than what it is subtracted from."""
+    features, means = drawn(0, 1000, 8)
+    half = (means + 100).half()
+    points = features.points + 100
+    found, expected = (
+        adapter.adapt(EpisodeFeatures(points[:4], points[4:], features.labels, base_mean=each)).points
+        for each in (half, half.double())
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
 def test_it_is_an_adapter_as_others_are() -> None:
     check_method(lambda: parse_method("lssvm(ridge=1,stretch,normalize)"))
     method = parse_method("nn(stretch=0.3,normalize)")
@@ -77,10 +91,9 @@ def test_it_gains_where_new_classes_differ_as_the_base_classes_do() -> None:
     methods = ["nn(center,normalize)", "nn(stretch,normalize)"]
     without, stretched = evaluate(features, labels, methods, shots=1, episodes=300, base_mean=means[:40])
     assert stretched.accuracy > without.accuracy + 3
-    with pytest.raises(UsageError, match=r"needs the mean feature of each base class: give a base_mean \(classes, d\)"):
-        evaluate(features, labels, methods[1:], base_mean=means[:40].mean(0))
-    with pytest.raises(UsageError, match="needs the mean feature of base classes"):
-        evaluate(features, labels, methods[1:])
+    for given_mean in (means[:40].mean(0), None):
+        with pytest.raises(UsageError, match=r"of each base class, and there is none .* base_mean \(classes, d\)"):
+            evaluate(features, labels, methods[1:], base_mean=given_mean)
     with pytest.raises(UsageError, match=r"must be of shape \(64,\) or \(classes, 64\)"):
         evaluate(features, labels, methods[1:], base_mean=means[None])
 
@@ -99,6 +112,10 @@ def test_a_run_knows_its_base_classes(succeed, data_root, tmp_path: Path) -> Non
     torch.testing.assert_close(found, expected)
     assert [len(each) for each in session.by_pass([method, center])] == [1, 1]
     assert session.source([center]).base_mean.shape == expected[0].shape
+    few = "--run", tmp_path / "base", "--ways", 2, "--shots", 1, "--queries", 3, "--episodes", 4
+    succeed("tune", "nn(stretch,normalize)", *few)
+    tried = {row["method"] for row in json.loads((tmp_path / "base" / "tuned.json").read_text())["rows"]}
+    assert {f"nn(stretch={exponent},normalize)" for exponent in (0.05, 0.1, 0.2)} <= tried
 
 
 def test_a_classifier_is_fitted_and_kept_with_them(tmp_path: Path) -> None:
