@@ -75,7 +75,7 @@ def test_a_sum_gains_by_what_the_other_run_knows_and_loses_by_noise() -> None:
 
     run = drawn(0.45)
     alone, spread = accuracy(run), (run - run.mean(0)).square().mean().sqrt()
-    assert accuracy(run, run) == pytest.approx(alone)
+    assert accuracy(run, run) == pytest.approx(alone, abs=0.01), "but for a tie that rounding decides"
     assert accuracy(run, drawn(0.45)) > alone + 5
     noisier = F.normalize(run + spread * torch.randn(run.shape, generator=generator), dim=-1)
     for worse in (drawn(0), noisier):
