@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -106,15 +105,7 @@ def _scores(method: Method, batch: Batch, logits: Tensor, seed: int) -> list[Ten
     return scores
 
 
-class Told(NamedTuple):
-    """How well a score tells known from unknown queries, each ``(...)`` from 0 to 1; see `OpenRow`."""
-
-    auroc: Tensor
-    accuracy: Tensor
-    refused: Tensor
-
-
-def tell_apart(score: Tensor, known: Tensor, right: Tensor, accepted: float = 0.95) -> Told:
+def tell_apart(score: Tensor, known: Tensor, right: Tensor, accepted: float = 0.95) -> tuple[Tensor, Tensor, Tensor]:
     """How well a score tells known from unknown queries; of equal scores as many are accepted as are needed.
 
     Args:
@@ -125,12 +116,12 @@ def tell_apart(score: Tensor, known: Tensor, right: Tensor, accepted: float = 0.
 
     Returns:
         The area under the curve of known queries accepted over unknown ones accepted; the accuracy of the known
-        queries that are accepted; the share of unknown ones that is refused.
+        queries that are accepted; the share of unknown ones that is refused; each ``(...)`` from 0 to 1.
 
     Example:
         >>> score = torch.tensor([0.9, 0.8, 0.3, 0.1])
         >>> tell_apart(score, torch.tensor([True, True, False, True]), torch.tensor([True, True, False, False]), 0.6)
-        Told(auroc=tensor(0.6667), accuracy=tensor(1.), refused=tensor(1.))
+        (tensor(0.6667), tensor(1.), tensor(1.))
     """
     episodes = score.shape[:-1]
     mine, other = score[known].view(*episodes, -1), score[~known].view(*episodes, -1)
@@ -143,4 +134,4 @@ def tell_apart(score: Tensor, known: Tensor, right: Tensor, accepted: float = 0.
     share = (wanted - above.sum(-1, keepdim=True)) / level.sum(-1, keepdim=True)
     accuracy = ((above + share * level) * correct).sum(-1) / wanted
     refused = 1 - ((other > least).to(score) + share * (other == least).to(score)).mean(-1)
-    return Told(auroc, accuracy, refused)
+    return auroc, accuracy, refused
