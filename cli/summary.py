@@ -99,12 +99,13 @@ def promises(
     labeller: Labeller, summary: Summary, tested: Tested | None, sure: Sureness | None, accept: float | None
 ) -> list[str]:
     """What holds of the predictions together, and what is not to be expected of them."""
+    why = labeller.why_uncalibrated
     return [
         *_on_sets(labeller.sets, tested),
         *_on_sure(sure, summary, tested, labeller),
         *_on_likeness(tested),
         *accepting(labeller.accepted, labeller.counts, accept),
-        *_doubted(labeller.why_uncalibrated),
+        *([] if why is None else [f"The probabilities are uncalibrated: {why}."]),
     ]
 
 
@@ -173,8 +174,3 @@ def _on_likeness(tested: Tested | None) -> list[str]:
 
 def _withdrawn(tested: Tested | None) -> bool:
     return tested is not None and tested.withdrawn
-
-
-def _doubted(why: str | None) -> list[str]:
-    """That the probabilities are uncalibrated, in a sentence with the reason; none where they are calibrated."""
-    return [] if why is None else [f"The probabilities are uncalibrated: {why}."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..evaluation.rows import Row
@@ -37,6 +38,7 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
     features = f", features of the run {run}" if run else ""
     caption = f"Few-shot classification on {setting(rows)}{features}."
     remarks = [*(words for words in notes(rows, "Bold", "†") if "s/10k" not in words), *further]
+    label = re.sub("[^A-Za-z0-9]", "-", f"{first.dataset}-{first.split}-{first.backbone}")  # LaTeX accepts these.
     names = [*(["Run"] if names_runs else []), "Method"]
     heads = [name for shots in groups for name in (f"{first.ways}-way {shots}-shot", *list(shown)[1:])]
     return "\n".join(
@@ -45,7 +47,7 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
             "\\begin{table}",
             "\\centering",
             f"\\caption{{{latex_escape(caption)}}}",
-            f"\\label{{tab:{_label(first)}}}",
+            f"\\label{{tab:{label}}}",
             *latex_tabular("l" * len(names) + "c" * len(heads), [*names, *heads], map(line, by_method(rows))),
             "",
             "\\smallskip",
@@ -54,9 +56,3 @@ def latex_text(rows: Sequence[Row], further: Sequence[str] = ()) -> str:
             "",
         ]
     )
-
-
-def _label(row: Row) -> str:
-    """A label in characters that every LaTeX accepts."""
-    words = f"{row.dataset}-{row.split}-{row.backbone}"
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in words)
