@@ -102,11 +102,7 @@ def _numbers_of(shots: Any) -> Sequence[Any]:
 
 
 def _finite(name: str, values: Any) -> Tensor:
-    """Numbers in single precision.
-
-    Raises:
-        UsageError: If they are no numbers, or float32 loses what tells them apart.
-    """
+    """Numbers in single precision, which must not lose what tells them apart."""
     try:
         given = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=_native(values)))
         found = given.detach().to_dense()
@@ -130,11 +126,7 @@ def _native(values: Any) -> np.dtype:
 
 
 def _labels(labels: Any, count: int) -> np.ndarray:
-    """Labels that can be sorted, none of them missing.
-
-    Raises:
-        UsageError: If they are others, or not so many.
-    """
+    """So many labels that can be sorted, none of them missing."""
     try:
         classes = np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -160,11 +160,7 @@ def _tensors(file: Path) -> dict[str, np.ndarray]:
 
 
 def _check(file: Path, forms: Mapping[str, _Form]) -> None:
-    """Refuse arrays of another form.
-
-    Raises:
-        DataError: Naming the first.
-    """
+    """Refuse arrays of another form, naming the first."""
     if missing := {"features", "labels"} - forms.keys():
         raise DataError(f"{file} must hold 'features' and 'labels', but has no {' and no '.join(sorted(missing))}.")
     if unknown := [name for name in forms if name not in _NAMES]:

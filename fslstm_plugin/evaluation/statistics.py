@@ -161,10 +161,7 @@ def widened(ci95: float, episodes: int, comparisons: int) -> float:
 def _simultaneous_factor(values: Tensor, share: float, alone: float) -> float:
     """How many standard errors the differences of all pairs of rows ``(methods, n)`` stay within together.
 
-    Args:
-        values: The rows.
-        share: How often one may not.
-        alone: The quantile by Bonferroni's bound.
+    ``share`` is how often one may not, ``alone`` the quantile by Bonferroni's bound.
     """
     methods, episodes = values.shape
     freedom = episodes - 1
