@@ -95,8 +95,6 @@ def _out_of_memory(error: Exception, params: Sequence[Any]) -> str:
     reason = f" for another {wanted[1]}" if wanted else ""
     lower = " or ".join(names[each] for each in _SIZES if each in names)
     advice = f"lower {lower}, " if lower else ""
-    gpu = "CUDA" in str(error) and "device" in names
-    return (
-        f"There is not enough memory{reason}: {advice}{'use --device cpu, ' if gpu else ''}"
-        "or end other programs that take much of it."
-    )
+    advice += "use --device cpu, " if "CUDA" in str(error) and "device" in names else ""
+    end = f"{'or ' if advice else ''}end other programs that take much of it"
+    return f"There is not enough memory{reason}: {advice}{end}."
