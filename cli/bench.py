@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fslstm_plugin.checks import one_of
+from fslstm_plugin.checks import one_of, require
 from fslstm_plugin.errors import UsageError, count_of
 from fslstm_plugin.recipes import Augmentation, PretrainRecipe
 from fslstm_plugin.registry import BACKBONES, DATASETS
@@ -101,6 +101,8 @@ def bench(
     groups = GROUPS if what == "all" else (one_of("benchmark", what, (*GROUPS, "all")),)
     useless = {name for name, of in _OF.items() if not set(of) & set(groups)}
     options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "it belongs to another one")
+    if run and "train" not in groups:
+        options.refuse_beside(context, "--run", {*context.params} - {"backbone"}, "the run has a backbone of its own")
 
     from fslstm_plugin.benchmarks.report import Result, as_plain, tables
     from fslstm_plugin.data.root import data_root as resolve_root
@@ -119,7 +121,7 @@ def bench(
         if group == "heads":
             from fslstm_plugin.benchmarks.heads import bench_heads, bench_table3
 
-            vectors, labels = _features(chosen, dim, seed, data_root)
+            vectors, labels = _features(chosen, dim, shots, seed, data_root)
             if table3_episodes:
                 say(f"heads: Table 3, {count_of(table3_episodes, 'episode')}")
                 results += bench_table3(vectors, labels, table3_episodes, seed)
@@ -127,7 +129,7 @@ def bench(
         elif group == "transduction":
             from fslstm_plugin.benchmarks.transduction import bench_transduction
 
-            vectors, labels = _features(chosen, dim, seed, data_root)
+            vectors, labels = _features(chosen, dim, shots, seed, data_root)
             results += bench_transduction(vectors, labels, shots, rounds, seed, say)
         elif group == "sets":
             from fslstm_plugin.benchmarks.sets import bench_sets
@@ -162,15 +164,21 @@ def _require(groups: Collection[str], run: Run | None, features: int | None, roo
         raise UsageError(f"bench eval needs a run for images of 32 pixels, but {run.name} is for others.")
 
 
-def _features(run: Run | None, dim: int, seed: int, data_root: Path | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and labels: of the run's test split, or generated."""
+def _features(
+    run: Run | None, dim: int, shots: int, seed: int, data_root: Path | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features and labels: of the run's test split, or generated; with images enough of each class for the shots."""
+    from fslstm_plugin.benchmarks.heads import QUERIES
+
     if run is None:
         from fslstm_plugin.benchmarks.clusters import clusters
 
-        return clusters(dim, seed)
-
-    session = evaluation.Evaluation(device="cpu", data_root=data_root).session(run)
-    return session.features, session.split.labels
+        vectors, labels = clusters(dim, seed)
+    else:
+        session = evaluation.Evaluation(device="cpu", data_root=data_root).session(run)
+        vectors, labels = session.features, session.split.labels
+    require("shots", shots, least=1, whole=True, most=int(labels.bincount().min()) - QUERIES)
+    return vectors, labels
 
 
 def _backbone(run: Run | None, name: str) -> nn.Module:

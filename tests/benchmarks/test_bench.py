@@ -593,9 +593,15 @@ def test_options_of_another_benchmark_are_refused(what: str, option: str, fslstm
     [
         (("head",), "no benchmark 'head'. Did you mean 'heads'"),
         (("heads", "--run", "none"), "There is no run at"),
+        (("heads", "--shots", 586), "--shots must be a whole number of at least 1 and at most 585, but got 586."),
+        (
+            ("transduction", "--shots", 586),
+            "--shots must be a whole number of at least 1 and at most 585, but got 586.",
+        ),
+        (("eval", "--run", "none", "--backbone", "conv4"), "--run and --backbone cannot be used together"),
     ],
 )
 def test_wrong_use_is_refused(arguments, message, fslstm):
     result = fslstm("bench", *arguments)
-    assert result.code == (2 if arguments == ("head",) else 1)
+    assert result.code == (1 if arguments[-1] == "none" else 2)
     assert message in " ".join(result.err.split())
