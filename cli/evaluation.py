@@ -177,12 +177,8 @@ class Evaluation:
         from fslstm_plugin.evaluation.summed import summed
         from fslstm_plugin.runs.folder import Run
 
-        if source.replaces(runs, self.dataset):
-            for option, is_typed in (
-                ("--split", self.split != "test"),
-                ("--precision", self.precision != "32"),
-                ("--data-root", self.data_root is not None),
-            ):
+        if source.replaces(runs, self.dataset, self.data_root):
+            for option, is_typed in (("--split", self.split != "test"), ("--precision", self.precision != "32")):
                 if is_typed:
                     raise UsageError(f"{option} is for a run, whose place {source.option} takes: leave it out.")
             return [source.session(self.runs, self.device, self.views, self.settings)]

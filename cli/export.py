@@ -55,6 +55,8 @@ def export(
         raise UsageError("There is nothing to export: give --onnx, --card or both.")
     if check is not None and onnx is None:
         raise UsageError("--check names pictures to check the graph with: give --onnx too.")
+    if max_pixels is not None and onnx is None:
+        raise UsageError("--max-pixels is of the pictures that the graph is checked with: give --onnx too.")
     options.require_apart(model, onnx, card)
     if onnx is not None:  # what is wrong is said before anything is computed
         require_packages()

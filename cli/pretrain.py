@@ -77,8 +77,6 @@ def pretrain(
         options.refuse_with_resume(context)
     elif sum(value is not None for value in (dataset, places, images)) != 1:
         raise UsageError("Name what to pretrain on with just one of --dataset, --places and --images.")
-    elif dataset is not None and max_pixels is not None:
-        raise UsageError("--max-pixels is for --places and --images: a data set is prepared.")
     elif dataset is None and recipe is not None:
         raise UsageError("--recipe is for --dataset: --places and --images have the published one.")
     asked, values = split(options.Engine, more)
@@ -106,5 +104,8 @@ def pretrain(
             given=only_given(values),
         )
         run = Run(new_run_folder(runs, name, f"pretrain-{dataset or 'images'}-{backbone}"), config)
+    if run.config.dataset is not None:
+        useful = {*context.params} - {"max_pixels", "workers"}
+        options.refuse_beside(context, "A data set", useful, "its images are decoded already")
     pretrain(run, engine, data_root=data_root, workers=workers, resume=resume, console=terminal.for_sentences())
     options.announce(f"The backbone is in {run.weights}.")

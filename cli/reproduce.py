@@ -115,8 +115,9 @@ def reproduce(
         raise UsageError(f"--pretrained: there is no run folder or weights file at {pretrained}.")
     shipped.refuse_to_overwrite(output)
     reproductions = find(name, output if redraw else shipped.folder())
-    if episodes is not None and all(each.specification.shows_tasks for each in reproductions):
-        raise UsageError(f"--episodes cannot be used with {name}: it shows single tasks.")
+    for option, value in (("--episodes", episodes), ("--batch-episodes", batch_episodes)):
+        if value is not None and all(each.specification.shows_tasks for each in reproductions):
+            raise UsageError(f"{option} cannot be used with {name}: it shows single tasks.")
     request = engine.Request(
         scale=trainings.find_scale(scale),
         runs=runs,

@@ -63,12 +63,14 @@ class Source:
                 raise UsageError(f"--{name.replace('_', '-')} says how --pictures become features: give them too.")
         return None if self.features is None else "--features"
 
-    def replaces(self, runs: Sequence[str] | None, dataset: str | None) -> bool:
-        """Whether these take the place of a run, beside which no run and no data set may be named."""
+    def replaces(self, runs: Sequence[str] | None, dataset: str | None, data_root: Path | None) -> bool:
+        """Whether these take the place of a run, beside which no run, data set or place of one may be named."""
         if self.option is None:
             return False
         if runs or dataset is not None:
             raise UsageError(f"{self.option} takes the place of a run and its data set: leave out --run and --dataset.")
+        if data_root is not None:
+            raise UsageError(f"--data-root is for a run, whose place {self.option} takes: leave it out.")
         return True
 
     def session(self, runs: Path, device: str, views: str | None, settings: Sequence[Setting]) -> Session:

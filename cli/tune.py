@@ -60,7 +60,7 @@ def tune(
     source, rest = split(Source, more)
     asked = evaluation.Evaluation(**rest, split=tuning.SPLIT)
     session: Session
-    if source.replaces(run, asked.dataset):
+    if source.replaces(run, asked.dataset, asked.data_root):
         session = source.session(asked.runs, asked.device, asked.views, asked.settings)
     else:
         session = asked.session(Run.find(run[0] if run else None, asked.runs))

@@ -62,8 +62,9 @@ def update(
 
     if add is None and not forget and not remove:
         raise UsageError("There is nothing to update: give --add, --remove or --forget.")
-    if groups is not None and add is None:
-        raise UsageError("--groups is of the pictures of --add: give --add too.")
+    for option, value in (("--groups", groups), ("--max-pixels", max_pixels)):
+        if value is not None and add is None:
+            raise UsageError(f"{option} is of the pictures of --add: give --add too.")
     if output is None:
         options.require_writable_folder(replaceable(model).parent)
     changes: list[str] = []

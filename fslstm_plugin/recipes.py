@@ -125,6 +125,16 @@ class MetaRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"`milestones` must ascend, with as many `factors`, but got {self.milestones} and {self.factors}."
             )
 
+    @property
+    def idle(self) -> dict[str, str]:
+        """Fields that do nothing, each with the value that makes it so."""
+        without = {
+            "optimizer=adam": ("momentum",) if self.optimizer == "adam" else (),
+            "schedule=linear": ("milestones", "factors") if self.schedule == "linear" else (),
+            "frozen_backbone=True": ("dropout",) if self.frozen_backbone else (),
+        }
+        return {name: why for why, names in without.items() for name in names}
+
     def factor(self, progress: float) -> float:
         """Multiplier of the learning rates after a share ``progress`` of the training.
 
@@ -186,6 +196,11 @@ class PretrainRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise UsageError(
                 f"`freeze` must ascend, since no block is frozen before the one below it, but got {self.freeze}."
             )
+
+    @property
+    def idle(self) -> dict[str, str]:
+        """See `MetaRecipe.idle`."""
+        return {"nesterov": "momentum=0"} if self.nesterov and not self.momentum else {}
 
     def sides(self, full: int) -> tuple[int, ...]:
         """The sizes in pixels, of images whose whole side is ``full``; none below 16."""

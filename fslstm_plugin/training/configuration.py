@@ -209,8 +209,12 @@ def _require_gradient(name: str, dim: int | None) -> None:
 
 
 def _with(recipe: R, given: Mapping[str, Any] | None) -> R:
-    """The recipe with the values given, in their bounds."""
-    return changed(type(recipe), to_plain(recipe), given or {})
+    """The recipe with the values given, in their bounds, of which each must do something."""
+    found: R = changed(type(recipe), to_plain(recipe), given or {})
+    for name in given or {}:
+        if name in found.idle:
+            raise UsageError(f"`{name}` does nothing beside `{found.idle[name]}`: leave it out.")
+    return found
 
 
 def _absolute(path: Path | None) -> str | None:

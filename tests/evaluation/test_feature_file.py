@@ -130,6 +130,11 @@ def test_what_a_file_has_not_is_refused(fslstm, features, arguments, words) -> N
     assert words in done.err
 
 
+def test_tuning_on_a_file_takes_no_place_of_data_sets(fslstm, features) -> None:
+    done = fslstm("tune", "lssvm", "--features", features, "--data-root", ".")
+    assert (done.code, "--data-root is for a run, whose place --features takes" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -198,6 +198,9 @@ def test_a_card_says_what_a_classifier_is(fslstm, succeed, tmp_path: Path) -> No
     assert str(tmp_path) not in text
     done = fslstm("export", model)
     assert (done.code, "give --onnx, --card or both" in done.err) == (2, True)
+    for option in ("--check", "--max-pixels"):
+        done = fslstm("export", "m.fslstm", "--card", "m.md", option, 9)
+        assert (done.code, "give --onnx too" in done.err) == (2, True)
     os.mkfifo(tmp_path / "pipe")
     done = fslstm("export", model, "--onnx", tmp_path / "pipe")
     assert (done.code, "pipe is no regular file, and is not replaced: name another file" in done.err) == (2, True)

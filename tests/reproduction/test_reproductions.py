@@ -524,9 +524,10 @@ def test_the_support_figure_has_four_tasks_and_true_accuracies(trained, reproduc
     planned = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--dry-run")
     assert "draw 4 tasks: about" in planned.out
     assert "episodes," not in planned.out
-    counted = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam", "--episodes", 20)
-    assert counted.code == 2
-    assert "--episodes cannot be used with figure-support" in counted.err
+    for option in ("--episodes", "--batch-episodes"):
+        counted = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-lssvm+iam", option, 20)
+        assert counted.code == 2
+        assert f"{option} cannot be used with figure-support" in counted.err
     without = reproduce("figure-support", "--run", "reproduce-quick-dots-tiny-pretrained")
     assert without.code == 2
     assert "needs one of lssvm+iam" in without.err

@@ -241,8 +241,16 @@ def test_a_bound_on_pixels_is_for_a_folder_and_can_be_raised(fslstm, tmp_path, m
     assert (done.code, done.err.endswith("raise the limit with --max-pixels.\n")) == (1, True), done.err
     done = fslstm("pretrain", "--images", tmp_path / "images", "--max-pixels", 1024, *more)
     assert done.code == 0, done.err
-    done = fslstm("pretrain", "--dataset", "dots", "--max-pixels", 1024)
-    assert (done.code, done.err) == (2, "fslstm: --max-pixels is for --places and --images: a data set is prepared.\n")
+
+
+@pytest.mark.parametrize("option", ["--max-pixels", "--workers"])
+def test_a_data_set_is_not_decoded_neither_at_first_nor_when_continued(option, fslstm, tmp_path):
+    config = pretrain_config("tiny", dataset="dots", precision="32")
+    Run(tmp_path / "base", config).create()
+    for begun in (("--dataset", "dots", "--backbone", "tiny"), ("--resume", "--name", "base")):
+        done = fslstm("pretrain", *begun, option, 3, "--runs", tmp_path)
+        sentence = f"fslstm: A data set and {option} cannot be used together: its images are decoded already.\n"
+        assert (done.code, done.err) == (2, sentence)
 
 
 def test_parts_beside_a_backbone_are_left_out_by_name(tmp_path):
