@@ -130,12 +130,16 @@ def reason(error: BaseException) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was not enough memory, of the machine or of a GPU; PyTorch says so in words.
+    """Whether there was not enough memory, of the machine or of a GPU; PyTorch says so in words, its libraries too.
 
     Example:
         >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("not enough memory: you tried to allocate"))
         (True, True)
+        >>> is_out_of_memory(ImportError("libtorch_cpu.so: failed to map segment from shared object"))
+        True
     """
+    if isinstance(error, ImportError):  # within a limit as of ulimit; without permission it is said
+        return str(error).endswith("failed to map segment from shared object")
     said = ("not enough memory", "out of memory", "can't allocate memory", "ALLOC_FAILED")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in said)
