@@ -63,7 +63,7 @@ class Output:
         for run in runs:
             try:
                 run.save_evaluation(kind, content)
-            except (StorageError, OSError) as error:
+            except (FSLSTMError, OSError) as error:
                 say(f"The evaluation could not be saved in {run.path}: {reason(error).rstrip('.')}.")
         self._write(rows, notes, content)
 

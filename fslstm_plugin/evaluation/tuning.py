@@ -52,9 +52,10 @@ def save_choices(run: Run, choices: dict[str, str], rows: list[Row]) -> None:
     """Keep the choices and the rows that led to them, all of one data set, in ``tuned.json`` beside earlier ones.
 
     Raises:
-        RunError: If what is there is damaged.
+        RunError: If what is there is damaged, or another run is.
     """
     with exclusive(subfolder(run.path, "evaluations"), seconds=60):  # another tuning of this run may end just now
+        run.require_kept()
         earlier = load_tuning(run)
         tried = {(row.dataset, row.method) for row in rows}
         kept = [row for row in earlier.rows if (row.dataset, row.method) not in tried]

@@ -181,11 +181,17 @@ class Run:
         """Keep plain data as the new ``evaluations/<command>-<number>.json``, beside those of earlier evaluations."""
         folder = subfolder(self.path, "evaluations")
         with exclusive(folder, seconds=60):  # another evaluation of this run may end at the same time
+            self.require_kept()
             numbers = [file.stem.removeprefix(f"{command}-") for file in folder.glob(f"{command}-*.json")]
             taken = [int(number) for number in numbers if number.isdecimal()]
             file = folder / f"{command}-{max(taken, default=0) + 1}.json"
             write_json(file, content, follow_links=False)
         return file
+
+    def require_kept(self) -> None:
+        """A `RunError` if another run took the folder since this one was opened: what was found is not that one's."""
+        if Run.open(self.path).config != self.config:
+            raise RunError(f"{self.path} was replaced by another run meanwhile.")
 
     def has_weights(self) -> bool:
         """Whether the weights are there, and undamaged."""

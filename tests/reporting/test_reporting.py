@@ -474,7 +474,7 @@ def test_untrusted_names_are_shown_not_obeyed(run):
     config = {**CONFIG, "dataset": name}
     (run.path / "config.json").write_text(json.dumps(config))
     rows = [replace(each, run=name, dataset=name, backbone=name) for each in compared()]
-    run.save_evaluation("eval", content_of(rows, name, name, name))
+    Run.open(run.path).save_evaluation("eval", content_of(rows, name, name, name))
     text = page_of(Run.open(run.path.rename(run.path.with_name("<script>b"))))
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 4

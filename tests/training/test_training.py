@@ -28,6 +28,7 @@ from fslstm_plugin.backbones import ResNet12
 from fslstm_plugin.backbones.base import build_backbone
 from fslstm_plugin.errors import DataError, FSLSTMError, RunError, StorageError, UsageError
 from fslstm_plugin.evaluation.features import FeatureStore
+from fslstm_plugin.evaluation.tuning import save_choices
 from fslstm_plugin.model import FewShotModel
 from fslstm_plugin.pretrained.opening import load_backbone
 from fslstm_plugin.recipes import base_class_pretraining
@@ -482,9 +483,20 @@ def test_a_damaged_recipe_is_named(change, words, tmp_path):
 
 def test_evaluations_that_end_together_keep_their_own_files(tmp_path):
     run = meta_run(tmp_path)
+    run.create()
     with ThreadPoolExecutor(8) as pool:
         files = list(pool.map(lambda _: run.save_evaluation("eval", {"rows": []}), range(24)))
     assert sorted(file.name for file in files) == sorted(f"eval-{number}.json" for number in range(1, 25))
+
+
+def test_an_evaluation_is_not_kept_in_another_run_that_took_the_folder(tmp_path):
+    run = meta_run(tmp_path)
+    Run(run.path, pretrain_config("tiny", dataset="dots", precision="32")).create()
+    with pytest.raises(RunError, match="was replaced by another run meanwhile"):
+        run.save_evaluation("eval", {"rows": []})
+    with pytest.raises(RunError, match="was replaced by another run meanwhile"):
+        save_choices(run, {}, [])
+    assert not list(run.path.glob("**/*.json*"))[1:], "the configuration alone"
 
 
 def features_in_processes(folder, split, count):
