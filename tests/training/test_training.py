@@ -139,7 +139,9 @@ def test_a_backbone_that_gives_other_vectors_than_it_says_is_named() -> None:
 
 
 def test_a_pretraining_without_momentum_needs_no_other_option(tmp_path, data_root):
-    run = pretrain_run(tmp_path / "run", max_steps=1, momentum=0.0, nesterov=True)
+    config = pretrain_config("tiny", dataset="dots", max_steps=1, precision="32", given={"momentum": 0.0})
+    assert config.recipe.nesterov
+    run = Run(tmp_path / "run", config)
     pretrain(run, OPTIONS, data_root=data_root, console=QUIET)
     assert run.weights.is_file()
 
