@@ -93,7 +93,9 @@ def _unmeasured(rows: Sequence[Row]) -> list[str]:
         return []
     are = "is" if len(names) == 1 else "are"
     other = LSSVM if any(row.method == "nn" for row in rows) else "nn"
-    needed = dict.fromkeys(row.head if row.modules or row.head in HEADS.names() else other for row in alone)
+    needed = dict.fromkeys(
+        str(parse(row.method)[0]) if row.modules else row.head if row.head in HEADS.names() else other for row in alone
+    )
     return [f"{listed(names)} {are} measured against nothing here: add {listed(list(needed))}."]
 
 

@@ -107,6 +107,8 @@ def test_transductive_methods_without_a_head_to_compare_with_are_named():
     assert verdict(rows)[-1] == "LSSVM+PSM and RR+CAN are measured against nothing here: add lssvm and rr."
     rows = [row("svm", 1, 60.0), row("rr(bpa)", 1, 58.0, (-2.0, 0.5))]
     assert verdict(rows)[-1] == "RR(bpa) is measured against nothing here: add rr."
+    rows = [row("nn", 1, 60.0), row("rr(ridge=1,normalize)+can", 1, 58.0, (-2.0, 0.5))]
+    assert verdict(rows)[-1].endswith("add rr(ridge=1,normalize)."), "CAN's own gain, not that of the arguments too"
 
 
 def test_a_module_on_another_head_than_its_reference_is_named_with_its_head():
