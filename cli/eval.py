@@ -23,7 +23,7 @@ EXAMPLES = """
 fslstm eval --psm-iters 10
 fslstm eval --run builtin:cifar-fs-conv4-gpu
 fslstm eval --run train-mini-resnet12-lssvm+iam --shots 1 --episodes 10000 --json results.json
-fslstm eval --no-iam --can --head "rr(normalize)"
+fslstm eval --no-iam --can --head rr
 fslstm eval lssvm+iam "lssvm(center,normalize)+psm" tim
 fslstm eval --query-balance dirichlet:2 --interval classes
 fslstm eval --calibration --coverage 0.8 --coverage-kind per-class --shots 5
