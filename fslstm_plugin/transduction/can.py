@@ -18,6 +18,9 @@ class CandidateSelection(TransductiveModule):
     ``int(fraction * m)``, at most all; between equal scores the query that comes first. They replace the
     candidates of the iteration before.
 
+    Not for a head whose constant is large for the length of the features, such as ``rr(normalize)``: it scores a class
+    higher, the more points it has, and then few classes have all candidates.
+
     Source: the paper's comparison with CAN, after Hou et al., "Cross attention network for few-shot
     classification", 2019. The default takes 35, then 70, of 75 queries.
 
