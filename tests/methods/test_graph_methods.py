@@ -246,13 +246,16 @@ def test_simpleshot_alone_is_inductive() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=seeds, ways=st.integers(2, 6), num_query=st.integers(1, 12), power=st.integers(1, 6))
-def test_sinkhorn_is_its_definition_in_each_episode(seed: int, ways: int, num_query: int, power: int) -> None:
+@given(seed=seeds, ways=st.integers(2, 6), num_query=st.integers(1, 12), count=st.integers(1, 9))
+def test_sinkhorn_is_its_definition_in_each_episode(seed: int, ways: int, num_query: int, count: int) -> None:
+    """Some episodes take many times as many sweeps as others."""
     draw = torch.Generator().manual_seed(seed)
-    batch = torch.rand(4, ways, num_query, generator=draw, dtype=torch.float64) ** power + 1e-3
-    sums = torch.rand(4, ways, generator=draw, dtype=torch.float64) + 0.2
+    power = torch.randint(1, 7, (count, 1, 1), generator=draw)
+    batch = torch.rand(count, ways, num_query, generator=draw, dtype=torch.float64) ** power + 1e-3
+    sums = torch.rand(count, ways, generator=draw, dtype=torch.float64) + 0.2
     sums = sums * num_query / sums.sum(-1, keepdim=True)
     found = sinkhorn(batch, sums)
+    assert torch.equal(found, torch.cat([sinkhorn(*each) for each in zip(batch.split(1), sums.split(1), strict=True)]))
     for plan, wanted, scaled in zip(batch, sums, found, strict=True):
         before = torch.zeros(num_query, dtype=torch.float64)
         for _ in range(1000):
@@ -262,6 +265,12 @@ def test_sinkhorn_is_its_definition_in_each_episode(seed: int, ways: int, num_qu
             plan = plan / before
             plan = plan * (wanted / plan.sum(1)).unsqueeze(1)
         torch.testing.assert_close(scaled, plan, rtol=1e-9, atol=1e-12)
+
+
+def test_sinkhorn_is_differentiable_where_episodes_stop_apart() -> None:
+    draw = torch.Generator().manual_seed(0)
+    batch = torch.rand(2, 3, 2, 4, generator=draw, dtype=torch.float64) ** torch.tensor([1, 3, 9]).view(3, 1, 1) + 1e-3
+    assert torch.autograd.gradcheck(lambda each: sinkhorn(each, 2.0, 1e-12), batch.requires_grad_())
 
 
 def test_distances_to_combinations_are_those_of_the_features() -> None:

@@ -72,19 +72,32 @@ def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6
         tensor([[0.6340, 0.3660],
                 [0.3660, 0.6340]])
     """
-    # The matrix stays as it is: only a factor a point and a factor a class change.
     sums = class_sums.to(matrix) if isinstance(class_sums, Tensor) else matrix.new_full((), class_sums)
-    wanted = sums.unsqueeze(-1)
-    of_points, of_classes = torch.ones_like(matrix[..., :1, :]), torch.ones_like(matrix[..., :1])
-    before = torch.zeros_like(of_points)
-    for _ in range(1000):
+    of_points = torch.ones_like(matrix[..., :1, :])
+    of_classes = torch.ones_like(matrix[..., :1])
+    wanted = sums.unsqueeze(-1).expand_as(of_classes)
+    of_points, of_classes = _factors(matrix, wanted, of_points, of_classes, 0 * of_points, tolerance, 1000)
+    return matrix * of_points * of_classes
+
+
+def _factors(
+    matrix: Tensor, wanted: Tensor, of_points: Tensor, of_classes: Tensor, before: Tensor, tolerance: float, sweeps: int
+) -> tuple[Tensor, Tensor]:
+    """The factors of points and classes; the matrix stays as it is. ``before`` are the sums of the sweep before."""
+    for sweep in range(sweeps):
         unscaled = (matrix * of_classes).sum(-2, keepdim=True)
         sums = of_points * unscaled
         # An episode that stopped does not change, so neither do its sums: it never starts again.
         running = ((sums - before).abs() > tolerance).any(-1, keepdim=True)
-        if not running.any():
+        count = int(running.sum())
+        if not count:
             break
+        if 2 * count <= running.numel():  # The last episode takes several times as many sweeps as most.
+            on = running[..., 0, 0]
+            points, classes = of_points[on], of_classes[on]
+            found = _factors(matrix[on], wanted[on], points, classes, before[on], tolerance, sweeps - sweep)
+            return of_points.masked_scatter(running, found[0]), of_classes.masked_scatter(running, found[1])
         of_points = torch.where(running, 1 / unscaled, of_points)
         of_classes = torch.where(running, wanted / (matrix * of_points).sum(-1, keepdim=True), of_classes)
         before = sums
-    return matrix * of_points * of_classes
+    return of_points, of_classes
