@@ -100,7 +100,7 @@ def bench(
     """
     groups = GROUPS if what == "all" else (one_of("benchmark", what, (*GROUPS, "all")),)
     useless = {name for name, of in _OF.items() if not set(of) & set(groups)}
-    options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "it belongs to another one")
+    options.refuse_beside(context, f"bench {what}", {*context.params} - useless, "the option is for another benchmark")
     if run and "train" not in groups:
         options.refuse_beside(context, "--run", {*context.params} - {"backbone"}, "the run has a backbone of its own")
 

@@ -96,5 +96,5 @@ def _out_of_memory(error: Exception, params: Sequence[Any]) -> str:
     lower = " or ".join(names[each] for each in _SIZES if each in names)
     advice = f"lower {lower}, " if lower else ""
     advice += "use --device cpu, " if "CUDA" in str(error) and "device" in names else ""
-    end = f"{'or ' if advice else ''}end other programs that take much of it"
+    end = f"{'or ' if advice else ''}close other programs that use much of it"
     return f"There is not enough memory{reason}: {advice}{end}."

@@ -62,7 +62,9 @@ def demo(
         try:
             program.main(arguments, prog_name="fslstm", standalone_mode=False)
         except Interrupted as stop:
-            raise Interrupted("Stopped. 'fslstm demo' does not continue: it begins anew.", stop.number) from stop
+            raise Interrupted(
+                "Stopped. 'fslstm demo' cannot be resumed: it starts from the beginning.", stop.number
+            ) from stop
     data = shlex.join(["--data-root", str(root)])
     where = f"{shlex.join(['--runs', str(runs)])} {data}"
     typer.echo(

@@ -58,11 +58,13 @@ def evaluate(
     psm_iters: Annotated[
         int, typer.Option(min=0, help="Iterations of the Pseudo Support Module; 0 leaves its row out.")
     ] = 10,
-    can: Annotated[bool, typer.Option("--can", help="Also a row with CAN's transduction.")] = False,
+    can: Annotated[bool, typer.Option("--can", help="Add a row with CAN's transduction.")] = False,
     iam: Annotated[
         Optional[bool],
         typer.Option(
-            "--iam/--no-iam", help="With the Inverse Attention Module only, or without it; both if the run has it."
+            "--iam/--no-iam",
+            help="Only rows with the Inverse Attention Module, or only rows without it. Default: "
+            "both, if the run has one.",
         ),
     ] = None,
     bn: Annotated[
@@ -77,7 +79,9 @@ def evaluate(
     """
     if methods:
         others = {*context.params} - PRESET
-        options.refuse_beside(context, "METHOD", others, "a method's name says all, as lssvm+iam+psm(iterations=5)")
+        options.refuse_beside(
+            context, "METHOD", others, "write such settings into the name, as in lssvm+iam+psm(iterations=5)"
+        )
 
     beside, rest = split(evaluation.Further, more)
     source, rest = split(Source, rest)
@@ -102,8 +106,8 @@ def rows_for(trained: Method, head: str | None, refits: list[str], iam: bool | N
     if kernel is None and head is None:
         if iam is not None or bn or refits not in ([], ["psm"]):  # PSM is the default
             raise UsageError(
-                f"The run was trained with {trained}, which takes neither IAM, nor batch norm's statistics, nor a "
-                "transductive module."
+                f"The run was trained with {trained}, which takes neither IAM, batch norm's statistics nor a "
+                "transductive module: leave these options out, or give --head."
             )
         return [str(trained)]
     if head is not None:

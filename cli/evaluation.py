@@ -79,7 +79,7 @@ class Further:
     open_ways: Annotated[
         Optional[int],
         typer.Option(
-            min=1, help="Queries of this many unknown classes among the others: which scores tell them apart."
+            min=1, help="Add queries of this many unknown classes, and measure how well each score detects them."
         ),
     ] = None
 
@@ -146,7 +146,7 @@ class Evaluation:
     interval: Annotated[
         str,
         typer.Option(
-            help="What the 95 % intervals are over: episodes, or classes, for statements about classes never seen."
+            help="Sampling unit of the 95 % intervals: episodes, or classes, for statements about unseen classes."
         ),
     ] = "episodes"
     tuned: Annotated[
@@ -180,13 +180,15 @@ class Evaluation:
         if source.replaces(runs, self.dataset, self.data_root):
             for option, is_typed in (("--split", self.split != "test"), ("--precision", self.precision != "32")):
                 if is_typed:
-                    raise UsageError(f"{option} is for a run, whose place {source.option} takes: leave it out.")
+                    raise UsageError(f"{option} is for a run, but {source.option} takes its place: leave out {option}.")
             return [source.session(self.runs, self.device, self.views, self.settings)]
         chosen = [Run.find_sum(name, self.runs) for name in runs] if runs else [[Run.newest(self.runs)]]
         chosen = list({tuple(run.path.resolve() for run in each): each for each in chosen}.values())
         names = ["+".join(run.name for run in each) for each in chosen]
         if again := next((name for name in names if names.count(name) > 1), None):
-            raise UsageError(f"Rows are told apart by their runs' names, but two are called {again}: rename a folder.")
+            raise UsageError(
+                f"Two runs are called {again}, so their rows cannot be told apart: rename one of the folders."
+            )
         found = ([self.session(run) for run in each] for each in chosen)
         return [each[0] if len(each) == 1 else summed(each) for each in found]
 

@@ -56,7 +56,7 @@ def export(
     if check is not None and onnx is None:
         raise UsageError("--check names pictures to check the graph with: give --onnx too.")
     if max_pixels is not None and onnx is None:
-        raise UsageError("--max-pixels is of the pictures that the graph is checked with: give --onnx too.")
+        raise UsageError("--max-pixels limits the pictures that check the graph: give --onnx too.")
     options.require_apart(model, onnx, card)
     if onnx is not None:  # what is wrong is said before anything is computed
         require_packages()
@@ -88,8 +88,8 @@ def _write_graph(classifier: Classifier, onnx: Path, check: Path | None) -> None
         terminal.say(f"Not checked with: {faults[0]}{more}")
     difference = export_onnx(classifier, onnx, images)
     typer.echo(
-        f"Saved in {printable(str(onnx))}; on {count_of(len(images), 'picture')} its probabilities are those of the "
-        f"classifier, to within {difference:.1g}."
+        f"Saved in {printable(str(onnx))}; on {count_of(len(images), 'picture')} its probabilities agree with the "
+        f"classifier's to within {difference:.1g}."
     )
 
 

@@ -40,9 +40,7 @@ def fit(
     labelled: pictures.LabelledOrNone = None,
     sample: Annotated[
         bool,
-        typer.Option(
-            "--sample", help=f"Draw pictures into the folder {SAMPLE}, to try the commands, and fit to these."
-        ),
+        typer.Option("--sample", help=f"Draw sample pictures into the folder {SAMPLE}, and fit to them."),
     ] = False,
     method: Annotated[
         Optional[str], typer.Option(help="Name of a method. Default: chosen by leave-one-out.", show_default=False)
@@ -144,7 +142,7 @@ def _require_two(found: Sequence[Picture], source: Path) -> None:
     if len(names) < 2:
         raise DataError(
             f"{source} has pictures of one class only, {names[0]}: a classifier needs two or more. Add a folder "
-            "of another class, for example of anything that is not of the first."
+            "of another class, for example pictures of anything else."
         )
 
 
@@ -154,7 +152,7 @@ def _tell_lost(found: Sequence[Picture], kept: Gathered) -> None:
 
     left = set(class_names(kept.pictures))
     if lost := [name for name in class_names(found) if name not in left]:
-        terminal.say(f"Classes left out, of which no picture can be read: {listed(lost)}.")
+        terminal.say(f"Classes left out, since none of their pictures can be read: {listed(lost)}.")
 
 
 def _write(json: Path, said: Expectations, gathered: Gathered, copies: Sequence[Sequence[Picture]]) -> None:

@@ -103,7 +103,7 @@ def on_copies(copies: Sequence[Sequence[Picture]]) -> list[str]:
     said = [
         f"Given {len(group)} times, used once: {group[0].path}."
         if len({os.path.abspath(each.path) for each in group}) == 1
-        else f"The same to the backbone, used once: {listed(each.path for each in group)}."
+        else f"Identical to the backbone, used once: {listed(each.path for each in group)}."
         for group in copies[:_MOST_NAMED]
     ]
     more = [f"And {len(copies) - _MOST_NAMED:,} more."] if len(copies) > _MOST_NAMED else []

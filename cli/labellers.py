@@ -98,8 +98,8 @@ class ClassifierLabeller:
 def _make_transductive(classifier: Classifier, model: Path) -> None:
     if not classifier.fitted.method.is_head:
         raise UsageError(
-            f"--transductive adds PSM to a head, but {model} was fitted with {classifier.method}, which is none: leave "
-            "it out, or fit again with a head, such as 'fslstm fit --method lssvm'."
+            f"--transductive adds PSM to a head, but {model} was fitted with {classifier.method}, which is not a "
+            "head: leave it out, or fit again with a head, such as 'fslstm fit --method lssvm'."
         )
     labels = classifier.classes_[classifier.support_labels_]
     classifier.method = f"{classifier.method}+psm"
@@ -125,6 +125,6 @@ def _require_enough(counts: Sequence[int], sets: Guarantee, grouped: bool) -> No
     what = "groups of labelled pictures" if grouped else "labelled pictures"
     of_each = " of each class" if sets.kind == PER_CLASS else ""
     raise UsageError(
-        f"--wrong-at-most {share:g} --guaranteed takes {enough} {what}{of_each}, not {points}: label "
+        f"--wrong-at-most {share:g} --guaranteed needs {enough} {what}{of_each}, not {points}: label "
         f"more, or ask for --wrong-at-most {least:g} or more."
     )

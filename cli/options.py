@@ -94,14 +94,14 @@ def coverage_kind(coverage: float | None, kind: str | None) -> str:
 
 
 def require_apart(*files: Path | None) -> None:
-    """Refuse one file for two purposes, of which one would be lost."""
+    """Refuse one file for two outputs, of which one would be lost."""
     seen: set[str] = set()
     for file in files:
         if file is None or file.is_dir() or file.is_char_device():  # of pictures, or a terminal, or /dev/null
             continue
         place = os.path.realpath(file)
         if place in seen:
-            raise UsageError(f"{file} is named for two purposes, of which one would be lost: name another file.")
+            raise UsageError(f"{file} is named for two outputs, and one would replace the other: name another file.")
         seen.add(place)
 
 

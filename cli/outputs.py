@@ -80,7 +80,7 @@ def write_sidecars(asked: Asked) -> None:
         if each.label != NONE and each.sure is not False:
             mine[each.label] = None
     done = xmp.write_sidecars(keywords)
-    left = f" Left as before, made or changed by others: {done.left:,}." if done.left else ""
+    left = f" Left unchanged, made or edited by other programs: {done.left:,}." if done.left else ""
     typer.echo(f"Written: {count_of(done.written, 'XMP sidecar')}.{left}")
     if done.failed:
         others = count_of(len(done.failed) - 1, "other XMP sidecar")

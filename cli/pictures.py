@@ -93,19 +93,17 @@ Moved = Annotated[
 Groups = Annotated[
     Optional[str],
     typer.Option(
-        help="What pictures belong together by, as those of one burst, place or patient. folder: theirs within the "
-        "class folder; time: at most 60 s between them (time:300 for another number); picture: that which they are "
-        "boxes of; or a column of a CSV file. What to expect of new pictures is then estimated by leaving out whole "
-        "groups.",
+        help="Which pictures belong together, such as those of one burst, place or patient. folder: those in one "
+        "folder within the class folder; time: those at most 60 s apart (time:300 for another number); picture: "
+        "boxes of one picture; or a column of a CSV file. What to expect of new pictures is then estimated by "
+        "leaving out whole groups.",
     ),
 ]
 Pooling = Annotated[Optional[str], typer.Option(help="avg, max, avgmax, catavgmax, or token, as for DINOv3.")]
 
 Views = Annotated[
     Optional[str],
-    typer.Option(
-        help="flip: features are the mean of those of each picture and of its mirror image, in twice the time."
-    ),
+    typer.Option(help="flip: average the features of each picture and its mirror image, in twice the time."),
 ]
 
 
@@ -156,7 +154,7 @@ def labelled(source: Path, groups: str | None = None) -> list[Picture]:
 
     kept, _ = examples(source, groups)
     if not kept:
-        raise DataError(f'All pictures in {source} are of "{NONE}", which needs no examples: label some.')
+        raise DataError(f'All pictures in {source} are labelled "{NONE}", which needs no examples: label others.')
     return kept
 
 
@@ -168,8 +166,8 @@ def examples(source: Path, groups: str | None = None) -> tuple[list[Picture], li
     pictures = grouped(source, groups, terminal.say)
     if only_guesses(source):
         terminal.say(
-            f"{source} is a table of predictions in which every label is the classifier's own guess: by them it "
-            "seems better than it is."
+            f"{source} has only labels that the classifier predicted itself: judged by them, it seems better than it "
+            "is."
         )
     kept, none = ([each for each in pictures if (each.label == NONE) is of_none] for of_none in (False, True))
     if none:
@@ -199,7 +197,7 @@ def require_replaceable(output: Path) -> None:
     try:
         os.fsencode(output.absolute()).decode()
     except UnicodeDecodeError:
-        raise UsageError(f"{output} has bytes in its name that are no text in UTF-8: name another file.") from None
+        raise UsageError(f"The name of {output} is not valid UTF-8: name another file.") from None
     if output.exists():
         try:
             ModelFile.read(output)

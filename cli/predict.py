@@ -44,9 +44,8 @@ ModelOrGraph = Annotated[
 Accept = Annotated[
     Optional[float],
     typer.Option(
-        help="Share of the pictures of known classes that is accepted; less familiar pictures become 'none of "
-        "these'. 1 accepts all. Default: 0.95, or the most that so few labelled pictures can tell, but 1 if that "
-        "is below 0.9.",
+        help="Share of the pictures of the classes to accept; less familiar pictures become 'none of these'. 1 "
+        "accepts all. Default: 0.95; with few labelled pictures the most that they allow, or 1 if that is below 0.9.",
         show_default=False,
     ),
 ]
@@ -109,8 +108,8 @@ def predict(
     wrong_at_most: Annotated[
         Optional[float],
         typer.Option(
-            help="Say which labels can be taken without a look, as many as can be while this share of all pictures, "
-            "such as 0.05, is expected to get a wrong one at most.",
+            help="Say which labels can be taken unchecked: as many as possible while at most this share of all "
+            "pictures, such as 0.05, is expected to get a wrong one.",
             show_default=False,
         ),
     ] = None,
@@ -118,8 +117,8 @@ def predict(
         bool,
         typer.Option(
             "--guaranteed",
-            help="With --wrong-at-most: take the labels whose prediction set has no other. That share is guaranteed, "
-            "not only expected, and fewer are taken.",
+            help="With --wrong-at-most: take only labels that are alone in their prediction set. The share is then "
+            "guaranteed, not only expected, and fewer labels are taken.",
         ),
     ] = False,
     above: Annotated[
@@ -158,8 +157,8 @@ def predict(
     if transductive and coverage is not None:
         option = "--guaranteed" if guaranteed else "--coverage"
         raise UsageError(
-            f"{option} cannot be kept with --transductive, where the prediction for a picture depends on the other "
-            "pictures, so that labelled and new ones are not treated alike: leave out one of the two."
+            f"{option} cannot be guaranteed with --transductive, which treats labelled and new pictures differently: "
+            "leave out one of the two."
         )
     _check_sorting(source, sort_into, link)
     options.require_apart(model, source, csv, json, html, label_studio)
@@ -173,7 +172,7 @@ def predict(
     labeller: Labeller
     if model.suffix.lower() == ".onnx":
         allowed = {*context.params} - _NOT_OF_GRAPHS
-        options.refuse_beside(context, "An exported graph", allowed, "predict with the classifier that it is from")
+        options.refuse_beside(context, "An exported graph", allowed, "use the classifier that it was exported from")
         from fslstm_plugin.pictures.graph import Graph  # which needs no PyTorch
 
         labeller = Graph(model, accept)
@@ -251,7 +250,7 @@ def _told_to_go_on(csv: Path | None) -> Iterator[None]:
         if isinstance(error, SystemExit) and error.code != terminated:
             raise
         begun = csv is not None and csv.is_file() and csv.stat().st_size
-        advice = f" The same command continues {printable(str(csv))}, which is whole." if begun else ""
+        advice = f" To continue {printable(str(csv))}, type the same command again." if begun else ""
         if isinstance(error, StorageError):
             raise StorageError(f"{error}{advice}") from error
         stopped = Interrupted(f"Stopped.{advice}", signal.SIGINT)
@@ -278,8 +277,8 @@ def _require_writable_beside(found: Sequence[Picture]) -> None:
     for folder in dict.fromkeys(unboxed(each.path)[0].parent for each in found):
         if folder.is_dir() and not os.access(folder, os.W_OK):
             raise UsageError(
-                f"--xmp writes beside the pictures, but the folder {folder} cannot be written to: allow that, or leave "
-                "out --xmp."
+                f"--xmp writes beside the pictures, but the folder {folder} cannot be written to: make it writable, "
+                "or leave out --xmp."
             )
 
 
@@ -302,7 +301,7 @@ def _coverage_within(sure: Sureness, coverage: float | None) -> float:
     mine = round(1 - require("wrong_at_most", sure.wrong_at_most, least=1e-9, most=1 - 1e-9), 12)
     if coverage not in (None, mine):
         raise UsageError(
-            f"--wrong-at-most {sure.wrong_at_most:g} --guaranteed has prediction sets of the coverage {mine:g}, not "
+            f"--wrong-at-most {sure.wrong_at_most:g} --guaranteed needs prediction sets with coverage {mine:g}, not "
             f"{coverage:g}: leave out --coverage."
         )
     return mine
@@ -323,7 +322,8 @@ def _require_calibrated(labeller: Labeller, sure: Sureness | None) -> None:
     why = labeller.why_uncalibrated
     if sure is not None and sure.wrong_at_most is not None and not sure.guaranteed and why is not None:
         raise UsageError(
-            f"--wrong-at-most needs calibrated probabilities, but they are not: {why}. Add --guaranteed or use --above."
+            f"--wrong-at-most needs calibrated probabilities, but these are uncalibrated: {why}. Add --guaranteed or "
+            "use --above."
         )
 
 

@@ -44,8 +44,8 @@ def pretrain(
     teacher: Annotated[
         Optional[Path],
         typer.Option(
-            help="Run folder, or its name in --runs, of an earlier pretraining on --dataset, whose answers are learned "
-            "beside the labels; a network of the same kind becomes better than it."
+            help="Run folder, or its name in --runs, of an earlier pretraining on --dataset, whose predictions are "
+            "learned along with the labels; a network of the same kind then becomes better than its teacher."
         ),
     ] = None,
     backbone: options.Backbone = "conv4",

@@ -45,15 +45,15 @@ def reproduce(
     backbone: Annotated[
         Optional[list[str]],
         typer.Option(
-            help="Repeat it for several. Default: those that the paper has there.", autocompletion=BACKBONES.names
+            help="Repeat it for several. Default: those in the paper's table or figure.", autocompletion=BACKBONES.names
         ),
     ] = None,
     shots: Annotated[
         Optional[list[int]],
         typer.Option(
             min=1,
-            help="Only episodes with so many support images per class, and what is trained for them; repeat it for "
-            "several. Default: all that it has.",
+            help="Only episodes with this many support images per class, and the trainings for them; repeat it for "
+            "several. Default: all in the paper's table or figure.",
         ),
     ] = None,
     scale: Annotated[
@@ -77,7 +77,7 @@ def reproduce(
         Optional[int], typer.Option(min=2, help="Number of episodes; the scale's if not given.")
     ] = None,
     no_train: Annotated[
-        bool, typer.Option("--no-train", help="Evaluate what is trained to its end, and train nothing.")
+        bool, typer.Option("--no-train", help="Evaluate finished trainings only, and train nothing.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue interrupted trainings and measurements.")] = False,
     dry_run: Annotated[

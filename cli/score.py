@@ -31,7 +31,7 @@ def score(
     model: pictures.Model,
     labelled: pictures.Labelled,
     coverage: Annotated[
-        Optional[float], typer.Option(help="Count the prediction sets of this coverage, such as 0.8, too.")
+        Optional[float], typer.Option(help="Also judge prediction sets of this coverage, such as 0.8.")
     ] = None,
     coverage_kind: options.CoverageKind = None,
     accept: predict.Accept = None,
@@ -94,7 +94,7 @@ def _show(result: Score, names: list[str], uncalibrated: str | None) -> None:
     from fslstm_plugin.pictures.predictions import NONE
 
     typer.echo(
-        f"{count_of(result.pictures, 'picture')}: {100 * result.accuracy:.1f} % have the right likeliest class (95 % "
+        f"{count_of(result.pictures, 'picture')}: the likeliest class is right for {100 * result.accuracy:.1f} % (95 % "
         f"interval {100 * result.low:.1f} to {100 * result.high:.1f} %)."
     )
     lost = sum(counts.get(NONE, 0) for counts in result.confusions.values())
@@ -105,8 +105,8 @@ def _show(result: Score, names: list[str], uncalibrated: str | None) -> None:
         _show_commonest(result)
     doubt = "" if uncalibrated is None else " (they are uncalibrated)"
     typer.echo(
-        f"Expected calibration error of the probabilities{doubt}: {100 * result.calibration_error:.1f} %, which few "
-        "pictures make larger."
+        f"Expected calibration error of the probabilities{doubt}: {100 * result.calibration_error:.1f} %; with few "
+        "pictures it is biased upwards."
     )
     if result.coverage is not None:
         typer.echo(

@@ -60,7 +60,9 @@ class Source:
             return "--pictures"
         for name in ("backbone", "weights", "pooling", "max_pixels"):
             if getattr(self, name) is not None:
-                raise UsageError(f"--{name.replace('_', '-')} says how --pictures become features: give them too.")
+                raise UsageError(
+                    f"--{name.replace('_', '-')} says how --pictures become features: give --pictures too."
+                )
         return None if self.features is None else "--features"
 
     def replaces(self, runs: Sequence[str] | None, dataset: str | None, data_root: Path | None) -> bool:
@@ -70,7 +72,7 @@ class Source:
         if runs or dataset is not None:
             raise UsageError(f"{self.option} takes the place of a run and its data set: leave out --run and --dataset.")
         if data_root is not None:
-            raise UsageError(f"--data-root is for a run, whose place {self.option} takes: leave it out.")
+            raise UsageError(f"--data-root is for a run, but {self.option} takes its place: leave out --data-root.")
         return True
 
     def session(self, runs: Path, device: str, views: str | None, settings: Sequence[Setting]) -> Session:
@@ -84,7 +86,9 @@ class Source:
             return self._embedded(self.pictures, runs, device, views, settings)
         assert self.features is not None
         if views is not None:
-            raise UsageError("--features are made, and --views says how: leave it out.")
+            raise UsageError(
+                "--views says how to compute features, but --features are computed already: leave out --views."
+            )
         ranks = terminal.join_ranks()
         return open_feature_file(self.features, ranks.device(device), ranks, terminal.progress)
 

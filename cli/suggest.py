@@ -27,7 +27,7 @@ fslstm suggest pictures/ --count 25  (which to label first)
 
 ModelOrPictures = Annotated[
     Path,
-    typer.Argument(metavar="MODEL|PICTURES", help="What 'fslstm fit' wrote; or pictures, of which none is labelled."),
+    typer.Argument(metavar="MODEL|PICTURES", help="What 'fslstm fit' wrote; or unlabelled pictures."),
 ]
 PicturesOrNone = Annotated[
     Optional[Path],

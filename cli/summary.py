@@ -118,9 +118,9 @@ def _on_sets(sets: Guarantee | None, tested: Tested | None) -> list[str]:
         if sets.kind == PER_CLASS
         else "all pictures, where labelled and new ones are drawn alike"
     )
-    begins = "Not guaranteed: that the" if _withdrawn(tested) else "The"
+    contain = "are not guaranteed to contain" if _withdrawn(tested) else "contain"
     untested = ", if they are like the labelled ones, which was not tested" if tested is None else ""
-    return [f"{begins} prediction sets contain the true label for {100 * sets.coverage:g} % of {whom}{untested}."]
+    return [f"The prediction sets {contain} the true label for {100 * sets.coverage:g} % of {whom}{untested}."]
 
 
 def _on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None, labeller: Labeller) -> list[str]:
@@ -133,18 +133,18 @@ def _on_sure(sure: Sureness | None, summary: Summary, tested: Tested | None, lab
     told = f"Sure: {number:,} of {count_of(summary.total, 'picture')}{others}."
     if sure.wrong_at_most is None:
         corrected = any(count.pictures > count.predicted for count in summary.counts.values())
-        other = ", or one that was corrected" if corrected else ""
-        return [f"{told} Sure is a label with a probability of at least {sure.above:g}{other}."]
+        other = ", or if it was corrected" if corrected else ""
+        return [f"{told} A label is sure if its probability is at least {sure.above:g}{other}."]
     if not number:
         return [told]
     share = f"{100 * sure.wrong_at_most:g} % of all pictures"
     if _withdrawn(tested):
-        how = "guaranteed" if sure.guaranteed else "to be expected"
-        return [f"{told} Not {how}: that at most {share} get a wrong label that is sure."]
+        how = "guaranteed" if sure.guaranteed else "expected"
+        return [f"{told} It is not {how} that at most {share} get a wrong label that is sure."]
     if sure.guaranteed:
         return [
-            f"{told} On average at most {share} get a wrong label that is sure, guaranteed as the prediction sets are, "
-            "for pictures of the classes."
+            f"{told} On average at most {share} get a wrong label that is sure, with the same guarantee as the "
+            "prediction sets, for pictures of the classes."
         ]
     more = " It can be a little more, since the predictions use the other pictures." if labeller.together else ""
     shares = ", in the same proportions" if len(set(labeller.counts)) > 1 else ""
@@ -162,13 +162,13 @@ def _on_likeness(tested: Tested | None) -> list[str]:
     test = f"a permutation test of {count_of(tested.pictures, 'picture')}"
     if not tested.withdrawn:
         return [
-            f"What is promised assumes pictures like the labelled ones: {test} finds no difference (p = "
+            f"Every promise assumes pictures like the labelled ones: {test} finds no difference (p = "
             f"{tested.p_value:.2g})."
         ]
     names = ", ".join(printable(Path(each).name) for each in tested.different)
     return [
         f"The pictures differ from the labelled ones (p = {tested.p_value:.2g} in {test}), most of all {names}. Look "
-        "at these: label some and add them with 'fslstm update --add', or leave out what is of none of the classes."
+        "at these: label some and add them with 'fslstm update --add', or leave out those of none of the classes."
     ]
 
 

@@ -79,7 +79,7 @@ def tune(
     for sentence in (*tuning.evidence(choices, rows), *session.notes):
         typer.echo(sentence)
     if kept_in is None:
-        typer.echo("The choices are kept nowhere: name them with these arguments.")
+        typer.echo("The choices are not saved: name the methods with these arguments.")
     attempt(
         (kept_in, lambda run: _keep(run, choices, rows, str(session.method))),
         (json, lambda file: write_json(file, json_content(rows, session.notes))),

@@ -64,7 +64,7 @@ def update(
         raise UsageError("There is nothing to update: give --add, --remove or --forget.")
     for option, value in (("--groups", groups), ("--max-pixels", max_pixels)):
         if value is not None and add is None:
-            raise UsageError(f"{option} is of the pictures of --add: give --add too.")
+            raise UsageError(f"{option} is for the pictures of --add: give --add too.")
     if output is None:
         options.require_writable_folder(replaceable(model).parent)
     changes: list[str] = []

@@ -585,7 +585,7 @@ def test_options_of_another_benchmark_are_refused(what: str, option: str, fslstm
     result = fslstm("bench", what, option)
     assert (result.code, result.out) == (2, "")
     name = option.partition("=")[0]
-    assert f"bench {what} and {name} cannot be used together: it belongs to another one." in result.err
+    assert f"bench {what} and {name} cannot be used together: the option is for another benchmark." in result.err
 
 
 @pytest.mark.parametrize(

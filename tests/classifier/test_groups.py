@@ -203,9 +203,9 @@ def test_fit_and_update_by_groups(fslstm, succeed, tmp_path: Path) -> None:
     succeed("predict", model, folder, "--coverage", 0.7)
     done = fslstm("update", model, "--remove", "0.jpg", "--groups", "folder")
     assert done.code == 2
-    assert "--groups is of the pictures of --add" in done.err
+    assert "--groups is for the pictures of --add" in done.err
     done = fslstm("update", model, "--remove", "0.jpg", "--max-pixels", 9)
-    assert (done.code, "--max-pixels is of the pictures of --add" in done.err) == (2, True)
+    assert (done.code, "--max-pixels is for the pictures of --add" in done.err) == (2, True)
     done = fslstm("fit", folder, "-o", tmp_path / "b.fslstm", "--groups", "nest", *more)
     assert done.code == 2
     assert "has no column nest" in done.err

@@ -141,7 +141,7 @@ def test_two_runs_of_one_name_are_refused(trained, fslstm, tmp_path):
     shutil.copytree(trained / "base", tmp_path / "base")
     result = fslstm("compare", "nn", "--run", "base", "--run", tmp_path / "base", "--runs", trained, *FEW)
     assert (result.code, result.out) == (2, "")
-    assert "two are called base: rename a folder." in result.err
+    assert "Two runs are called base, so their rows cannot be told apart" in result.err
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_demo_that_is_stopped_says_that_it_begins_anew(fslstm, tmp_path, monke
     monkeypatch.setattr("fslstm_plugin.training.pretraining.pretrain", stopped)
     result = fslstm("demo", "--runs", tmp_path / "runs")
     assert result.code == 130
-    assert result.err.endswith("fslstm: Stopped. 'fslstm demo' does not continue: it begins anew.\n")
+    assert result.err.endswith("fslstm: Stopped. 'fslstm demo' cannot be resumed: it starts from the beginning.\n")
 
 
 WRONG = [
@@ -446,7 +446,7 @@ WRONG = [
     (("eval", "--episodes", 2**63), 2, "at least 2 and at most 1,000,000,000, but got"),
     (("eval", "--shots", 0), 2, "--shots"),
     (("eval", "--json", "."), 2, "is a directory"),
-    (("eval", "--json", "r.out", "--csv", "r.out"), 2, "r.out is named for two purposes"),
+    (("eval", "--json", "r.out", "--csv", "r.out"), 2, "r.out is named for two outputs"),
     (("eval", "--json", "no/such/r.json"), 2, "There is no folder no/such for r.json"),
     (("report", "--output", "no/such/r.html"), 2, "There is no folder no/such for r.html"),
     ((*TRAIN, "--padding", 32), 2, "--padding must be less than the images' 32 pixels, but got 32"),
@@ -457,7 +457,7 @@ WRONG = [
     (("eval", "--run", "a", "--run", "b"), 2, "--run is for one run here, but got a, b: leave out all but one"),
     (("tune", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
     (("bench", "heads", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
-    (("eval", "nn", "--can"), 2, "METHOD and --can cannot be used together: a method's name says all"),
+    (("eval", "nn", "--can"), 2, "METHOD and --can cannot be used together: write such settings into the name"),
     (("eval", "nn", "--no-iam"), 2, "METHOD and --no-iam cannot be used together"),
     (("eval", "nn", "--psm-iters", 10), 2, "METHOD and --psm-iters cannot be used together"),
 ]

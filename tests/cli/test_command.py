@@ -45,7 +45,7 @@ def test_want_of_memory_is_a_sentence(much, wanted, arguments, place, advice, fs
     done = fslstm(*arguments)
     assert (done.code, done.err.count("\n")) == (1, 1), done.err
     assert done.err.startswith(f"fslstm: There is not enough memory for another {wanted}: ")
-    assert (f"lower {advice}" in done.err) if advice else (": end other programs that take" in done.err)
+    assert (f"lower {advice}" in done.err) if advice else (": close other programs that use" in done.err)
     assert ("use --device cpu" in done.err) == (much == "cuda" and arguments[0] in ("eval", "fit"))
 
 

@@ -60,7 +60,10 @@ def test_a_dash_is_no_file(command, fslstm, tmp_path, monkeypatch):
 def test_a_pipe_as_the_standard_output_takes_one_file_and_is_not_replaced(command, tmp_path):
     arguments = [sys.executable, "-m", "fslstm_cli", *map(str, command)]
     for files, said in (
-        (("--json", "/dev/stdout", "--csv", "/dev/stdout"), "is named for two purposes, of which one would be lost"),
+        (
+            ("--json", "/dev/stdout", "--csv", "/dev/stdout"),
+            "is named for two outputs, and one would replace the other",
+        ),
         (("--chart", "/dev/stdout"), "is no regular file, and is not replaced"),
     ):
         done = subprocess.run([*arguments, *files], capture_output=True, text=True, check=False)

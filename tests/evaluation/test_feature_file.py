@@ -83,7 +83,7 @@ def test_tune_prints_its_choices(fslstm, tmp_path: Path, features, monkeypatch) 
     done = fslstm("tune", "nn", "--features", features, *SHORT)
     assert done.code == 0, done.err
     assert done.out.startswith("nn: ")
-    assert done.out.endswith("The choices are kept nowhere: name them with these arguments.\n")
+    assert done.out.endswith("The choices are not saved: name the methods with these arguments.\n")
     assert [file.name for file in tmp_path.iterdir()] == ["some.npz"]
 
 
@@ -109,7 +109,7 @@ def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, featu
     [
         (["lssvm+iam"], "has weights that are trained with a backbone, and there are none with"),
         (["relation-net"], "has weights that are trained with a backbone"),
-        (["--split", "val"], "--split is for a run, whose place --features takes: leave it out."),
+        (["--split", "val"], "--split is for a run, but --features takes its place: leave out --split."),
         (["--precision", "bf16"], "--precision is for a run"),
         (["--data-root", "."], "--data-root is for a run"),
         (
@@ -132,7 +132,7 @@ def test_what_a_file_has_not_is_refused(fslstm, features, arguments, words) -> N
 
 def test_tuning_on_a_file_takes_no_place_of_data_sets(fslstm, features) -> None:
     done = fslstm("tune", "lssvm", "--features", features, "--data-root", ".")
-    assert (done.code, "--data-root is for a run, whose place --features takes" in done.err) == (2, True)
+    assert (done.code, "--data-root is for a run, but --features takes its place" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(

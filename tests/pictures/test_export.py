@@ -37,7 +37,7 @@ def fitted(succeed, tmp_path: Path, method: str) -> Path:
 def test_the_graph_predicts_as_the_classifier(succeed, tmp_path: Path, method) -> None:
     model, file = fitted(succeed, tmp_path, method), tmp_path / "model.onnx"
     done = succeed("export", model, "--onnx", file)
-    assert "on 15 pictures its probabilities are those of the classifier" in done.out
+    assert "on 15 pictures its probabilities agree with the classifier's" in done.out
     classifier = FewShotClassifier.load(model)
     backbone = classifier.open_backbone()
     new = sorted(painted.unlabelled(tmp_path / "new").iterdir())
@@ -214,7 +214,7 @@ def test_what_a_graph_cannot_do_is_refused(fslstm, succeed, tmp_path: Path) -> N
     for options in (("--coverage", 0.8), ("--transductive",), ("--device", "cpu")):
         done = fslstm("predict", graph, new, *options)
         assert (done.code, done.err.count("\n")) == (2, 1)
-        assert "predict with the classifier that it is from" in done.err
+        assert "use the classifier that it was exported from" in done.err
     for content in (b"", b"no graph", graph.read_bytes()[:200]):
         (tmp_path / "other.onnx").write_bytes(content)
         done = fslstm("predict", tmp_path / "other.onnx", new)

@@ -58,7 +58,7 @@ def test_what_is_odd_is_told(succeed, tmp_path: Path, small) -> None:
     done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", "--json", tmp_path / "c.json", *small)
     assert f"Left out: The image {folder}/red/broken.png is damaged, or not an image" in done.err
     assert "16 pictures, 3 classes; 1 picture could not be read." in done.out
-    assert f"The same to the backbone, used once: {folder}/red/0.png, " in done.out
+    assert f"Identical to the backbone, used once: {folder}/red/0.png, " in done.out
     assert "copy-3.png and 2 more." in done.out
     assert "wrong.png is labelled blue but looks like green" in done.out
     content = json.loads((tmp_path / "c.json").read_text())
@@ -116,7 +116,7 @@ def test_a_class_that_cannot_be_read_is_told(succeed, tmp_path: Path, small) -> 
     for file in (folder / "red").iterdir():
         file.write_bytes(b"")
     done = succeed("fit", folder, "-o", tmp_path / "c.fslstm", *small)
-    assert "Classes left out, of which no picture can be read: red." in done.err
+    assert "Classes left out, since none of their pictures can be read: red." in done.err
 
 
 def test_a_file_that_is_no_classifier_is_not_replaced(fslstm, succeed, tmp_path: Path, small) -> None:

@@ -49,7 +49,7 @@ def test_a_score_is_counted_from_the_predictions(succeed, tmp_path: Path, model,
     sets = classifier.predict_set(files, 0.8)
     held = sum(label in each for label, each in zip(truth, sets, strict=True))
     assert found["coverage"]["share"] == held / 12
-    assert f"{100 * right / 12:.1f} % have the right likeliest class" in done.out
+    assert f"the likeliest class is right for {100 * right / 12:.1f} %" in done.out
     places = [classifier.classes_.tolist().index(each) for each in truth]
     error = expected_calibration_error(torch.from_numpy(classifier.predict_proba(files)), torch.tensor(places))
     assert found["calibration_error"] == pytest.approx(error, abs=1e-6)

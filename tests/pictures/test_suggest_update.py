@@ -235,11 +235,11 @@ def test_a_classifier_that_learns_its_own_guesses_is_told_so(fslstm, succeed, tm
     table = tmp_path / "labels.csv"
     succeed("predict", model, tmp_path / "new", "--csv", table, "--accept", 1)
     for command in (("update", model, "--add", table, "-o", tmp_path / "guessed.fslstm"), ("score", model, table)):
-        assert "every label is the classifier's own guess" in fslstm(*command).err
+        assert "labels that the classifier predicted itself" in fslstm(*command).err
     first = table.read_text().splitlines()[1]
     table.write_text(table.read_text().replace(first, first.replace(",blue,", ",red,", 1)))
     done = fslstm("update", model, "--add", table, "-o", tmp_path / "corrected.fslstm")
-    assert "own guess" not in done.err
+    assert "predicted itself" not in done.err
 
 
 def test_a_picture_is_removed_by_any_part_of_its_path(fslstm, succeed, tmp_path: Path, model) -> None:
@@ -299,7 +299,7 @@ def test_copies_of_a_correction_are_told_once(succeed, tmp_path: Path, model) ->
     done = succeed("update", model, "--add", tmp_path / "corrected")
     assert done.err == (
         f"Already in the classifier, or given twice: 1 picture of {tmp_path}/corrected.\n"
-        f"The same to the backbone, used once: {blue}/1.png, {blue}/copy.png.\n"
+        f"Identical to the backbone, used once: {blue}/1.png, {blue}/copy.png.\n"
         f"The new label counts for 1 picture: {blue}/1.png (red, now blue).\n"
     )
 

@@ -103,6 +103,6 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_any_picture_is_looked
     access = os.access
     monkeypatch.setattr(os, "access", lambda place, mode: access(place, mode) and (place, mode) != (new, os.W_OK))
     done = fslstm("predict", model, new, "--xmp", "--csv", tmp_path / "labels.csv")
-    said = f"fslstm: --xmp writes beside the pictures, but the folder {new} cannot be written to: allow that, or"
+    said = f"fslstm: --xmp writes beside the pictures, but the folder {new} cannot be written to: make it writable, or"
     assert (done.code, done.out, done.err.startswith(said)) == (2, "", True), done.err
     assert not (tmp_path / "labels.csv").exists()
