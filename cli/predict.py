@@ -140,8 +140,8 @@ def predict(
 
     Each picture gets its likeliest label with a probability. With --coverage it also gets a prediction set, the labels
     that it may have: for each class, this share of the sets is guaranteed to contain the true label. A picture is "none
-    of these" if it is less similar to every class than nearly all labelled pictures are to theirs. Pictures are never
-    changed or moved.
+    of these" if it is less similar to every class than nearly all labelled pictures are to their own. Pictures are
+    never changed or moved.
     """
     from fslstm_plugin.pictures.predictions import Asked, PredictionTable
 
@@ -157,8 +157,8 @@ def predict(
     if transductive and coverage is not None:
         option = "--guaranteed" if guaranteed else "--coverage"
         raise UsageError(
-            f"{option} cannot be guaranteed with --transductive, which treats labelled and new pictures differently: "
-            "leave out one of the two."
+            f"{option} cannot be used with --transductive, which treats labelled and new pictures differently: leave "
+            "out one of the two."
         )
     _check_sorting(source, sort_into, link)
     options.require_apart(model, source, csv, json, html, label_studio)

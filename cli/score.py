@@ -40,10 +40,10 @@ def score(
     device: evaluation.Device = "auto",
     json: options.Json = None,
 ) -> None:
-    """Say how good a classifier is, on pictures whose labels are known and that it was not fitted to.
+    """Say how good a classifier is, on labelled pictures that it was not fitted to.
 
-    It prints the accuracy with its 95 % interval, how often each class is taken for another, how far the probabilities
-    are from the shares that are right, and with --coverage how many prediction sets contain the true label. Pictures of
+    It prints the accuracy with its 95 % interval, how often each class is taken for another, how well the
+    probabilities are calibrated, and with --coverage how many prediction sets contain the true label. Pictures of
     classes that the classifier does not have are counted apart.
     """
     from fslstm_plugin.pictures.acceptance import acceptance

@@ -66,7 +66,7 @@ def suggest(
 ) -> None:
     """Say which pictures to label next, and why: those whose labels tell most about the others.
 
-    Without a model, by the backbone of the options, which to label first. Of more than 2,000 pictures, 2,000 are drawn
+    Without a classifier, --backbone decides which pictures to label first. Of more than 2,000 pictures, 2,000 are drawn
     at random and considered. Put the pictures that you label into class folders, and fit to them or add them with
     'fslstm update'.
     """

@@ -56,7 +56,7 @@ def update(
 
     The result is the same as fitting anew with the pictures in that order. The pictures that it was fitted to are not
     needed. Its method stays the same; its temperature is fitted again. Classes and pictures are removed
-    before others are added. To correct a label, add the picture with the right one.
+    before others are added. To correct a label, add the picture with the right label.
     """
     from fslstm_plugin.pictures.expectations import expectations, sentences
 

@@ -63,11 +63,11 @@ class UsageError(FSLSTMError, ValueError):
 
 
 class UntrainedError(UsageError):
-    """A method has weights, and there are none for it."""
+    """A method needs trained weights, and there are none."""
 
 
 class SingularError(UsageError):
-    """A head's linear system that cannot be solved, for example of features that are not a number."""
+    """A head's linear system that cannot be solved, for example because features are NaN."""
 
 
 class DataError(FSLSTMError):
@@ -120,7 +120,7 @@ class PartError(FSLSTMError):
 
 
 def reason(error: BaseException) -> str:
-    """What is wrong: of what the operating system refuses its words, without number and file.
+    """What is wrong, in words; of an operating system's error its text alone, without number and file.
 
     Example:
         >>> reason(FileNotFoundError(2, "No such file or directory", "a.txt")), reason(ValueError("no number"))

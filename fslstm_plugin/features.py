@@ -31,8 +31,8 @@ class Adapter(Protocol):
 class EpisodeFeatures:
     """Support, queries and labels of a batch of episodes, and what follows from them, computed once and on demand.
 
-    Methods ask it for `gram`, or for `adapted` features and theirs, so that methods with the same adapters share the
-    products of the features, which cost most.
+    Methods ask it for `gram`, or for `adapted` features and their `gram`, so that methods with the same adapters share
+    the products of the features, which cost most.
 
     Args:
         support: Features ``(..., n, d)``, any floating-point type.
@@ -211,7 +211,7 @@ class EpisodeFeatures:
             each.release()
 
     def watched(self) -> Callable[[], bool]:
-        """What tells whether something was changed in place since; of that which is made by now, and methods share."""
+        """A function that tells whether a tensor that methods share was changed in place since this call."""
         before = [(each, each._version) for each in self._tensors() if not each.is_inference()]
         return lambda: any(each._version != version for each, version in before)
 
@@ -250,7 +250,7 @@ class EpisodeFeatures:
             UsageError: If there are none.
         """
         if not parts:
-            raise UsageError("There are no episodes to join: give one batch of them at least.")
+            raise UsageError("There are no episodes to join: give at least one batch.")
         return parts[0] if len(parts) == 1 else _Joined(parts)
 
 
@@ -269,7 +269,7 @@ def _check_base_mean(base_mean: Tensor, dim: int) -> None:
     if base_mean.is_complex():
         raise UsageError(f"The base mean must be of real numbers, but got {base_mean.dtype}.")
     if values_known() and not base_mean.isfinite().all():
-        raise UsageError("The base mean holds NaN or infinite values; check the features that it is the mean of.")
+        raise UsageError("The base mean holds NaN or infinite values; check the features that it was computed from.")
 
 
 def _check_map_shape(shape: tuple[int, int, int], dim: int) -> None:

@@ -93,7 +93,7 @@ class FewShotModel(nn.Module):
                     require_fit(cls.from_backbone(backbone, algorithm), state, run.weights)
             model = cls.from_backbone(backbone, algorithm)
         except UsageError as error:
-            raise RunError(f"There is no model of {run.path / 'config.json'}: {error}") from error
+            raise RunError(f"No model can be built from {run.path / 'config.json'}: {error}") from error
         load_into(model, state, run.weights)
         return model.eval()
 

@@ -110,7 +110,9 @@ class _Maker:
                 raise UsageError(f"In '{self.text}' nothing can follow the transductive module.")
             if part.name == BATCH_NORM:
                 if bn or part.arguments:
-                    raise UsageError(f"'{BATCH_NORM}' in '{self.text}' takes no arguments and can stand there once.")
+                    raise UsageError(
+                        f"'{BATCH_NORM}' in '{self.text}' takes no arguments and can be written only once."
+                    )
                 bn = True
             elif part.name in ADAPTERS.names():
                 before.append(self._learned_adapter(part, first.name, before))

@@ -283,7 +283,7 @@ def check_method(
     Args:
         make: Makes a new method, with ``dim`` 12 and a `SmallBackbone` if it asks for them:
             ``lambda: parse_method("lssvm+iam", dim=12)``.
-        transductive: Whether to see a dependence on the other queries where the method says that it is transductive.
+        transductive: Whether to require dependence on the other queries where the method says that it is transductive.
             Default True; False is for methods that cancel it, as ``nn(center=episode)``, whose distances stay the same.
         single_precision: How far logits in single precision may be off, as a share of the largest; default 1e-3. More
             is for methods that amplify rounding, as many steps of Adam do.

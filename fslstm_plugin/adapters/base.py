@@ -13,11 +13,11 @@ from ..features import EpisodeFeatures
 
 
 class FeatureAdapter(nn.Module, ABC):
-    """A change of features before a head or another method sees them; a subclass says which in `adapt`.
+    """A change of features before a head or another method sees them; a subclass implements `adapt`.
 
-    One without weights is written among the head's arguments, ``lssvm(normalize)``; with a value, as its first argument
-    has, ``lssvm(center=episode)``. One with weights says which ``sizes`` they need, and is written after the head,
-    ``lssvm+iam``.
+    An adapter without weights is written among the head's arguments, ``lssvm(normalize)``; a value is for its first
+    argument, ``lssvm(center=episode)``. An adapter with weights names the ``sizes`` that they need, and is written
+    after the head, ``lssvm+iam``.
 
     Attributes:
         is_transductive: Whether a point's new features depend on the queries. Default False.
@@ -25,10 +25,10 @@ class FeatureAdapter(nn.Module, ABC):
         needs_gram: Whether the new features are made of the Gram matrices, the queries' own block included, so that
             there is no mean of them over the base classes. Default False.
         needs_base_mean: Whether the mean feature of the base classes is needed. Default False.
-        needs_base_classes: Whether that of each of them is. Default False.
+        needs_base_classes: Whether the mean feature of each base class is needed. Default False.
         is_static: See `Method`. Default False.
-        sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the
-            features, or ``"backbone"``, the backbone. Default none: it has no weights.
+        sizes: What the constructor is given to size its weights: ``"dim"``, the length of the features, or
+            ``"backbone"``, the backbone. Default none: it has no weights.
     """
 
     is_transductive: bool = False

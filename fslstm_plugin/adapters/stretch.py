@@ -17,7 +17,7 @@ from .center import Center
 
 
 class Stretch(FeatureAdapter):
-    r"""Centre features by the mean of the base classes' means, and stretch them along their differences.
+    r"""Centre features by the mean of the base classes' means, and stretch them along the differences of those means.
 
     With B ``(classes, d)``, the base classes' means less their mean, features are multiplied by
     ``(1 + l / (floor l_max))^exponent`` along the eigenvector of ``B'B`` with the eigenvalue l, of which l_max is the

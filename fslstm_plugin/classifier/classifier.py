@@ -55,8 +55,8 @@ def method_to_fit(name: str) -> Method:
 class Classifier:
     """A method with labelled points of named classes, and the backbone that makes features of pictures.
 
-    Features are taken for what they should be: finite numbers, each row as long as the others. `FewShotClassifier` has
-    the same arguments, attributes and methods, and refuses what is not; this class does not import scikit-learn.
+    Features must be finite numbers in rows of equal length. `FewShotClassifier` has the same arguments, attributes and
+    methods, and checks this; this class does not import scikit-learn.
 
     Example:
         >>> X = np.array([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]])
@@ -91,10 +91,10 @@ class Classifier:
             X: Features ``(n, d)``, or n pictures.
             y: Their labels ``(n,)``: strings, whole numbers, booleans, or NumPy's dates.
             pictures: Their names, which are kept. Default None: the paths, where X are paths.
-            groups: What points belong together by, as pictures of one burst, place or patient: n names or numbers. The
-                temperature is then fitted to points that are left out with their whole group, and prediction sets and
-                `familiarity` compare with one point of each group. A point with None, NaN, or an empty name is by
-                itself. Default None: all are.
+            groups: Which points belong together, such as pictures of one burst, place or patient: n names or numbers.
+                The temperature is then fitted to points that are left out with their whole group, and prediction sets
+                and `familiarity` compare with one point of each group. A point with None, NaN, or an empty name is by
+                itself. Default None: every point is by itself.
 
         Returns:
             The classifier itself.
@@ -239,10 +239,10 @@ class Classifier:
         return self.classes_[logits.argmax(-1).numpy()]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities ``(m, ways)``, in the order of ``classes_``; whether they are calibrated says ``calibrated_``.
+        """Probabilities ``(m, ways)``, in the order of ``classes_``; ``calibrated_`` says whether they are calibrated.
 
-        A transductive method runs up to eleven times, since the labelled points are left out through it, among those
-        of X.
+        A transductive method runs up to eleven times, since the labelled points are left out through it, as queries
+        beside those of X.
         """
         return self._probable(self._query(X)).numpy()
 
@@ -272,7 +272,7 @@ class Classifier:
         """For each point the labels that it may have: a set that contains the true label as often as guaranteed.
 
         A set always contains the label of `predict`, so that none is empty and one of a single label is the
-        prediction. Whether a point is of none of the classes is told by `familiarity`.
+        prediction. `familiarity` tells whether a point is of none of the classes.
 
         Args:
             X: Features ``(m, d)``, or m pictures.
@@ -284,12 +284,12 @@ class Classifier:
                 and may fail for single classes; see `conformal.p_values`.
 
         Returns:
-            m arrays of labels, most likely an array of one. Where points are as surprising as each other, as among
-            equal features, chance decides, by the seed and a point's place in X.
+            m arrays of labels, in the order of ``classes_``. Where points are equally surprising, as with equal
+            features, chance decides, by the seed and a point's place in X.
 
         Raises:
             UsageError: If the method has no such guarantee, as a transductive one, or the labelled points are too few
-                for this coverage, or without one for 0.8.
+                for this coverage, or for 0.8 if none is given.
         """
         query = self._query(X)
         fitted, names = self._fitted_for_sets().representatives, [str(each) for each in self.classes_]
@@ -303,10 +303,10 @@ class Classifier:
         return [self.classes_[each] for each in sets.numpy()]
 
     def familiarity(self, X: Any) -> np.ndarray:
-        """How familiar each point is, by its rank among the labelled ones: small for what is of none of the classes.
+        """How familiar each point is, by its rank among the labelled ones: small if it is of none of the classes.
 
-        Of points of the classes about a share e has at most the familiarity e, see `refusal.refused_share`, so that
-        one takes those with at most 0.05 for unknown, say; n labelled points give ranks from ``1 / (n + 1)`` on. Where
+        About a share e of the points of the classes has a familiarity of at most e, see `refusal.refused_share`: take
+        points with at most 0.05, say, as unknown. The smallest rank among n labelled points is ``1 / (n + 1)``. Where
         `suggest` chose the labelled points, the share is smaller.
 
         Args:
@@ -334,7 +334,7 @@ class Classifier:
             return str(self.method)  # which may be NumPy's
         if has_weights(self.method) or not _can_be_named(self.method):
             raise UsageError(
-                f"A model file holds a method's name, which does not say all of {self.method}: give the name of a "
+                f"A model file holds a method's name only, which cannot describe {self.method}: give the name of a "
                 "registered method without weights, whose arguments are words and numbers."
             )
         return str(self.method)
@@ -458,7 +458,7 @@ class Classifier:
         """
         if self.backbone is None:
             raise UsageError(
-                "X holds pictures, but there is no backbone: FewShotClassifier(backbone=...), or features."
+                "X holds pictures, but there is no backbone: give one, FewShotClassifier(backbone=...), or features."
             )
         opened = getattr(self, "_backbone_", None) or open_backbone(self.backbone)
         self._backbone_ = opened
@@ -516,7 +516,7 @@ def _base_mean(values: Any, length: int) -> Tensor:
         mean = np.empty(0)
     if not is_mean(mean.shape, length) or not np.isfinite(mean).all():
         raise UsageError(
-            f"`base_mean` must be {length} finite numbers, as many as features, or so many for each of other classes, "
-            f"but got {values!r}."
+            f"`base_mean` must be {length} finite numbers, one for each feature, or an array (classes, {length}) of "
+            f"them, but got {values!r}."
         )
     return torch.from_numpy(mean)

@@ -14,7 +14,7 @@ from .classifier import Classifier
 
 
 class FewShotClassifier(ClassifierMixin, Classifier, BaseEstimator):
-    """A method of few-shot classification, from a few labelled points of each class to labels of others.
+    """Few-shot classification: predicts the labels of points from a few labelled ones of each class.
 
     The points X are rows of a feature matrix, or with a backbone pictures: paths, Pillow's images, or arrays of pixels,
     uint8; a matrix is taken for the backbone's features. Tensors of PyTorch are taken like arrays. It works in
@@ -28,15 +28,15 @@ class FewShotClassifier(ClassifierMixin, Classifier, BaseEstimator):
     Args:
         method: A method or the name of one, see `parse_method`; default ``"lssvm"``.
         backbone: What `open_backbone` takes: a name or a module. Default None: X are features.
-        temperature: By which logits are divided before they become probabilities; or ``"leave-one-out"`` (default),
+        temperature: Number that divides the logits before the softmax; or ``"leave-one-out"`` (default),
             which fits it to the labelled points, each left out, see `calibration.temperature_of`.
         base_mean: Mean feature ``(d,)`` of other images, which methods with ``center`` subtract, or of each of their
             classes ``(classes, d)``, which those with ``stretch`` need. Default None.
-        seed: Of what is drawn: the order of equal scores in `predict_set`. Default 0.
-        set_method: Name of the method whose p-values make the sets of `predict_set`. Default None: ``method``. Where
-            that was chosen with the labelled points, as `choose_method` does, name one that was not, such as its first
-            candidate: the choice favours the labelled points over new ones, and the sets would contain the true label
-            less often than guaranteed.
+        seed: Random seed, for the order of equal scores in `predict_set`. Default 0.
+        set_method: Name of the method whose p-values make the sets of `predict_set`. Default None: ``method``. If
+            the labelled points chose ``method``, as in `choose_method`, name one that they did not choose, such as its
+            first candidate: the choice favours the labelled points over new ones, and the sets would contain the true
+            label less often than guaranteed.
 
     Attributes:
         classes_: The labels, sorted ``(ways,)``.

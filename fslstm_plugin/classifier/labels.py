@@ -40,7 +40,7 @@ def require_distinct(classes: np.ndarray) -> None:
     forms = Counter(unicodedata.normalize("NFC", each) for each in classes.tolist() if isinstance(each, str))
     if twice := [name for name, count in forms.items() if count > 1]:
         raise UsageError(
-            f"The class '{twice[0]}' is there in two forms of Unicode, which look the same: make one of them, by "
+            f"The class '{twice[0]}' is given in two Unicode forms, which look the same: unify them with "
             'unicodedata.normalize("NFC", label).'
         )
 

@@ -78,9 +78,8 @@ class _Description(_Shared, frozen=True):
 class ModelFile(_Shared, frozen=True):
     """A fitted classifier.
 
-    In the file, the path of a picture goes from the file's folder and begins with ``./`` or ``../``, so that both can
-    be moved together; and so do the backbone's. Only a path that shares no folder with the file stays one from the
-    root.
+    In the file, paths of pictures and of the backbone are relative to the file's folder and begin with ``./`` or
+    ``../``, so that all can be moved together. Only a path that shares no folder with the file stays absolute.
     """
 
     classes: np.ndarray  # Their names (ways,), two or more: strings, or numbers of any type.
@@ -107,7 +106,8 @@ class ModelFile(_Shared, frozen=True):
             raise RunError(f"There is no model file at {file}: make one with 'fslstm fit', or name another.")
         if file.suffix.lower() == ".onnx":
             raise UsageError(
-                f"{file} is an exported graph, which only 'fslstm predict' takes: name the classifier that it is from."
+                f"{file} is an exported graph, which only 'fslstm predict' takes: name the classifier that it was "
+                "exported from."
             )
         tensors, metadata = load_described(require_regular(file))
         if metadata.get("format") != _FORMAT:
@@ -137,7 +137,7 @@ class ModelFile(_Shared, frozen=True):
         _require(mean is None or is_mean(mean.shape, support.shape[1]), "a mean of another shape")
         _require(all(bool(each.isfinite().all()) for each in tensors.values()), "numbers that are not finite")
         _require(described.temperature > 0 and isfinite(described.temperature), "a temperature that is not positive")
-        _require(0 <= described.seed < _SEEDS, "a seed that is none")
+        _require(0 <= described.seed < _SEEDS, "a seed that is out of range")
         shared = described.moved(partial(_in_folder_of, Path(os.path.realpath(file))))
         arrays: dict[str, Any] = {name: each.numpy() for name, each in tensors.items() if name in _TENSORS}
         return cls(**shared, classes=classes, **arrays)

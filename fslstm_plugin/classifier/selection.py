@@ -28,7 +28,7 @@ _ROUNDING = 1e-9
 
 
 class Expected(NamedTuple):
-    """What share of new points to expect to be predicted correctly.
+    """The share of new points that is expected to be predicted correctly.
 
     Attributes:
         accuracy: The share.
@@ -63,7 +63,7 @@ def choose_method(
     """The candidate that predicts points best when it is fitted without them, or the first if none is clearly better.
 
     Better is a greater likelihood after each candidate's own temperature, of points that are left out with one of each
-    other class; clearly, by more than one standard error of the mean difference over the points. Of few points many
+    other class; clearly, by more than one standard error of the mean difference over the points. With few points, many
     candidates predict equally many correctly, and the one that does by luck is no better than the others. Points that
     are the only ones of their class are not judged; where all are, the first candidate is taken.
 

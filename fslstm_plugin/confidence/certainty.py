@@ -1,4 +1,4 @@
-"""Which labels can be taken without a look, so that few of all pictures get a wrong one."""
+"""Which labels can be taken unchecked, so that few of all pictures get a wrong one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LeftOut(NamedTuple):
 def least_probability(
     probabilities: np.ndarray, pictures: int, wrong_at_most: float, left_out: LeftOut | None = None
 ) -> float:
-    """From which probability on labels are taken, so that a share of all pictures is expected to get a wrong one.
+    """The least probability of a label to take, so that at most a share of all pictures is expected to get a wrong one.
 
     The labels of the greatest probabilities p are taken as long as the sum of ``1 - p`` over them, the number of wrong
     ones that is expected, is at most that share of all pictures, and as long as no greater share of the labelled points

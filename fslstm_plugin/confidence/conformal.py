@@ -119,7 +119,7 @@ def prediction_sets(p_values: Tensor, predicted: Tensor, coverage: float) -> Ten
 
 
 def attained_coverage(coverage: float, points: int) -> float:
-    """What p-values guarantee where a coverage is asked for: the next multiple of ``1 / (points + 1)``.
+    """The coverage that p-values guarantee where one is asked for: the next multiple of ``1 / (points + 1)``.
 
     Args:
         coverage: What is asked for, above 0 and below 1.

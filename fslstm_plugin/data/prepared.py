@@ -58,7 +58,7 @@ class PreparedSplit:
 
     def __post_init__(self) -> None:
         if not all(type(count) is int and count > 0 for count in self.classes.values()):
-            raise DataError(f"The index of {self.file} counts images in other than whole numbers above 0.")
+            raise DataError(f"The index of {self.file} does not count images in whole numbers above 0.")
 
     @property
     def digest(self) -> str:

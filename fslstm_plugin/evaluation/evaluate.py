@@ -1,4 +1,4 @@
-"""Evaluation from Python: methods on features that are there, as the command line does it."""
+"""Evaluation from Python: methods on given features, as on the command line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def evaluate(
         episodes: Number of episodes. Default 1000.
         seed: Seed of the episodes. Default 0.
         query_balance: ``"uniform"`` (default), or ``"dirichlet:A"`` with a number A.
-        interval: What the intervals are over: ``"episodes"`` (default) or ``"classes"``.
+        interval: Sampling unit of the intervals: ``"episodes"`` (default) or ``"classes"``.
         base_mean: Mean feature ``(d,)`` of other classes, or of each of them ``(classes, d)``, for methods that need
             it. Default None.
         device: Where to compute. Default the CPU.

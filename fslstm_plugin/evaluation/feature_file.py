@@ -187,6 +187,6 @@ def _check(file: Path, forms: Mapping[str, _Form]) -> None:
         raise DataError(f"The labels in {file} are longer than {_LONGEST_LABEL:,} characters: give the classes names.")
     if mean is not None and (mean.kind != "f" or not is_mean(mean.shape, features.shape[1])):
         raise DataError(
-            f"base_mean in {file} must be {features.shape[1]} finite numbers, or so many for each of other classes, "
-            f"but is {mean}."
+            f"base_mean in {file} must be {features.shape[1]} finite numbers, or an array (classes, "
+            f"{features.shape[1]}) of them, but is {mean}."
         )

@@ -45,7 +45,7 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         episodes: Number of episodes.
         seed: Seed of the episodes.
         query_balance: How the queries are shared among the classes.
-        interval: What the 95 % intervals are over.
+        interval: Sampling unit of the 95 % intervals.
         accuracy: Mean accuracy in percent.
         ci95: Half width of its 95 % interval in percent.
         seconds: Time from the features to the answers of all episodes; None where it was not measured carefully.

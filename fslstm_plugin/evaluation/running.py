@@ -102,7 +102,7 @@ class Running:
         if not self._source.points(indices).isfinite().all():
             return DataError("Some features are infinite or not numbers: the model's weights are damaged.")
         return UsageError(
-            f"{method} makes of the features what is infinite or not a number: its arguments, or the features, are far "
+            f"{method} turns the features into infinite numbers or NaN: its arguments, or the features, are far "
             "out of scale."
         )
 

@@ -25,7 +25,7 @@ class Setting:
         episodes: Number of episodes.
         seed: Seed of the episodes.
         query_balance: ``"uniform"`` or ``"dirichlet:A"``, see `QueryBalance`.
-        interval: What the 95 % intervals are over: ``"episodes"``, or ``"classes"`` for statements about new classes.
+        interval: Sampling unit of the 95 % intervals: ``"episodes"``, or ``"classes"``, for unseen classes.
     """
 
     ways: int = 5

@@ -147,13 +147,13 @@ class Head(nn.Module, ABC):
         return gram.cross_kernel(self.kernel, targets) @ dual.alpha + dual.bias.unsqueeze(-2)
 
     def reduced(self, gram: EpisodeGram, targets: Tensor) -> tuple[Head, EpisodeGram, Tensor]:
-        """An equal problem that is quicker to solve again and again, each time with other points made of queries.
+        """An equivalent problem that is quicker to solve repeatedly, each time with other points made of queries.
 
         The Gram matrices have the queries' own block.
 
         Returns:
             A head, Gram matrices and labels, by default these: whatever averages or copies of queries are appended to
-            both, with whatever labels, the head predicts the same of the one as of the other.
+            both, with whatever labels, the head predicts the same from either.
         """
         return self, gram, targets
 
@@ -166,13 +166,13 @@ class Head(nn.Module, ABC):
         """The logits of each support point by the head fitted to the others, in closed form.
 
         A ridge that the support chose stays as it is. The logit of a class whose only point is left out is that of a
-        class without points: minus infinity by `PrototypeClassifier`.
+        class without points: minus infinity with `PrototypeClassifier`.
 
         Args:
             gram: See `predict`.
             targets: One-hot labels ``(..., n, ways)`` in the Gram matrix's type, every point present once.
             of_each_class: Whether one point of every other class is left out with it, see `one_of_each_class`, which
-                tells better what the head makes of a query. Default False.
+                estimates better how the head predicts a query. Default False.
 
         Returns:
             ``(..., n, ways)``.
@@ -184,16 +184,16 @@ class Head(nn.Module, ABC):
         raise NotImplementedError
 
     def solved_system(self, gram: EpisodeGram, targets: Tensor) -> SolvedSystem | None:
-        """What `leave_one_out_with_queries` can be given, where queries of one support come in parts.
+        """The solved system of the support, which all parts of its queries can share in `leave_one_out_with_queries`.
 
-        It follows from the support's Gram matrices. None, by default, if there is none that all queries share.
+        Default None: there is no such system.
         """
         return None
 
     def leave_one_out_with_queries(
         self, gram: EpisodeGram, targets: Tensor, *, of_own_class: bool = False, system: SolvedSystem | None = None
     ) -> Iterator[WithQueries]:
-        """The same of the support with one query among it, for each query and each class that it may be of.
+        """Leave-one-out of the support joined by one query, for each query and each class that it may be of.
 
         Args:
             gram: See `leave_one_out`.
@@ -203,7 +203,7 @@ class Head(nn.Module, ABC):
             system: What `solved_system` gave for this support. Default None: it is solved.
 
         Returns:
-            The margins of the points and of the query, for some queries after the others, so that memory is bounded.
+            The margins of the points and of the query, for a few queries at a time, so that memory is bounded.
         """
         self.require_leave_one_out()
         raise NotImplementedError

@@ -29,7 +29,7 @@ def coding_matrix(coding: str, ways: int, device: torch.device | None = None) ->
         ``(ways, columns)`` with entries -1, 0 and 1, float64.
 
     Raises:
-        UsageError: If no coding has that name, or it is none.
+        UsageError: If no coding has that name, or it is not a name.
 
     Example:
         >>> coding_matrix("one-vs-one", 3)

@@ -47,8 +47,8 @@ class LSSVMClassifier(SmootherHead):
         coding: ``"one-vs-all"`` (default), ``"one-vs-one"``, ``"ecoc"``, or a matrix ``(ways, L)`` of
             -1, 0 and 1.
         decoding: From L binary scores f to the logits: ``"soft"`` (default), ``f M^T``, differentiable; or
-            ``"hamming"``, ``sign(f) M^T``, whose gradient is zero, for evaluation only. Classes that it makes equal, as
-            all are whose every score is negative, are put in the order of their soft scores, by 0.001 at most.
+            ``"hamming"``, ``sign(f) M^T``, whose gradient is zero, for evaluation only. Soft scores
+            break its ties, such as among classes whose every score is negative, by 0.001 at most.
         gamma: The paper's weight of the squared errors, in place of the default ridge. Default None.
 
     Raises:

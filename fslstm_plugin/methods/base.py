@@ -29,22 +29,21 @@ LSSVM = "lssvm"  # The paper's head, which plain heads are measured against.
 
 
 class Method(nn.Module, ABC):
-    """What classifies queries, given their episode's features; a subclass says how in `logits`.
+    """Classifies the queries of an episode, given its features; a subclass implements `logits`.
 
     Training, evaluation, comparison and tuning take methods and nothing else. A method is named once, in the registry
     (entry-point group ``fslstm_plugin.methods``); its constructor's arguments are part of its name as typed, and are
-    kept as attributes of the same names. One with weights says which ``sizes`` they need. Heads with adapters and
-    transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
-    `fslstm_plugin.testing.check_method` tests one.
+    kept as attributes of the same names. A method with weights names the ``sizes`` that they need. Heads with
+    adapters and transductive modules are `KernelMethod`; anything else is a subclass in a file of its own.
+    `fslstm_plugin.testing.check_method` tests a method.
 
     Args:
         adapters: What the features go through first, see `prepare`. Default none.
 
     Attributes:
         is_transductive: Whether a query's prediction depends on the other queries.
-        sizes: What the constructor gets of the model to know the sizes of its weights: ``"dim"``, the length of the
-            features, ``"backbone"``, the backbone, whose sizes it may ask for and of which it registers no part.
-            Default none.
+        sizes: What the constructor is given to size its weights: ``"dim"``, the length of the features, or
+            ``"backbone"``, the backbone, no part of which it may register. Default none.
         uses_gram: Which Gram matrices are needed, so that they can be computed, and timed, beforehand:
             ``"none"`` (default), ``"support"`` for those without the queries' own block, or ``"all"``.
         episode_statistics: Whether the backbone's batch normalisation uses the statistics of each episode's own images
@@ -52,13 +51,13 @@ class Method(nn.Module, ABC):
         follows_autocast: Whether `loss` and `logits` run in the precision that is set around them, for methods that
             train a network on images there. For all others autocast is off. Default False.
         search_space: Arguments that ``fslstm tune`` chooses, each with its candidates. Default none.
-        plain: Name of the method that this one is naturally measured against. Default ``"nn"``.
-        fills_classes_equally: Whether it expects as many queries of each class, as figures tell. Default False.
+        plain: Name of the method that this one is compared with by default. Default ``"nn"``.
+        fills_classes_equally: Whether it assumes equally many queries of each class; figures mark it. Default False.
         is_static: Whether its loss takes the same operations for every batch of a shape where no values are known, and
             waits for none of them, so that a GPU may record a training. Default False.
         is_head: Whether it is a head, with nothing around it but adapters without weights. Default False.
         why_no_leave_one_out: Why `leave_one_out` has no closed form, independent of the queries; None where it has one.
-            Only what has one can be chosen by `choose_method`.
+            `choose_method` can choose only methods that have one.
 
     Example:
         >>> class Nearest(Method):

@@ -16,7 +16,7 @@ from .shared.prototypes import cl2n, class_means, root, squared_distances
 class BDCSPN(Method):
     r"""Nearest prototype, after queries were shifted onto the support and averaged into the prototypes.
 
-    Queries are moved by the difference of the support's mean and theirs. Each point i, the support's too, then takes
+    Queries are moved by the support's mean less the queries' mean. Each point i, the support's too, then takes
     the class z_i whose mean is nearest by cosine, with the weight ``w_i = softmax_c(temperature cos(x_i, p_c))[z_i]``,
     and the prototype of a class is the sum of its weighted points over their number;
     ``logit_c = -||q - p_c||`` of the query where it was.

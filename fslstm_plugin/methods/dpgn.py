@@ -161,7 +161,7 @@ class DPGN(Method):
         if ways != self.ways or num_support != ways * self.shots:
             return (
                 f"dpgn was built for {self.ways}-way {self.shots}-shot episodes, but got {ways}-way "
-                f"{num_support / ways:g}-shot ones: take the same in training, validation and testing, or train "
+                f"{num_support / ways:g}-shot ones: use the same shape in training, validation and testing, or train "
                 f"dpgn(ways={ways},shots={max(num_support // ways, 1)})."
             )
         if num_query == 0 or num_query % (ways * self.queries):

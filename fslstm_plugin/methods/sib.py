@@ -75,14 +75,14 @@ class SIB(Method):
         """See `Method.why_not_shape`."""
         if ways != self.ways:
             return (
-                f"sib was built for {self.ways}-way episodes, but got {ways}-way ones: take the same in training, "
-                f"validation and testing, or train sib(ways={ways})."
+                f"sib was built for {self.ways}-way episodes, but got {ways}-way ones: use the same shape in "
+                f"training, validation and testing, or train sib(ways={ways})."
             )
         if num_query != ways * self.queries:
             other = f", or name sib(queries={num_query // ways})" if num_query and num_query % ways == 0 else ""
             return (
-                f"sib was built for {ways * self.queries} queries per episode, over which its steps are sums, but got "
-                f"{num_query}: take as many everywhere{other}."
+                f"sib sums its steps over {ways * self.queries} queries per episode, but got {num_query}: use the same "
+                f"number in training, validation and testing{other}."
             )
         return None
 

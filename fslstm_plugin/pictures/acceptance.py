@@ -33,7 +33,7 @@ def acceptance(counts: Sequence[int], asked: float | None = None) -> float:
     if greatest < asked < 1:
         enough = max(2, math.ceil(asked / (1 - asked) - ROUNDING))
         raise UsageError(
-            f"To accept {100 * asked:g} % of the pictures of the classes takes {enough} labelled pictures in classes "
+            f"To accept {100 * asked:g} % of the pictures of the classes needs {enough} labelled pictures in classes "
             f"with two or more, not {points}: label more, or accept "
             f"{f'{most:g} or less, or ' if points else ''}1, which accepts all."
         )
@@ -49,17 +49,17 @@ def accepting(accepted: float, counts: Sequence[int], asked: float | None = None
     """
     if accepted == 1:
         enough = math.ceil(_LEAST / (1 - _LEAST) - ROUNDING)
-        few = [f"That takes {enough} labelled pictures in classes with two or more, or --accept."]
+        few = [f"That needs {enough} labelled pictures in classes with two or more, or --accept."]
         return [f'No picture is labelled "{NONE}".', *(few if asked is None else [])]
     refused, equally = (_rate(*refused_share(counts, 1 - accepted, equally=each)) for each in (False, True))
     shares = f"Expect this of {refused} of the pictures of the classes, too"
     if refused != equally:
         shares += (
-            f", if these come in the proportions of the labelled ones, and of {equally} if each class has equally many"
+            f", if they come in the proportions of the labelled ones, and of {equally} if all classes have equally many"
         )
     return [
         f'A picture is "{NONE}" if it is less similar to every class than {100 * accepted:g} % of the labelled '
-        "pictures are to theirs.",
+        "pictures are to their own.",
         f"{shares}: more of some classes, fewer of others, and fewer of all where 'fslstm suggest' chose the labelled "
         "ones.",
     ]

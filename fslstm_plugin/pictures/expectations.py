@@ -119,7 +119,7 @@ def sentences(found: Expectations, pairs: bool = True) -> list[str]:
         said.append(
             f"Classes with one {unit}: {listed(single, _MOST_SAID)}. How often such a class will be recognised cannot "
             f"be estimated, since nothing is left of it when its {unit} is left out. Pictures can still be predicted "
-            f"to be of it, with a probability. A second {unit} of it helps most."
+            f"as such a class. A second {unit} of it helps most."
         )
     lists = {
         "Confused classes, with the number of pictures": [

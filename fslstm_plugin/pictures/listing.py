@@ -39,7 +39,7 @@ def labelled(source: Path, report: Report = warnings.warn, column: str | None = 
     """
     refuse_address(str(source), str(source))
     if column is not None and (source.is_dir() or is_json(source)):
-        raise UsageError(f"{source} has no column {column}: groups are told by folder, time, picture, or a CSV file.")
+        raise UsageError(f"{source} has no column {column}: group by folder, time, picture, or a column of a CSV file.")
     if source.is_dir():
         classes = class_folders(source, report)
         if not classes:

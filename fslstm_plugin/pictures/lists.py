@@ -62,8 +62,8 @@ def _columns_of_boxes(names: Sequence[str], file: Path) -> Sequence[str]:
         return ()
     hint = f" (did you mean that by {', '.join(mine[each] for each in near)}?)" if near else ""
     raise DataError(
-        f"{file} has columns of boxes, but not {', '.join(missing)}{hint}: a box takes {', '.join(columns)}. Rename "
-        "the columns, also if they are not of boxes."
+        f"{file} has columns of boxes, but not {', '.join(missing)}{hint}: a box needs {', '.join(columns)}. Rename "
+        "the columns, even if they describe no boxes."
     )
 
 

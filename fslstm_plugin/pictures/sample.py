@@ -136,7 +136,7 @@ def draw_sample(folder: Path) -> None:
         if all((folder / name).is_dir() for name in ("new", *(f"labelled/{each}" for each in _CLASSES))):
             return
         raise UsageError(
-            f"{folder} already exists and is not a sample that was drawn, so that nothing is drawn there: rename it, "
+            f"{folder} already exists and is not a sample of this command: rename it, "
             "or start the command in another folder."
         )
     random = np.random.default_rng(0)

@@ -59,8 +59,8 @@ def sort_into(folder: Path, found: Iterable[tuple[Path, str]], groups: Sequence[
     ]
     if elsewhere:
         said.append(
-            f"Of an earlier sorting, pictures are in another label's folder of {folder} too: "
-            f"{listed(each.relative_to(folder) for each in elsewhere)}. Remove these, or sort into an empty folder."
+            f"An earlier sorting left these pictures in another label's folder of {folder}: "
+            f"{listed(each.relative_to(folder) for each in elsewhere)}. Remove them, or sort into an empty folder."
         )
     return said
 

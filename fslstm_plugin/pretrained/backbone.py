@@ -156,7 +156,7 @@ class PictureBackbone(nn.Module):
         """The network's input from a picture.
 
         Args:
-            image: Upright, of any size and mode. Of one that is more than ten times as long as wide, the middle.
+            image: Upright, of any size and mode. Only the middle of one more than ten times as long as wide.
 
         Returns:
             Normalised pixels, float32 ``(3, H, W)``.

@@ -58,7 +58,7 @@ class _SummedBackbone(PictureBackbone):
     @property
     def preprocessing(self) -> NoReturn:
         raise UsageError(
-            f"{self.name} is a sum of several backbones, of which no graph can be made: fit with one of them."
+            f"{self.name} is a sum of several backbones, which cannot be exported as a graph: fit with one of them."
         )
 
     def forward(self, images: Tensor) -> Tensor:

@@ -99,8 +99,8 @@ def _read_from(name: str) -> Iterator[None]:
             yield
         return
     if not Path(place).is_dir():
-        raise RunError(f"There is no folder of a model at {place}: it has config.json and model.safetensors.")
+        raise RunError(f"There is no folder with config.json and model.safetensors at {place}.")
     try:
         yield
     except Exception as error:  # of whatever is in the folder
-        raise RunError(f"The folder {place} is not that of a model of timm's ({error}).") from error
+        raise RunError(f"The folder {place} does not hold a timm model ({error}).") from error

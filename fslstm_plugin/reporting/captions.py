@@ -51,8 +51,8 @@ def notes(rows: Sequence[Row], best: str, transductive: str) -> list[str]:
     words = [f"Accuracy in percent with 95 % interval over {intervals}."]
     if are_compared(rows):
         words.append(
-            f"{best}: best or within noise of it. Intervals of differences, and what is said of them, hold for all "
-            "pairs of rows of this table at once; that of an accuracy holds alone."
+            f"{best}: best or within noise of it. The intervals of differences, and the statements about them, hold "
+            "for all pairs of rows of this table at once; the interval of an accuracy holds for its row alone."
         )
     if any(row.transductive for row in rows):
         words.append(f"{transductive}: transductive, uses the other queries.")

@@ -52,8 +52,9 @@ def coverage_table(rows: Sequence[CoverageRow]) -> RenderableType:
         "as here",
     }[kind]
     note = (
-        f"Percent of the sets, but for their mean size. The coverage guarantee ({kind}) holds {holds}. With n labelled "
-        "images, of a class or together, coverage goes in steps of 1/(n + 1): guaranteed is the next one."
+        f"In percent, except the mean size. The coverage guarantee ({kind}) holds {holds}. With n labelled "
+        "images, of a class or together, coverage goes in steps of 1/(n + 1), and the guarantee is rounded up to the "
+        "next one."
     )
     return _table(f"Prediction sets at coverage {rows[0].asked:g} %", columns, rows, note)
 
@@ -67,9 +68,9 @@ def open_table(rows: Sequence[OpenRow]) -> RenderableType:
         "refused": lambda row: close(number(row.refused, row.refused_ci95)),
     }
     note = (
-        "Percent. AUROC: pairs of a known and an unknown query that the score puts in order. Then with the best 95 % "
-        "of each episode's known queries accepted: how many of these are correctly predicted, and how many "
-        "unknown ones are refused."
+        "In percent. AUROC: pairs of a known and an unknown query that the score ranks correctly. The other columns "
+        "accept the best 95 % of each episode's known queries: how many of these are correctly predicted, and how "
+        "many unknown ones are refused."
     )
     return _table(f"Queries of {count_of(rows[0].open_ways, 'unknown class')} among the others", columns, rows, note)
 

@@ -153,7 +153,7 @@ def _why_none(prediction: Prediction) -> str:
     if prediction.label != NONE:
         return ""
     share = 100 * (1 - prediction.familiarity)
-    return f"{NONE}: less similar to every class than {share:.0f} % of the labelled pictures are to theirs"
+    return f"{NONE}: less similar to every class than {share:.0f} % of the labelled pictures are to their own"
 
 
 def _is_shown(path: str) -> bool:

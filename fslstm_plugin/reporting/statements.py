@@ -96,7 +96,7 @@ def _unmeasured(rows: Sequence[Row]) -> list[str]:
     needed = dict.fromkeys(
         str(parse(row.method)[0]) if row.modules else row.head if row.head in HEADS.names() else other for row in alone
     )
-    return [f"{listed(names)} {are} measured against nothing here: add {listed(list(needed))}."]
+    return [f"{listed(names)} {are} compared with nothing here: add {listed(list(needed))}."]
 
 
 def _best_first(group: Sequence[Row]) -> list[Row]:

@@ -86,7 +86,7 @@ def blocks(name: str, measured: Sequence[Measurement]) -> list[Block]:
 def sentence(pairs: Sequence[Pair]) -> str:
     """How far the numbers are from those that are shipped, in a sentence."""
     if not pairs:
-        return "None of this is among the measurements that are shipped with the package."
+        return "The package ships no measurements of these."
     within, other = sum(pair.within for pair in pairs), sum(not pair.same_training for pair in pairs)
     return (
         f"Differences to the measurements that are shipped with the package, within their 95 % interval: {within} of "

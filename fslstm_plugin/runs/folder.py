@@ -127,7 +127,7 @@ class Run:
             raise UsageError("A run's name is empty: name a run, or leave the option out for the newest.")
         parts = wanted.split("+")
         if not _is_place(wanted, folder) and all(_is_place(each, folder) for each in parts):
-            raise UsageError(f"{wanted} is a sum of runs, which only 'eval' and 'compare' take: name one of them.")
+            raise UsageError(f"{wanted} is a sum of runs, which only 'eval' and 'compare' take: name one run.")
         if wanted.startswith(builtin.PREFIX):
             return cls.open(builtin.place(wanted, folder))
         return cls.open(Path(wanted) if Path(wanted).is_dir() else folder / wanted)

@@ -193,8 +193,8 @@ class Teacher:
             raise UsageError(f"The teacher {run.path} must be a pretraining on {config.dataset}: name another run.")
         if not run.checkpoint.is_file():
             raise RunError(
-                f"The teacher {run.path} has no last.ckpt, in which its classifier is: pretrain one, and keep its "
-                "folder."
+                f"The teacher {run.path} has no last.ckpt, which holds its classifier: name another run, or pretrain "
+                "one again."
             )
         network = Classification(build_backbone(theirs.backbone, theirs.image_size), classes, theirs.recipe, 1)
         with naming_damage(run.checkpoint):

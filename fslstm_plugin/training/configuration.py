@@ -213,7 +213,7 @@ def _with(recipe: R, given: Mapping[str, Any] | None) -> R:
     found: R = changed(type(recipe), to_plain(recipe), given or {})
     for name in given or {}:
         if name in found.idle:
-            raise UsageError(f"`{name}` does nothing beside `{found.idle[name]}`: leave it out.")
+            raise UsageError(f"`{name}` has no effect with `{found.idle[name]}`: leave it out.")
     return found
 
 

@@ -427,7 +427,7 @@ def fit(
             # A run that was stopped before its first checkpoint begins again.
             checkpoint = run.checkpoint if resume and run.checkpoint.is_file() else None
             if first and resume and checkpoint is None:
-                say(progress.console, f"{run.path} has no checkpoint: the training begins anew.")
+                say(progress.console, f"{run.path} has no checkpoint: the training starts from the beginning.")
             module.to(memory_format=torch.channels_last)
             if trainer.world_size == 1 and trainer.strategy.root_device.type == "cuda":
                 module.replay()
@@ -435,4 +435,4 @@ def fit(
             if checkpoints.stop_signal:  # during the last step, or after it
                 raise checkpoints.stopped(trainer)
             if first and not checkpoints.started:
-                say(progress.console, f"{run.path} is trained to its end: nothing was left to do.")
+                say(progress.console, f"{run.path} is fully trained: nothing was left to do.")

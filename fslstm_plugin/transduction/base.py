@@ -14,7 +14,7 @@ from ..heads import Head
 
 
 class TransductiveModule(nn.Module, ABC):
-    """A way to refit any head by its own predictions; a subclass says how in `refine`.
+    """Refits any head with its own predictions; a subclass implements `refine`.
 
     Attributes:
         sizes: See `FeatureAdapter`. Default none.

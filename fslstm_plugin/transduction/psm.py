@@ -22,8 +22,8 @@ class PseudoSupportModule(TransductiveModule):
     As published, every average has the weight of one shot, however few queries its class was assigned. That is right
     where all classes have equally many queries. Where they do not, the average of a rare class is mostly of other
     classes' queries, and the module can cost accuracy. ``prior="tested"`` lowers the weights as the predictions speak
-    against balanced queries, see `average_weights`. Use it where the queries may be far from balanced, but for NN at 1
-    shot.
+    against balanced queries, see `average_weights`. Use it where the queries may be far from balanced, except with NN
+    at 1 shot.
 
     Source: the paper's section on the Pseudo Support Module; the tested prior is ours.
 

@@ -125,7 +125,7 @@ def test_a_classifier_is_fitted_and_kept_with_them(tmp_path: Path) -> None:
     made.save(tmp_path / "m.fslstm")
     again = FewShotClassifier.load(tmp_path / "m.fslstm")
     assert np.array_equal(again.predict_proba(features.query.numpy()), made.predict_proba(features.query.numpy()))
-    with pytest.raises(UsageError, match="or so many for each of other classes"):
+    with pytest.raises(UsageError, match="or an array .classes, 8. of them"):
         FewShotClassifier("nn(stretch)", base_mean=means[:, :2].numpy()).fit(points, labels)
     with pytest.raises(UsageError, match=r"pass a base_mean of shape \(classes, d\)"):
         FewShotClassifier("nn(stretch)", base_mean=means[0].numpy()).fit(points, labels)

@@ -310,7 +310,7 @@ def test_an_object_that_no_name_describes_is_fitted_but_not_saved(tmp_path: Path
     for method in (Mine(), parse_method("lssvm+iam(reduction=2)", dim=6), coded):
         classifier = FewShotClassifier(method).fit(X, y)
         assert len(classifier.predict(query)) == len(query)
-        with pytest.raises(UsageError, match="holds a method's name, which does not say all of"):
+        with pytest.raises(UsageError, match="holds a method's name only, which cannot describe"):
             classifier.save(tmp_path / "mine")
     assert not list(tmp_path.iterdir())
 

@@ -181,7 +181,7 @@ def test_groups_by_column_and_by_picture(tmp_path: Path) -> None:
     assert [each.group for each in grouped(tmp_path / "a.csv", "nest")] == ["1", "1", ""]
     assert [each.group for each in grouped(tmp_path / "a.csv", "picture")] == ["a.png", "a.png", ""]
     assert [each.group for each in grouped(tmp_path / "a.csv", None)] == ["", "", ""]
-    with pytest.raises(UsageError, match=r"has no column nest: groups are told by folder, time, picture"):
+    with pytest.raises(UsageError, match=r"has no column nest: group by folder, time, picture"):
         grouped(photographs(tmp_path / "labelled"), "nest", print)
 
 

@@ -160,7 +160,7 @@ def test_weights_of_another_kind_and_files_of_other_versions_are_named(tmp_path:
         ({"classes": [0, True], "class_type": "int64"}, "classes of another type"),
         ({"classes": [True, False], "class_type": "object"}, "classes of another type"),
         ({"classes": [True, "True"], "class_type": "object"}, "the same class twice|classes of another type"),
-        ({"seed": -1}, "a seed that is none"),
+        ({"seed": -1}, "a seed that is out of range"),
         ({"temperature": 0}, "a temperature that is not positive"),
         ({"temperature": "1"}, "Expected `float`"),
         ({"pictures": ["a"]}, "names of other pictures"),

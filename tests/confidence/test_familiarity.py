@@ -139,10 +139,10 @@ def test_an_unfamiliar_query_is_less_familiar_than_all_points() -> None:
             0.95,
             [20, 2, 2, 2, 2],
             None,
-            "of about 4 % of the pictures of the classes, too, if these come in the proportions of",
+            "of about 4 % of the pictures of the classes, too, if they come in the proportions of",
         ),
-        (0.95, [20, 2, 2, 2, 2], None, "of the labelled ones, and of 1 to 13 % if each class has equally many:"),
-        (1.0, [2, 2], None, "That takes 9 labelled pictures in classes with two or more, or --accept."),
+        (0.95, [20, 2, 2, 2, 2], None, "of the labelled ones, and of 1 to 13 % if all classes have equally many:"),
+        (1.0, [2, 2], None, "That needs 9 labelled pictures in classes with two or more, or --accept."),
         (1.0, [20, 20], 1.0, 'No picture is labelled "none of these".'),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_mean_of_base_classes_may_be_in_the_file(fslstm, tmp_path: Path, featu
         (["--data-root", "."], "--data-root is for a run"),
         (
             ["pt-map(exponent=500,negative=signed)", *SHORT],
-            "negative=signed) makes of the features what is infinite",
+            "negative=signed) turns the features into infinite numbers",
         ),
         (["lssvm+bn"], "needs images"),
         (["lssvm(center=base)"], "needs the mean feature of base classes"),

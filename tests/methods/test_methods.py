@@ -214,7 +214,7 @@ def test_spaces_and_defaults_are_left_out() -> None:
         ("rr+normalize", r"'normalize' belongs to the head's arguments: rr\(normalize\)"),
         ("lssvm+iamm", "no module 'iamm'. Did you mean 'iam'"),
         ("lssvm+iam+iam", "names 'iam' twice"),
-        ("lssvm+bn+bn", "'bn' in .* takes no arguments and can stand there once"),
+        ("lssvm+bn+bn", "'bn' in .* takes no arguments and can be written only once"),
         ("lssvm+bn(x=1)", "'bn' in .* takes no arguments"),
         ("lssvm+psm+iam", "nothing can follow the transductive module"),
         ("lssvm+psm+can", "nothing can follow the transductive module"),
@@ -350,7 +350,7 @@ def test_joined_features_give_what_their_parts_give(name: str) -> None:
     close(method.logits(joined), torch.cat([method.logits(part) for part in parts]))
     assert (joined.num_support, joined.num_query, joined.ways) == (6, 8, 3)
     assert EpisodeFeatures.join(parts[:1]) is parts[0]
-    with pytest.raises(UsageError, match="no episodes to join: give one batch"):
+    with pytest.raises(UsageError, match="no episodes to join: give at least one batch"):
         EpisodeFeatures.join([])
 
 

@@ -117,13 +117,13 @@ def test_another_shape_is_refused_in_one_sentence() -> None:
     method = SIB(6)
     for ways, queries, message in (
         (10, 150, r"built for 5-way episodes, but got 10-way ones: .* or train sib\(ways=10\)"),
-        (5, 40, r"built for 75 queries per episode.*but got 40: .* or name sib\(queries=8\)"),
-        (5, 1, r"built for 75 queries per episode.*but got 1: take as many everywhere\."),
+        (5, 40, r"steps over 75 queries per episode.*but got 40: .* or name sib\(queries=8\)"),
+        (5, 1, r"steps over 75 queries per episode.*but got 1: use the same number in .*testing\."),
     ):
         with pytest.raises(UsageError, match=message):
             method.logits(EpisodeFeatures(torch.rand(ways, 6), torch.rand(queries, 6), torch.arange(ways)))
     for given in ({"ways": 3}, {"queries": 6}):
-        with pytest.raises(UsageError, match="sib was built for"):
+        with pytest.raises(UsageError, match="sib (was built for|sums its steps over)"):
             train_config("cifar-fs", "conv4", "sib", given=given, precision="32")
 
 

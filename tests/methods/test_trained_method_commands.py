@@ -43,7 +43,7 @@ CASES = {
     "feat": Case("feat", False, ("feat(variant=semi)", "feat(variant=semi-proto)")),
     "sib": Case(
         "sib(ways=4,queries=4)", True, ("sib(ways=4,queries=4,steps=0)",),
-        (("--queries", 3), r"sib was built for 16 queries per episode, over which its steps are sums, but got 12"),
+        (("--queries", 3), r"sib sums its steps over 16 queries per episode, but got 12"),
     ),
     "dpgn": Case(
         "dpgn(ways=4,shots=2,width=8,generations=2,loss_generations=2)", True, (),

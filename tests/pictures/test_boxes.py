@@ -101,16 +101,16 @@ def test_a_side_of_a_box_that_is_there_twice_is_refused(head: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        ("xmn,ymin,xmax,ymax", "xmin (did you mean that by xmn?): a box takes xmin, ymin, xmax, ymax"),
+        ("xmn,ymin,xmax,ymax", "xmin (did you mean that by xmn?): a box needs xmin, ymin, xmax, ymax"),
         ("X_min,Y_min,X_max,Y_max", "xmin, ymin, xmax, ymax (did you mean that by X_min, Y_min, X_max, Y_max?)"),
-        ("x,y,w,h", "width, height (did you mean that by w, h?): a box takes x, y, width, height"),
+        ("x,y,w,h", "width, height (did you mean that by w, h?): a box needs x, y, width, height"),
         ("x,y,widht,note", "width, height (did you mean that by widht?)"),
-        ("x,y,width,note", "height: a box takes"),
-        ("xmin,ymin,width,height", "xmax, ymax: a box takes xmin, ymin, xmax, ymax"),
-        ("x1,y1,x2,y2", "a box takes xmin, ymin, xmax, ymax"),
-        ("left,top,width,height", "x, y: a box takes x, y, width, height"),
-        ("x_min,y_min,width,height", "a box takes x, y, width, height"),
-        ("x_center,y_center,w,h", "a box takes"),
+        ("x,y,width,note", "height: a box needs"),
+        ("xmin,ymin,width,height", "xmax, ymax: a box needs xmin, ymin, xmax, ymax"),
+        ("x1,y1,x2,y2", "a box needs xmin, ymin, xmax, ymax"),
+        ("left,top,width,height", "x, y: a box needs x, y, width, height"),
+        ("x_min,y_min,width,height", "a box needs x, y, width, height"),
+        ("x_center,y_center,w,h", "a box needs"),
     ],
 )
 def test_columns_that_are_nearly_those_of_boxes_are_refused(head: str, words: str, tmp_path: Path) -> None:

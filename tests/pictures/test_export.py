@@ -220,6 +220,6 @@ def test_what_a_graph_cannot_do_is_refused(fslstm, succeed, tmp_path: Path) -> N
         done = fslstm("predict", tmp_path / "other.onnx", new)
         assert (done.code, "other.onnx is damaged" in done.err) == (1, True), done.err
     done = fslstm("predict", graph, new, "--accept", 0.99)
-    assert (done.code, "takes 99 labelled pictures" in done.err) == (2, True)
+    assert (done.code, "needs 99 labelled pictures" in done.err) == (2, True)
     done = fslstm("predict", tmp_path / "missing.onnx", new)
     assert (done.code, "There is no graph at" in done.err) == (1, True)

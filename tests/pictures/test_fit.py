@@ -100,7 +100,7 @@ def test_what_is_no_set_of_classes_is_refused(fslstm, tmp_path: Path, small) -> 
     (tmp_path / "twice.csv").write_text("path,label,label\n1.png,a,b\n")
     assert "has the column label twice" in fslstm("fit", tmp_path / "twice.csv", "-o", output).err
     done = fslstm("fit", folder, "-o", tmp_path / os.fsdecode(b"\xff.fslstm"))
-    assert (done.code, "no text in UTF-8" in done.err) == (2, True)
+    assert (done.code, "is not valid UTF-8" in done.err) == (2, True)
     shutil.rmtree(folder / "green")
     (folder / "red").rename(folder / "none of these")
     assert '2 pictures of "none of these" left out' in fslstm("fit", folder, "-o", output).err
@@ -228,7 +228,7 @@ def test_what_is_no_sample_is_not_taken_for_one(fslstm, tmp_path: Path, monkeypa
     before = sorted(tmp_path.rglob("*"))
     done = fslstm("fit", "--sample", "-o", "drawings.fslstm")
     assert done.code == 2
-    assert done.err.startswith("fslstm: sample already exists and is not a sample that was drawn")
+    assert done.err.startswith("fslstm: sample already exists and is not a sample of this command")
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -275,7 +275,7 @@ def test_what_is_unlike_the_labelled_pictures_is_none_of_these(fslstm, tmp_path:
     done = fslstm("predict", model, new, "--csv", tmp_path / "out.csv")
     assert (
         'A picture is "none of these" if it is less similar to every class than 93 % of the labelled pictures are to '
-        "theirs.\nExpect this of about 6 % of the pictures of the classes, too: more of some classes"
+        "their own.\nExpect this of about 6 % of the pictures of the classes, too: more of some classes"
     ) in done.out
     rows = rows_of(tmp_path / "out.csv")
     familiarity = FewShotClassifier.load(model).familiarity([tmp_path / row["path"] for row in rows])
@@ -412,7 +412,7 @@ def test_a_method_that_no_module_can_be_added_to_is_told_as_the_models(fslstm, s
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--transductive", "--coverage", "0.8"], "cannot be kept with --transductive"),
+        (["--transductive", "--coverage", "0.8"], "cannot be used with --transductive"),
         (["--link"], "give --sort-into too"),
         (["--coverage-kind", "marginal"], "give --coverage too"),
         (["--coverage", "0.8", "--coverage-kind", "class"], "no kind of coverage 'class'"),
@@ -500,7 +500,7 @@ def test_json_has_the_probabilities_that_are_asked_for(succeed, tmp_path: Path, 
         (("--wrong-at-most", 1), "--wrong-at-most must be a finite number above 0 and below 1, but got 1"),
         (("--wrong-at-most", 1e-300, "--guaranteed"), "--wrong-at-most must be a finite number of at least 1e-09"),
         (("--above", 0.9, "--probabilities"), "adds to the table and to the JSON: give --csv or --json too"),
-        (("--transductive", "--wrong-at-most", 0.1, "--guaranteed"), "--guaranteed cannot be kept with --transductive"),
+        (("--transductive", "--wrong-at-most", 0.1, "--guaranteed"), "--guaranteed cannot be used with --transductive"),
         (("--above", 2), "--above must be a finite number of at least 0 and at most 1, but got 2"),
         (
             ("--wrong-at-most", 0.05, "--guaranteed"),

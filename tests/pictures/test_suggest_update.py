@@ -384,7 +384,7 @@ def test_labels_of_a_caller_are_kept_as_they_are() -> None:
     X = np.eye(4)
     classifier = FewShotClassifier("nn").fit(X[:2], [decomposed, "owl"])
     assert classifier.predict(X[:1]).tolist() == [decomposed]
-    with pytest.raises(UsageError, match="'Käfer' is there in two forms of Unicode"):
+    with pytest.raises(UsageError, match="'Käfer' is given in two Unicode forms"):
         classifier.partial_fit(X[2:3], ["Käfer"])
-    with pytest.raises(UsageError, match="'Käfer' is there in two forms of Unicode"):
+    with pytest.raises(UsageError, match="'Käfer' is given in two Unicode forms"):
         FewShotClassifier("nn").fit(X[:3], [decomposed, "owl", "Käfer"])

@@ -486,9 +486,9 @@ def test_a_model_of_a_hub_is_opened_from_its_cache_or_a_copy(hub: Path, monkeypa
 def test_a_model_that_no_hub_gives_says_where_it_must_lie(hub: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"cannot be downloaded .* name it as timm:local-dir:PATH"):
         open_backbone("timm:hf-hub:birds/large")
-    with pytest.raises(RunError, match="There is no folder of a model at .*nowhere"):
+    with pytest.raises(RunError, match="There is no folder with config.json and model.safetensors at .*nowhere"):
         open_backbone(f"timm:local-dir:{tmp_path}/nowhere")
-    with pytest.raises(RunError, match="is not that of a model of timm's"):
+    with pytest.raises(RunError, match="does not hold a timm model"):
         open_backbone(f"timm:local-dir:{tmp_path}")
 
 
@@ -560,5 +560,7 @@ def test_a_sum_refuses_what_is_of_one_backbone(tmp_path: Path) -> None:
         open_backbone(f"{DEFAULT}+{DEFAULT}", pooling="max")
     with pytest.raises(UnknownNameError, match="no backbone 'nothing'"):
         open_backbone(f"{DEFAULT}+nothing")
-    with pytest.raises(UsageError, match="is a sum of several backbones, of which no graph can be made: fit with one"):
+    with pytest.raises(
+        UsageError, match="is a sum of several backbones, which cannot be exported as a graph: fit with one"
+    ):
         _ = open_backbone(f"{DEFAULT}+{DEFAULT}").preprocessing

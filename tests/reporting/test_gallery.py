@@ -50,7 +50,7 @@ def test_all_pictures_are_listed_least_certain_first(tmp_path: Path) -> None:
     assert data["rows"][0]["others"] == "or tit"
     assert (
         data["rows"][0]["why"]
-        == f"{NONE}: less similar to every class than 75 % of the labelled pictures are to theirs"
+        == f"{NONE}: less similar to every class than 75 % of the labelled pictures are to their own"
     )
     assert (data["rows"][2]["near"], data["near"]) == (
         0,

@@ -101,12 +101,12 @@ def test_of_a_single_head_the_verdict_says_what_its_module_adds_once():
 
 def test_transductive_methods_without_a_head_to_compare_with_are_named():
     rows = [row("tim", 1, 60.0), row("paddle", 1, 58.0, (-2.0, 0.5))]
-    assert verdict(rows)[-1] == "TIM and PADDLE are measured against nothing here: add nn."
+    assert verdict(rows)[-1] == "TIM and PADDLE are compared with nothing here: add nn."
     assert verdict(rows[:1]) == []
     rows = [row("nn", 1, 60.0), row("lssvm+psm", 1, 58.0, (-2.0, 0.5)), row("rr+can", 1, 58.0, (-2.0, 0.5))]
-    assert verdict(rows)[-1] == "LSSVM+PSM and RR+CAN are measured against nothing here: add lssvm and rr."
+    assert verdict(rows)[-1] == "LSSVM+PSM and RR+CAN are compared with nothing here: add lssvm and rr."
     rows = [row("svm", 1, 60.0), row("rr(bpa)", 1, 58.0, (-2.0, 0.5))]
-    assert verdict(rows)[-1] == "RR(bpa) is measured against nothing here: add rr."
+    assert verdict(rows)[-1] == "RR(bpa) is compared with nothing here: add rr."
     rows = [row("nn", 1, 60.0), row("rr(ridge=1,normalize)+can", 1, 58.0, (-2.0, 0.5))]
     assert verdict(rows)[-1].endswith("add rr(ridge=1,normalize)."), "CAN's own gain, not that of the arguments too"
 

@@ -722,7 +722,7 @@ def test_the_shipped_measurements_are_never_written_to(trained, reproduce, fslst
     run = ("--run", "reproduce-quick-dots-tiny-lssvm", "--runs", trained, "--episodes", 6)
     first = fslstm("reproduce", "table3", *run, "--output", output)
     assert first.code == 0, first.err
-    assert "None of this is among the measurements that are shipped" in first.out
+    assert "The package ships no measurements of these" in first.out
     shutil.copy(output / "table3" / "measured.json", folder / "table3")
     before = {file: file.read_bytes() for file in folder.rglob("*.*")}
     for place in (folder, folder / "x", folder / "table3" / ".." / "y"):

@@ -44,7 +44,9 @@ def test_a_configuration_that_asks_for_what_there_is_not_is_named_by_its_file(tm
     shutil.copytree(run.path, tmp_path / "other")
     file = tmp_path / "other" / "config.json"
     file.write_text(file.read_text().replace('"conv4"', '"conv5"'))
-    with pytest.raises(RunError, match=rf"There is no model of {file}: There is no backbone 'conv5'. Did you mean"):
+    with pytest.raises(
+        RunError, match=rf"No model can be built from {file}: There is no backbone 'conv5'. Did you mean"
+    ):
         FewShotModel.from_run(tmp_path / "other")
 
 

@@ -116,7 +116,7 @@ def test_weights_lost_after_the_end_are_written_again(content, tmp_path, data_ro
         assert all(again[name].equal(value) for name, value in weights.items())
     said.file.close()
     log = (tmp_path / "log").read_text()
-    assert log.count("is trained to its end: nothing was left to do") == 2
+    assert log.count("is fully trained: nothing was left to do") == 2
     assert log.count("the best weights so far are lost") == 1
 
 

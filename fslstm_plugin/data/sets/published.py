@@ -168,7 +168,7 @@ class OtherVersion(Dataset):
     def read(self, root: Path, source: Path | None, report: Callable[[str], None]) -> Generator[RawSplit, None, None]:
         """The splits as the source has them. See `Dataset.read`."""
         if source is None:
-            raise DataError(f"{self.title} is nowhere by itself: name its files with `source`.")
+            raise DataError(f"{self.title} has no default source: name its files with `source`.")
         seen: dict[str, Collection[str]] = {}
         for split in self.of.read(root, source, report):
             seen[split.name] = split.classes
