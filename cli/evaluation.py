@@ -65,8 +65,8 @@ class Further:
         bool,
         typer.Option(
             "--calibration",
-            help="Calibration error, Brier score and likelihood of the probabilities, before and after the temperature "
-            "that each support chooses.",
+            help="Calibration error, Brier score and log-likelihood of the probabilities, before and after the "
+            "temperature that each support chooses.",
         ),
     ] = False
     coverage: Annotated[

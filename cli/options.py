@@ -118,8 +118,8 @@ RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the 
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of every random choice.")]
 PER_CLASS = "per-class"
 COVERAGE_KIND = (
-    "With --coverage. per-class, the default: it holds for each class, however many labelled images it has. marginal: "
-    "on average over the classes, where labelled and new images are drawn alike."
+    "How --coverage holds. per-class, the default: for each class, however many labelled images it has. marginal: on "
+    "average over the classes, if labelled and new images are drawn alike."
 )
 CoverageKind = Annotated[Optional[str], typer.Option(help=COVERAGE_KIND)]
 Json = Annotated[Optional[Path], output("Also write the rows to this JSON file.", "JSON file", "--json")]

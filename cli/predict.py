@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 fslstm predict birds.fslstm pictures/
 fslstm predict birds.fslstm pictures/ --csv labels.csv --html gallery.html
-fslstm predict birds.fslstm pictures/ --new --html rest.html  (what 'update --add' did not get yet)
+fslstm predict birds.fslstm pictures/ --new --html rest.html  (only pictures not in the classifier)
 fslstm predict birds.fslstm pictures/ --sort-into sorted/ --link --coverage 0.8
 fslstm predict birds.fslstm pictures/ --wrong-at-most 0.05 --csv labels.csv --sort-into sorted/
 fslstm predict birds.fslstm pictures/ --transductive --json labels.json

@@ -1,4 +1,4 @@
-"""Labelled points of named classes, from a few of which others are labelled."""
+"""A classifier that is fitted to a few labelled points of each of its classes."""
 
 from __future__ import annotations
 

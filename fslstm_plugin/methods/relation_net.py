@@ -45,7 +45,7 @@ class RelationNet(Method):
         backbone: Only its output shape is read; it has a ``wide_map``, as the plugin's own do.
         channels: Of the maps that are compared, default 64.
         hidden: Units between the two linear layers, default 8.
-        padding: Of the convolutions; default None: 0 as published, or 1 for maps below 10 x 10, of which that would
+        padding: Of the convolutions; default None: 0 as published, or 1 for maps below 10 x 10, of which 0 would
             leave nothing (images of 32 pixels).
         momentum: Of the running statistics, in (0, 1]; default 0.1 (published: 1).
         batch_statistics: Whether testing normalises by the statistics of the episode itself, as the published code
