@@ -61,11 +61,7 @@ def evaluate(
     can: Annotated[bool, typer.Option("--can", help="Add a row with CAN's transduction.")] = False,
     iam: Annotated[
         Optional[bool],
-        typer.Option(
-            "--iam/--no-iam",
-            help="Only rows with the Inverse Attention Module, or only rows without it. Default: "
-            "both, if the run has one.",
-        ),
+        typer.Option("--iam/--no-iam", help="Only rows with, or without, the Inverse Attention Module. Default: both."),
     ] = None,
     bn: Annotated[
         bool, typer.Option("--bn", help="Batch normalisation with the statistics of each episode's own images.")
@@ -79,9 +75,7 @@ def evaluate(
     """
     if methods:
         others = {*context.params} - PRESET
-        options.refuse_beside(
-            context, "METHOD", others, "write such settings into the name, as in lssvm+iam+psm(iterations=5)"
-        )
+        options.refuse_beside(context, "METHOD", others, "name the settings, as in lssvm+iam+psm(iterations=5)")
 
     beside, rest = split(evaluation.Further, more)
     source, rest = split(Source, rest)

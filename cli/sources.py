@@ -60,9 +60,7 @@ class Source:
             return "--pictures"
         for name in ("backbone", "weights", "pooling", "max_pixels"):
             if getattr(self, name) is not None:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} says how --pictures become features: give --pictures too."
-                )
+                raise UsageError(f"--{name.replace('_', '-')} is for --pictures: give --pictures too.")
         return None if self.features is None else "--features"
 
     def replaces(self, runs: Sequence[str] | None, dataset: str | None, data_root: Path | None) -> bool:
@@ -86,9 +84,7 @@ class Source:
             return self._embedded(self.pictures, runs, device, views, settings)
         assert self.features is not None
         if views is not None:
-            raise UsageError(
-                "--views says how to compute features, but --features are computed already: leave out --views."
-            )
+            raise UsageError("--views changes how features are computed, but --features has them: leave out --views.")
         ranks = terminal.join_ranks()
         return open_feature_file(self.features, ranks.device(device), ranks, terminal.progress)
 

@@ -457,7 +457,7 @@ WRONG = [
     (("eval", "--run", "a", "--run", "b"), 2, "--run is for one run here, but got a, b: leave out all but one"),
     (("tune", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
     (("bench", "heads", "--run", "a", "--run", "b"), 2, "--run is for one run here"),
-    (("eval", "nn", "--can"), 2, "METHOD and --can cannot be used together: write such settings into the name"),
+    (("eval", "nn", "--can"), 2, "METHOD and --can cannot be used together: name the settings, as in"),
     (("eval", "nn", "--no-iam"), 2, "METHOD and --no-iam cannot be used together"),
     (("eval", "nn", "--psm-iters", 10), 2, "METHOD and --psm-iters cannot be used together"),
 ]

@@ -63,9 +63,9 @@ def test_a_backbone_that_saw_imagenet_is_told_in_every_table(fslstm, tmp_path: P
     [
         (["--run", "base", "--pictures", "in"], "--pictures takes the place of a run"),
         (["--features", "some.npz", "--pictures", "in"], "give one of them"),
-        (["--backbone", "conv4"], "--backbone says how --pictures become features"),
-        (["--pooling", "avg"], "--pooling says how --pictures become features"),
-        (["--max-pixels", "9"], "--max-pixels says how --pictures become features"),
+        (["--backbone", "conv4"], "--backbone is for --pictures: give --pictures too"),
+        (["--pooling", "avg"], "--pooling is for --pictures: give --pictures too"),
+        (["--max-pixels", "9"], "--max-pixels is for --pictures: give --pictures too"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(fslstm, arguments, words) -> None:
