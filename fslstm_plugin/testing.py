@@ -424,9 +424,10 @@ def _check_training(name: str, method: Method, episodes: SmallEpisodes) -> None:
         return
     num_query = episodes.query.shape[-2]
     labels = (torch.arange(num_query) % _WAYS).expand(2, -1)
+    of_criterion = torch.zeros((), requires_grad=True)
 
     def criterion(logits: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
+        return of_criterion + F.cross_entropy(logits.flatten(0, -2).float(), labels.flatten())
 
     found = method.float().train().loss(_features(_in(torch.float32, episodes)), labels, criterion)
     is_pair = isinstance(found, tuple) and len(found) == 2 and all(isinstance(each, Tensor) for each in found)
@@ -437,6 +438,8 @@ def _check_training(name: str, method: Method, episodes: SmallEpisodes) -> None:
     assert logits.shape == expected, f"{name}: loss must give logits {expected} too, but got {tuple(logits.shape)}."
     assert loss.requires_grad, f"{name}: the loss must have a gradient."
     loss.backward()
+    is_declared = method.uses_criterion or of_criterion.grad is None
+    assert is_declared, f"{name}: uses_criterion is False, but the loss has its gradient from the criterion."
     for weight, value in method.named_parameters():
         if value.grad is None:  # Layers for each image alone are not reached from features.
             assert method.embeds or not value.requires_grad, f"{name}: the loss must have a gradient for {weight}."

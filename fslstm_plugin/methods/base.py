@@ -55,6 +55,8 @@ class Method(nn.Module, ABC):
         fills_classes_equally: Whether it assumes equally many queries of each class; figures mark it. Default False.
         is_static: Whether its loss takes the same operations for every batch of a shape where no values are known, and
             waits for none of them, so that a GPU may record a training. Default False.
+        uses_criterion: Whether the gradient of `loss` comes from the criterion; if not, label smoothing and the
+            learning rate of the logit scale have no effect. Default True.
         is_head: Whether it is a head, with nothing around it but adapters without weights. Default False.
         why_no_leave_one_out: Why `leave_one_out` has no closed form, independent of the queries; None where it has one.
             `choose_method` can choose only methods that have one.
@@ -81,6 +83,7 @@ class Method(nn.Module, ABC):
     plain: str | None = "nn"
     fills_classes_equally: ClassVar[bool] = False
     is_static: bool = False
+    uses_criterion: bool = True
     is_head: bool = False
     why_no_leave_one_out: str | None = "it has no closed form for leaving out a point"
     _changes: ClassVar[Sequence[tuple[str, ...]]] = ((),)  # Adapters that tuning tries where there are none.

@@ -102,6 +102,7 @@ class DPGN(Method):
 
     is_transductive = True
     sizes = ("backbone",)
+    uses_criterion = False
 
     def __init__(
         self,

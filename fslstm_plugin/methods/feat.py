@@ -80,6 +80,7 @@ class FEAT(Method):
     """
 
     sizes = ("dim", "backbone")
+    uses_criterion = False
 
     def __init__(
         self,

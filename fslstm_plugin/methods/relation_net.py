@@ -66,6 +66,7 @@ class RelationNet(Method):
     """
 
     sizes = ("backbone",)
+    uses_criterion = False
 
     def __init__(
         self,

@@ -72,6 +72,7 @@ class Reptile(Method):
     search_space: ClassVar = {"test_steps": (10, 50), "rate": (3e-4, 1e-3, 3e-3)}
 
     sizes = ("backbone",)
+    uses_criterion = False
 
     def __init__(
         self,

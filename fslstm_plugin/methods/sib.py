@@ -59,6 +59,7 @@ class SIB(Method):
 
     is_transductive = True
     sizes = ("dim",)
+    uses_criterion = False
 
     def __init__(self, dim: int, ways: int = 5, queries: int = 15, steps: int = 3, step_size: float = 1e-3) -> None:
         super().__init__()

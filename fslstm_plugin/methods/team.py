@@ -62,6 +62,7 @@ class TEAM(Method):
     """
 
     is_transductive = True
+    uses_criterion = False
 
     def __init__(self, prior: float = 1.0, temperature: float = 1.0, mixing: float = 1.0) -> None:
         super().__init__()

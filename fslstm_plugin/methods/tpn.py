@@ -63,6 +63,7 @@ class TPN(Method):
 
     is_transductive = True
     sizes = ("backbone",)
+    uses_criterion = False
 
     def __init__(
         self, backbone: nn.Module, k: int = 20, alpha: float = 0.99, channels: int = 64, width: float = 0.3

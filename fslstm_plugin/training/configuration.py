@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -151,6 +151,7 @@ def train_config(
     method = _fresh_method(algorithm, images.recipe.iam_reduction, backbone, size)
     recipe = meta_training(images, BACKBONES.get(backbone), pretrained is not None, test_shots, given)
     recipe = _with(method.recipe(recipe, pretrained=pretrained is not None, test_shots=test_shots), given)
+    _require_criterion(method, given or {})
     recipe.augmentation.require_fit(size)
     validation = validation or Validation()
     _require_shape(method, recipe, "Training (`ways`, `shots`, `queries`)")
@@ -193,6 +194,13 @@ def _require_shape(method: Method, shape: MetaRecipe | Validation, where: str) -
     why = method.why_not_shape(shape.ways, shape.ways * shape.shots, shape.ways * shape.queries)
     if why is not None:
         raise UsageError(f"{where}: {why}")
+
+
+def _require_criterion(method: Method, given: Iterable[str]) -> None:
+    """Refuse values of the criterion for a method that has a loss of its own."""
+    for name in given:
+        if name in ("label_smoothing", "scale_lr") and not method.uses_criterion:
+            raise UsageError(f"`{name}` has no effect with {method.family}, which has a loss of its own: leave it out.")
 
 
 def _require_gradient(name: str, dim: int | None) -> None:

@@ -438,6 +438,15 @@ WRONG = [
         2,
         "--milestone has no effect with --schedule linear: leave it out.",
     ),
+    *(
+        (
+            ("train", "--dataset", "glyphs", "--algorithm", name, option, 0.2),
+            2,
+            f"{option} has no effect with {name}, whi",
+        )
+        for name in ("dpgn", "feat", "relation-net", "reptile", "sib", "team", "tpn")
+        for option in ("--label-smoothing", "--scale-lr")
+    ),
     ((*TRAIN, "--frozen-backbone", "--dropout", 0.5), 2, "--dropout has no effect with --frozen-backbone"),
     (("pretrain", "--dataset", "dots", "--momentum", 0, "--nesterov"), 2, "--nesterov has no effect with --momentum"),
     (("pretrain", "--dataset", "dots", "--size", 1, "--share", 0), 2, "--share must be a number > 0"),

@@ -213,6 +213,10 @@ class NoLoss(Weighted):
         return None
 
 
+class Undeclared(Weighted):
+    uses_criterion = False
+
+
 class PerQueryLoss(Weighted):
     def loss(self, features, query_labels, criterion):
         logits = self.logits(features)
@@ -249,6 +253,7 @@ NO_MAKERS = (None, "lssvm", ONE)
         (Detached, "the loss must have a gradient"),
         (Stateful, "a method that loads another's state must give its logits"),
         (PerQueryLoss, "the loss must be one number"),
+        (Undeclared, "uses_criterion is False, but the loss has its gradient from the criterion"),
         (Nothing, "logits must be a tensor, but got a NoneType"),
         (NoLoss, "loss must give the loss and the logits, but gave a NoneType"),
         (nn.Identity, "must be a Method, but got a Identity"),
