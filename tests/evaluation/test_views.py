@@ -69,7 +69,7 @@ def test_wrong_views_are_refused(fslstm, run: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "some.npz", features=np.eye(4), labels=[0, 0, 1, 1])
     for arguments, words in (
         (("--run", run, "--views", "flop"), "There is no view 'flop'. Did you mean 'flip'?"),
-        (("--features", tmp_path / "some.npz", "--views", "flip"), "leave it out"),
+        (("--features", tmp_path / "some.npz", "--views", "flip"), "leave out --views"),
     ):
         done = fslstm("eval", "nn", *arguments)
         assert (done.code, done.err.count("\n")) == (2, 1), done.err
