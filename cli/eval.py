@@ -61,7 +61,10 @@ def evaluate(
     can: Annotated[bool, typer.Option("--can", help="Add a row with CAN's transduction.")] = False,
     iam: Annotated[
         Optional[bool],
-        typer.Option("--iam/--no-iam", help="Only rows with, or without, the Inverse Attention Module. Default: both."),
+        typer.Option(
+            "--iam/--no-iam",
+            help="Only rows with, or without, the Inverse Attention Module. Default: both, if the run has it.",
+        ),
     ] = None,
     bn: Annotated[
         bool, typer.Option("--bn", help="Batch normalisation with the statistics of each episode's own images.")
