@@ -196,7 +196,7 @@ def keeps_digits(trace: Tensor, least: Tensor | float) -> Tensor:
 def _eigenvalues(kernel: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues ``(b, n)``, ascending, with those that are rounding as 0, and eigenvectors of ``(b, n, n)``.
 
-    None may be NaN, or so far below 0 that it cannot be rounding.
+    A `SingularError` if one is NaN, or so far below 0 that it cannot be rounding.
     """
     if not kernel.isfinite().all():
         raise _singular()

@@ -73,10 +73,9 @@ def sinkhorn(matrix: Tensor, class_sums: Tensor | float, tolerance: float = 1e-6
                 [0.3660, 0.6340]])
     """
     sums = class_sums.to(matrix) if isinstance(class_sums, Tensor) else matrix.new_full((), class_sums)
-    of_points = torch.ones_like(matrix[..., :1, :])
-    of_classes = torch.ones_like(matrix[..., :1])
+    ones, of_classes = torch.ones_like(matrix[..., :1, :]), torch.ones_like(matrix[..., :1])
     wanted = sums.unsqueeze(-1).expand_as(of_classes)
-    of_points, of_classes = _factors(matrix, wanted, of_points, of_classes, 0 * of_points, tolerance, 1000)
+    of_points, of_classes = _factors(matrix, wanted, ones, of_classes, torch.zeros_like(ones), tolerance, 1000)
     return matrix * of_points * of_classes
 
 
